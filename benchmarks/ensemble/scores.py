@@ -18,11 +18,12 @@ from benchmarks.ensemble.simulated_jobs import (
     simulate,
 )
 from sfapp.accounting import diagnose_runs
+from sfapp.accounting.episodes import episodes_of
+from sfapp.accounting.onset import located
 from sfapp.model import Diagnosis
 from sfapp.model.labels import STRONG_LABELS
 from sfapp.model.onsets import Episode, StepEstimate
 from sfapp.model.stages import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER
-from sfapp.service.onsets import run_episodes
 
 CLEAR = 3.0
 """Faults of so many times the resolution are clear ones."""
@@ -193,8 +194,8 @@ def onsets(count: int, seed: int) -> tuple[OnsetScore, OnsetScore]:
             continue
         windows = simulate(replace(job, faults=(fault,), windows=_ENDING_WINDOWS), waits=True)
         by_number = {window.number: window for window in windows}
-        every = run_episodes(diagnose_runs(windows), by_number.__getitem__)
-        of_fault = [episode for episode in every if _is_of(episode, fault)]
+        every = episodes_of(diagnose_runs(windows))
+        of_fault = [located(one, by_number) for one in every if _is_of(one.episode(), fault)]
         if not of_fault:
             continue
         began.add(of_fault[0].began, int(fault.steps()[0]))

@@ -20,11 +20,14 @@ Locate = Callable[[EpisodeWindows], Episode]
 """Returns an episode with the steps at which it began and ended."""
 
 MOST_LOCATED = 20
-"""Problems of a run, those that cost most, of which windows are read; the others are known to the window."""
+"""Episodes of a run of which windows are read: the first and latest ones of the problems that cost most."""
 
 
 def problems_of(
-    verdicts: Sequence[TimedDiagnosis], windows: Sequence[int], locate: Locate | None = None
+    verdicts: Sequence[TimedDiagnosis],
+    windows: Sequence[int],
+    locate: Locate | None = None,
+    is_wanted: Callable[[Problem], bool] = lambda problem: True,
 ) -> list[Problem]:
     """Return the problems of one run: missing data first, then by rank-hours lost.
 
@@ -36,16 +39,20 @@ def problems_of(
             miss ranks, and the neighbours of the former.
         windows: numbers of all windows of the run, ascending.
         locate: tells where an episode began and ended, to the nearest window if not given. It is asked for
-            the first and the last episode of the problems that cost most.
+            at most ``MOST_LOCATED`` episodes or a few more.
+        is_wanted: chooses problems; episodes of others are not located.
     """
     by_id: dict[str, list[EpisodeWindows]] = {}
     for found in episodes_of([one.diagnosis for one in verdicts]):
         by_id.setdefault(_id_of_episode(found), []).append(found)
-    problems = by_cost(_problem(found, verdicts, windows) for found in by_id.values())
-    if locate is not None:
-        for place, problem in enumerate(problems[:MOST_LOCATED]):
-            problems[place] = _located(problem, by_id[problem.id], verdicts, locate)
-    return [*_missing_data(verdicts, windows), *problems]
+    every = [*_missing_data(verdicts, windows), *(_problem(one, verdicts, windows) for one in by_id.values())]
+    problems = by_cost(filter(is_wanted, every))
+    left = 0 if locate is None else MOST_LOCATED
+    for place, problem in enumerate(problems):
+        if locate is not None and problem.episodes and left > 0:
+            problems[place] = _located(problem, by_id[problem.id], verdicts, locate, left)
+            left -= len(problem.episodes)
+    return problems
 
 
 def by_cost(problems: Iterable[Problem]) -> list[Problem]:
@@ -93,18 +100,25 @@ def _problem(
 
 
 def _located(
-    problem: Problem, episodes: Sequence[EpisodeWindows], verdicts: Sequence[TimedDiagnosis], locate: Locate
+    problem: Problem,
+    found: Sequence[EpisodeWindows],
+    verdicts: Sequence[TimedDiagnosis],
+    locate: Locate,
+    most: int,
 ) -> Problem:
-    """Return a problem with the steps at which it began and ended."""
-    first, last = locate(episodes[0]), locate(episodes[-1])
-    between = problem.episodes[1:-1]
+    """Return a problem with the steps at which its first and its latest episodes began and ended."""
+    latest = len(found) - max(1, most - 1)
+    episodes = tuple(
+        locate(one) if place == 0 or place >= latest else one.episode() for place, one in enumerate(found)
+    )
+    began, ended = episodes[0].began, episodes[-1].ended
     return replace(
         problem,
-        episodes=(first,) if len(episodes) == 1 else (first, *between, last),
-        began=first.began,
-        ended=last.ended,
-        began_at=_time_of(first.began, episodes[0].first.first_step, verdicts),
-        ended_at=None if last.ended is None else _time_of(last.ended, episodes[-1].last.last_step, verdicts),
+        episodes=episodes,
+        began=began,
+        ended=ended,
+        began_at=_time_of(began, found[0].first.first_step, verdicts),
+        ended_at=None if ended is None else _time_of(ended, found[-1].last.last_step, verdicts),
     )
 
 

@@ -43,7 +43,7 @@ from sfapp.service.live import (
     parse_live,
     streaming_runs,
 )
-from sfapp.service.problems import listed
+from sfapp.service.problems import episodes_in, listed
 from sfapp.service.workspace import Workspace
 from sfapp.store import SORTABLE, WindowQuery
 from sfapp.views import straggler_tables, tables
@@ -286,9 +286,9 @@ def _add_runs(application: FastAPI, workspace: Workspace) -> None:
     def run_json(request: Request, run: str) -> Response:
         name = run_of(request, ".json")
         found: dict[str, object] = {"run": asdict(workspace.run(name)), "windows": workspace.timeline(name)}
-        found |= {"reference": workspace.reference(name), "episodes": workspace.episodes(name)}
-        marks = workspace.incident_log.state()
-        found["problems"] = [one.document() for one in listed(workspace.problems(name), marks)]
+        problems, marks = workspace.problems(name), workspace.incident_log.state()
+        found |= {"reference": workspace.reference(name), "episodes": episodes_in(problems)}
+        found["problems"] = [one.document() for one in listed(problems, marks)]
         return json_answer(found)
 
     @application.get("/runs/{run:path}.csv", summary="One run's windows as a table")

@@ -21,9 +21,11 @@ from sfapp.model.view import ViewState, WindowKey
 from sfapp.notebook.comparison import ComparisonView
 from sfapp.notebook.window import WindowView
 from sfapp.service.judging import WindowJudge
-from sfapp.service.onsets import StoredEpisodes
+from sfapp.service.onsets import EpisodeLocator
+from sfapp.service.problems import StoredProblems, episodes_in
 from sfapp.store import IngestReport, Store, WindowQuery
 from sfapp.views import format
+from sfapp.views.text.problems import problem_text
 
 _EVERY = 2**31
 
@@ -43,6 +45,17 @@ _ONSETS: dict[str, pl.DataType | type[pl.DataType]] = {
 }
 
 
+_PROBLEMS: dict[str, pl.DataType | type[pl.DataType]] = {
+    **dict.fromkeys(("id", "run_id", "sentence", "kind", "stage"), pl.String),
+    "ranks": pl.List(pl.Int64),
+    "hostname": pl.String,
+    "windows": pl.List(pl.Int64),
+    **dict.fromkeys(_STEPS, pl.Int64),
+    **dict.fromkeys(("began_at", "ended_at"), pl.Datetime("us", "UTC")),
+    **dict.fromkeys(("lost_ns", "lost_share", "rank_hours"), pl.Float64),
+}
+
+
 class PacketsDiffer(UserWarning):
     """The packets are not those that a report was made from."""
 
@@ -57,7 +70,7 @@ class Packets:
     def __init__(self, store: Store) -> None:
         self.store = store
         self._judge = WindowJudge(lambda run: store, cache_bytes=CACHE_BYTES, measures_reference=True)
-        self._episodes = StoredEpisodes(lambda run: store, self._judge)
+        self._problems = StoredProblems(lambda run: store, EpisodeLocator(self._judge))
 
     def close(self) -> None:
         """Close the store."""
@@ -113,9 +126,40 @@ class Packets:
                     **_estimate("began", episode.began),
                     **_estimate("ended", episode.ended),
                 }
-                for episode in self._episodes.of_run(run)
+                for episode in episodes_in(self._problems.of_run(run))
             ],
             schema=_ONSETS,
+        )
+
+    @property
+    def problems(self) -> pl.DataFrame:
+        """Return one row per problem: missing data first, then by rank-hours lost (accounting.md §18).
+
+        ``sentence`` says it in words; ``began`` and ``ended`` as in ``onsets``; ``lost_ns`` is the time added
+        to the steps of its windows.
+        """
+        return pl.DataFrame(
+            [
+                {
+                    "id": problem.id,
+                    "run_id": problem.run_id,
+                    "sentence": problem_text(problem).sentence,
+                    "kind": problem.kind,
+                    "stage": problem.stage,
+                    "ranks": list(problem.ranks),
+                    "hostname": problem.hostname,
+                    "windows": list(problem.windows),
+                    **_estimate("began", problem.began),
+                    **_estimate("ended", problem.ended),
+                    "began_at": problem.began_at,
+                    "ended_at": problem.ended_at,
+                    "lost_ns": problem.cost and problem.cost.lost_ns,
+                    "lost_share": problem.cost and problem.cost.share,
+                    "rank_hours": problem.cost and problem.cost.rank_hours,
+                }
+                for problem in self._problems.of_runs(self.store.troubled_runs(), locates=True)
+            ],
+            schema=_PROBLEMS,
         )
 
     @property

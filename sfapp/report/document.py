@@ -8,7 +8,7 @@ from sfapp.accounting import Measures, compare, measure
 from sfapp.errors import ComparisonError, WindowError, WindowNotFoundError
 from sfapp.model.gates import GATE_BY_NAME, Gates
 from sfapp.model.incidents import Incident, Item, Note, Overwritten, notes_on
-from sfapp.model.onsets import Episode
+from sfapp.model.problems import Problem
 from sfapp.model.sides import SideKey, parse_compare
 from sfapp.model.view import ViewState, WindowKey, parse_query
 from sfapp.report.parts import (
@@ -106,7 +106,7 @@ def _parts(items: Sequence[Item], look: EvidenceSource) -> Iterator[Part]:
                     straggling = Missing(f"{item.window}: {LEFT_OUT}")
             every = [*plots, *(() if isinstance(straggling, Missing) else straggling)]
             predicted = what_if_line(evidence, measures, asked.fix)
-            yield _section(evidence, view, predicted, every, look.episodes(item.window))
+            yield _section(evidence, view, predicted, every, look.problems(item.window))
             if isinstance(straggling, Missing):
                 yield straggling
         if item.plot is not None and item.kind == "plot":
@@ -153,7 +153,7 @@ def _section(
     view: ViewState,
     what_if: str,
     plots: Sequence[ReportPlot],
-    episodes: Sequence[Episode],
+    problems: Sequence[Problem],
 ) -> Section:
     window, diagnosis = evidence.window, evidence.diagnosis
     size = words.extent(window)
@@ -176,7 +176,7 @@ def _section(
         reference="none: this run has no healthy window"
         if reference is None
         else f"{reference.run_id}/{ranges(reference.windows)}",
-        episodes=tuple(episodes),
+        problems=tuple(problems),
     )
 
 

@@ -44,5 +44,5 @@ def _window(section: Section) -> dict[str, Any]:
         "not_known": section.verdict.unknown,
         "packets": section.packets,
         "diagnosis": section.diagnosis,
-        "episodes": section.episodes,
+        "problems": section.problems,
     }

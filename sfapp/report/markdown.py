@@ -106,7 +106,8 @@ def _window(section: Section, folder: str, drawings: dict[str, str]) -> Iterator
     yield shown(" ".join(verdict.explanation)) + action
     yield " · ".join(shown(chip.text) for chip in verdict.chips)
     evidence = " · ".join(f"{line.mark} {line.title}" for line in verdict.evidence)
-    rows = [
+    rows = [("problem", line) for line in section.problem_lines]
+    rows += [
         (number.title.lower(), f"{number.value} {number.note}")
         for number in verdict.numbers
         if number.title.lower() != "evidence"
@@ -115,7 +116,6 @@ def _window(section: Section, folder: str, drawings: dict[str, str]) -> Iterator
         ("evidence", f"{verdict.evidence_summary}: {evidence}"),
         ("what if", section.what_if),
         ("why", " ".join(verdict.why)),
-        ("began and ended", section.onsets),
         ("not known", " ".join(verdict.unknown)),
     ]
     yield table(("", ""), [(name, value) for name, value in rows if value])

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from sfapp.model import Diagnosis
-from sfapp.model.onsets import Episode
+from sfapp.model.problems import Problem
 from sfapp.model.sides import CompareState, SideKey
 from sfapp.model.view import ViewState
 from sfapp.report.plots import ReportPlot
 from sfapp.service.evidence import EvidenceFile
 from sfapp.views import text as words
-from sfapp.views.text.onsets import episode_line
+from sfapp.views.text.problems import problem_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Section:
         size: ``40 steps 160–199 · 8 ranks on 2 nodes``.
         view: gates, baseline and selection of the window.
         gates: each gate that differs from its default, in words.
-        episodes: where in its run the effects in this window began and ended: all ranks, default gates.
+        problems: that it belongs to: all ranks, default gates.
         what_if: what the fix that the view chose would bring; empty if it chose none.
         plots: empty if only single plots of it were collected, which then follow.
     """
@@ -41,12 +41,12 @@ class Section:
     frontier: str
     baseline: str
     reference: str
-    episodes: tuple[Episode, ...]
+    problems: tuple[Problem, ...]
 
     @property
-    def onsets(self) -> str:
-        """Return the episodes in words; empty without."""
-        return "; ".join(map(episode_line, self.episodes))
+    def problem_lines(self) -> tuple[str, ...]:
+        """Return the problems in words."""
+        return tuple(problem_text(problem).sentence for problem in self.problems)
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,8 @@ def _part(part: Part, anchor: str) -> Mapping[str, Any]:
 def _window(section: Section) -> Mapping[str, Any]:
     verdict = section.verdict
     evidence = " · ".join(f"{line.mark} {line.title}" for line in verdict.evidence)
-    rows = [
+    rows = [["problem", "", line] for line in section.problem_lines]
+    rows += [
         [number.title.lower(), number.value, number.note]
         for number in verdict.numbers
         if number.title.lower() != "evidence"
@@ -108,7 +109,6 @@ def _window(section: Section) -> Mapping[str, Any]:
     rows.append(["evidence", verdict.evidence_summary, evidence])
     rows.append(["what if", "", section.what_if])
     rows.append(["why", "", " ".join(verdict.why)])
-    rows.append(["began and ended", "", section.onsets])
     rows.append(["not known", "", " ".join(verdict.unknown)])
     return {
         "heading": _breakable(f"{section.run_id} · window {section.window} · {section.size}"),

@@ -17,6 +17,10 @@ from sfapp.service.store_evidence import StoreEvidence
 from sfapp.service.workspace import Workspace
 from sfapp.store import Store
 from sfapp.views import format
+from sfapp.views.address import path_segment
+
+_MOST_OF_NAME = 60
+"""Characters of a run's name in the name of a report's file."""
 
 
 class CancelledReportError(Exception):
@@ -68,8 +72,9 @@ def window_report(workspace: Workspace, key: WindowKey, view: ViewState) -> Repo
         store = workspace.store_of(key.run_id)
         manifest = store.window(key.run_id, key.window).manifest
         ended = manifest.ended_at or manifest.started_at
+        name = "" if options.redact else f"{path_segment(key.run_id)[:_MOST_OF_NAME]}-"
         request = ReportRequest(
-            output=f"sfapp-window-{key.window}{options.ending}",
+            output=f"sfapp-{name}window-{key.window}{options.ending}",
             paths=_paths(workspace, store, key),
             windows=(key,),
             view=view,

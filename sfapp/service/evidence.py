@@ -8,7 +8,7 @@ from typing import Protocol
 
 from sfapp.accounting import RunWaits
 from sfapp.model import Diagnosis, Window
-from sfapp.model.onsets import Episode
+from sfapp.model.problems import Problem
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.operators import Findings
 
@@ -56,6 +56,6 @@ class EvidenceSource(Protocol):
     def windows(self, run_id: str) -> Sequence[int]:
         """Return the window numbers of a run in order; none where there is no such run."""
 
-    def episodes(self, key: WindowKey) -> Sequence[Episode]:
-        """Return where in its run the effects in a window began and ended: all ranks, default thresholds.
-        None where there is no such window."""
+    def problems(self, key: WindowKey) -> Sequence[Problem]:
+        """Return the problems that a window belongs to: all ranks, default thresholds; none where there is no
+        such window."""

@@ -10,14 +10,14 @@ from pathlib import Path
 from sfapp.accounting import RunWaits, run_waits
 from sfapp.errors import WindowError, WindowNotFoundError
 from sfapp.model import Diagnosis, Window
-from sfapp.model.onsets import Episode
+from sfapp.model.problems import Problem
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.operators import Findings
 from sfapp.packets import LoadedWindow, packet_path, read_packet_operators
 from sfapp.packets.paths import with_operators
 from sfapp.service.evidence import EvidenceFile, WindowEvidence
-from sfapp.service.onsets import window_episodes
 from sfapp.service.packet_windows import diagnose_windows
+from sfapp.service.problems import problems_of_windows
 from sfapp.service.pseudonyms import Pseudonyms
 from sfapp.views.findings import Examined, examined
 
@@ -33,6 +33,7 @@ class PacketEvidence:
         self._windows: dict[WindowKey, LoadedWindow] = {}
         self._files: dict[WindowKey, list[Path]] = {}
         self._runs: dict[str, list[LoadedWindow]] = defaultdict(list)
+        self._problems: dict[str, list[Problem]] = {}
         for original in windows:
             found = original if pseudonyms is None else _renamed(original, pseudonyms)
             key = WindowKey(found.window.run_id, found.window.number)
@@ -68,15 +69,17 @@ class PacketEvidence:
         """Return the window numbers of a run in order."""
         return sorted(found.window.number for found in self._runs.get(run_id, ()))
 
-    def episodes(self, key: WindowKey) -> Sequence[Episode]:
-        """Return where in its run the effects in a window began and ended."""
+    def problems(self, key: WindowKey) -> Sequence[Problem]:
+        """Return the problems that a window belongs to."""
         if key not in self._windows:
             return ()
-        diagnoses = self._run_diagnoses(key.run_id, ViewState())
-        ordered = [diagnoses[number] for number in sorted(diagnoses)]
-        return window_episodes(
-            ordered, key.window, lambda number: self._windows[WindowKey(key.run_id, number)].window
-        )
+        found = self._problems.get(key.run_id)
+        if found is None:
+            diagnoses = self._run_diagnoses(key.run_id, ViewState())
+            windows = [one.window for one in self._runs[key.run_id]]
+            found = problems_of_windows(windows, [diagnoses[number] for number in sorted(diagnoses)])
+            self._problems[key.run_id] = found
+        return [problem for problem in found if key.window in problem.windows]
 
     def diagnoses(self, view: ViewState) -> list[Diagnosis]:
         """Judge every window that has the view's group; by run and window.

@@ -11,10 +11,11 @@ from typing import Any
 
 import msgspec
 
-from sfapp.accounting.problems import by_cost, problems_of
+from sfapp.accounting.problems import Locate, by_cost, problems_of
 from sfapp.errors import WindowNotFoundError
 from sfapp.incidents import IncidentState
 from sfapp.model import Diagnosis, Window
+from sfapp.model.onsets import Episode
 from sfapp.model.problems import (
     Problem,
     ProblemMark,
@@ -25,8 +26,12 @@ from sfapp.model.problems import (
 )
 from sfapp.model.view import WindowKey
 from sfapp.service.memory_cache import MemoryCache
-from sfapp.service.onsets import MOST_WINDOWS, StoredEpisodes, located_by
+from sfapp.service.onsets import EpisodeLocator, located_by
 from sfapp.store import Store
+
+MOST_WINDOWS = 2_000
+"""Windows of a stored run in which problems are sought: the latest that need attention, miss ranks or are
+next to one that needs attention."""
 
 _CACHED_RUNS = 1_000
 
@@ -65,6 +70,12 @@ def listed(
     return found
 
 
+def episodes_in(problems: Iterable[Problem]) -> list[Episode]:
+    """Return the episodes of some problems, the earliest first."""
+    every = [episode for problem in problems for episode in problem.episodes]
+    return sorted(every, key=lambda one: (one.run_id, one.first_window, -one.effect))
+
+
 def problems_of_windows(windows: Sequence[Window], diagnoses: Sequence[Diagnosis]) -> list[Problem]:
     """Return the problems of the runs of some windows, those that cost most first.
 
@@ -100,14 +111,14 @@ def _moment(text: str | None) -> datetime | None:
 class StoredProblems:
     """The problems of stored runs: all ranks, default thresholds. Cached until the store changes."""
 
-    def __init__(self, store_of: Callable[[str], Store], episodes: StoredEpisodes) -> None:
+    def __init__(self, store_of: Callable[[str], Store], locator: EpisodeLocator) -> None:
         """Start with an empty cache.
 
         Args:
-            store_of: returns the store that holds a run. episodes: tells where they began and ended.
+            store_of: returns the store that holds a run. locator: tells where they began and ended.
         """
         self._store_of = store_of
-        self._episodes = episodes
+        self._locator = locator
         self._runs: MemoryCache[list[Problem]] = MemoryCache(_CACHED_RUNS, lambda _: 1)
 
     def of_run(self, run_id: str, locates: bool = True) -> list[Problem]:
@@ -124,11 +135,22 @@ class StoredProblems:
             known = self._runs.get((*key, False))
         if known is not None:
             return known
+        found = self._found(run_id, self._locator.locate if locates else None)
+        return self._runs.put((*key, locates), found)
+
+    def of_window(self, run_id: str, window: int) -> list[Problem]:
+        """Return the problems that a window belongs to; none without such a window. Reads their packets."""
+        return self._found(run_id, self._locator.locate, lambda one: window in one.windows)
+
+    def _found(
+        self,
+        run_id: str,
+        locate: Locate | None,
+        is_wanted: Callable[[Problem], bool] = lambda problem: True,
+    ) -> list[Problem]:
+        store = self._store_of(run_id)
         verdicts = store.telling_verdicts(run_id, MOST_WINDOWS)
-        numbers = store.window_numbers(run_id)
-        if not locates:
-            return self._runs.put((*key, False), problems_of(verdicts, numbers))
-        return self._runs.put((*key, True), problems_of(verdicts, numbers, self._episodes.locate))
+        return problems_of(verdicts, store.window_numbers(run_id), locate, is_wanted)
 
     def of_runs(self, run_ids: Iterable[str], locates: bool = False) -> list[Problem]:
         """Return the problems of several runs, those that cost most first."""
@@ -148,4 +170,5 @@ class StoredProblems:
                 f"there is no problem {problem_id!r}: its windows may have been removed, or judged anew"
             )
         run_id, found_id = matches[0].run_id, matches[0].id
-        return next(one for one in self.of_run(run_id) if one.id == found_id)
+        (found,) = self._found(run_id, self._locator.locate, lambda one: one.id == found_id)
+        return found

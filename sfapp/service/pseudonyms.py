@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from sfapp.incidents import IncidentState, renamed, runs_named, state_from_events
 from sfapp.model import Window
-from sfapp.model.onsets import Episode
+from sfapp.model.problems import Problem
 from sfapp.model.view import ViewState, WindowKey
 
 
@@ -55,10 +55,24 @@ class Pseudonyms:
             ranks=replace(window.ranks, hostname=hosts),
         )
 
-    def episode(self, episode: Episode) -> Episode:
-        """Return the episode under its pseudonyms."""
-        hostname = None if episode.hostname is None else self.hosts.get(episode.hostname)
-        return replace(episode, run_id=self.runs[episode.run_id], hostname=hostname)
+    def problem(self, problem: Problem) -> Problem:
+        """Return the problem under its pseudonyms, with another id: the real one tells the name of its run to
+        whom guesses it."""
+        run_id = self.runs[problem.run_id]
+        episodes = (
+            replace(one, run_id=run_id, hostname=self._host(one.hostname)) for one in problem.episodes
+        )
+        return replace(
+            problem,
+            id=self.id_of(problem.id),
+            other_ids=(),
+            run_id=run_id,
+            hostname=self._host(problem.hostname),
+            episodes=tuple(episodes),
+        )
+
+    def _host(self, hostname: str | None) -> str | None:
+        return None if hostname is None else self.hosts.get(hostname)
 
     def key(self, key: WindowKey) -> WindowKey:
         """Return the key under the pseudonym of its run, which may be given under either name."""

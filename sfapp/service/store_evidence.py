@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sfapp.errors import WindowError, WindowNotFoundError
-from sfapp.model.onsets import Episode
+from sfapp.model.problems import Problem
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.operators import Findings
 from sfapp.packets import packet_path
@@ -50,13 +50,11 @@ class StoreEvidence:
         original = self.pseudonyms.real(WindowKey(run_id, 0)).run_id if self.pseudonyms else run_id
         return [row["window"] for row in self.workspace.store_of(original).timeline(original)]
 
-    def episodes(self, key: WindowKey) -> Sequence[Episode]:
-        """Return where in its run the effects in a window began and ended."""
-        if self.pseudonyms is None:
-            return self.workspace.episodes(key.run_id, key.window)
-        real = self.pseudonyms.real(key)
-        found = self.workspace.episodes(real.run_id, real.window)
-        return [self.pseudonyms.episode(episode) for episode in found]
+    def problems(self, key: WindowKey) -> Sequence[Problem]:
+        """Return the problems that a window belongs to."""
+        real = key if self.pseudonyms is None else self.pseudonyms.real(key)
+        found = self.workspace.problems_of_window(real)
+        return found if self.pseudonyms is None else [self.pseudonyms.problem(one) for one in found]
 
     def _evidence(self, judged: JudgedWindow) -> WindowEvidence:
         return WindowEvidence(

@@ -21,7 +21,6 @@ from sfapp.errors import WindowNotFoundError
 from sfapp.incidents import IncidentLog
 from sfapp.model import Fix, Operators, Reference, Window
 from sfapp.model.examples import EXAMPLES, Example
-from sfapp.model.onsets import Episode
 from sfapp.model.problems import Problem
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.operators import events_of
@@ -29,7 +28,7 @@ from sfapp.service.examples import ExampleStore
 from sfapp.service.incidents import IncidentService
 from sfapp.service.judging import JudgedWindow, WindowJudge, WindowSource
 from sfapp.service.memory_cache import MemoryCache
-from sfapp.service.onsets import StoredEpisodes
+from sfapp.service.onsets import EpisodeLocator
 from sfapp.service.problems import StoredProblems
 from sfapp.service.subscribers import Subscribers
 from sfapp.service.what_if import StepPredictor
@@ -86,8 +85,7 @@ class Workspace:
         self._notified_at = time.monotonic()
         self._status = StoreStatus("reading", newest=store.newest_packet_at())
         self._judge = WindowJudge(self.store_of)
-        self._episodes = StoredEpisodes(self.store_of, self._judge)
-        self._problems = StoredProblems(self.store_of, self._episodes)
+        self._problems = StoredProblems(self.store_of, EpisodeLocator(self._judge))
         self._predictor = StepPredictor()
         self._findings: MemoryCache[Examined] = MemoryCache(FINDINGS_BYTES, lambda found: found.nbytes)
         self._examiner = ThreadPoolExecutor(1, "sfapp-operators")
@@ -210,11 +208,6 @@ class Workspace:
         """Return the reference of a run's windows; None where none of them is healthy."""
         return self.store_of(run_id).reference(run_id)
 
-    def episodes(self, run_id: str, window: int | None = None) -> list[Episode]:
-        """Return where in a run its effects, or those in one window, began and ended, the earliest first.
-        Reads packets."""
-        return self._episodes.of_run(run_id) if window is None else self._episodes.of_window(run_id, window)
-
     def problems(self, run_id: str | None = None, locates: bool = True) -> list[Problem]:
         """Return the problems of a run, or of all runs of the user's store: missing data first, then by
         rank-hours lost.
@@ -224,6 +217,10 @@ class Workspace:
         """
         runs = self.store.troubled_runs() if run_id is None else [run_id]
         return self._problems.of_runs(runs, locates)
+
+    def problems_of_window(self, key: WindowKey) -> list[Problem]:
+        """Return the problems that a window belongs to. Reads packets."""
+        return self._problems.of_window(key.run_id, key.window)
 
     def problem(self, problem_id: str, run_id: str | None = None) -> Problem:
         """Return one problem, with the steps at which it began and ended. Reads packets.

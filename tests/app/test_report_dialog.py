@@ -52,14 +52,14 @@ async def test_a_report_is_made_of_what_is_looked_at(user: User) -> None:
     assert found.status_code == 200
     document = json.loads(found.content)
     assert "--gamma-a 0.99" in document["report"]["command"]
-    await user.should_see("Done: sfapp-window-2.json")
+    await user.should_see("Done: sfapp-job-window-2.json")
 
 
 async def test_another_report_can_be_made_after_one(user: User) -> None:
     await user.open(f"/w/{RUN}/2")
     await asked(user, ".json")
     await user.download.next(timeout=20)
-    await user.should_see("Done: sfapp-window-2.json")
+    await user.should_see("Done: sfapp-job-window-2.json")
     one(user, ui.checkbox, "report-redact").value = True
     one(user, ui.radio, "report-format").value = ".html"
     user.find(marker="report-start").click()
@@ -92,17 +92,17 @@ def made(
 @pytest.mark.parametrize("ending", sorted(REPORT_FORMATS))
 def test_every_format_comes_as_one_file(workspace: Workspace, ending: str) -> None:
     name, content = made(workspace, ending)
-    assert name in ("sfapp-window-2.zip", f"sfapp-window-2{ending}")
+    assert name in ("sfapp-job-window-2.zip", f"sfapp-job-window-2{ending}")
     assert content
     if ending == ".md":  # has drawings
-        assert name == "sfapp-window-2.zip"
-    if name == "sfapp-window-2.zip":
+        assert name == "sfapp-job-window-2.zip"
+    if name == "sfapp-job-window-2.zip":
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             assert archive.testzip() is None
             first, *drawings = archive.namelist()
-        assert first == f"sfapp-window-2{ending}"
+        assert first == f"sfapp-job-window-2{ending}"
         assert drawings
-        assert all(drawing.startswith("sfapp-window-2_files/") for drawing in drawings)
+        assert all(drawing.startswith("sfapp-job-window-2_files/") for drawing in drawings)
     assert (name, content) == made(workspace, ending)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sfapp.accounting import diagnose
 from sfapp.incidents import draft_incident, state_from_events
-from sfapp.model.onsets import Episode
+from sfapp.model.problems import Problem
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.packets import read_windows
 from sfapp.report import Missing, Remark, Report, document
@@ -39,7 +39,7 @@ class GivenEvidence:
     def windows(self, run_id: str) -> Sequence[int]:
         return [key.window for key in self.evidence if key.run_id == run_id]
 
-    def episodes(self, key: WindowKey) -> Sequence[Episode]:
+    def problems(self, key: WindowKey) -> Sequence[Problem]:
         return ()
 
 

@@ -15,6 +15,8 @@ from fastapi import FastAPI
 import sfapp
 from benchmarks.ensemble.simulated_jobs import Fault, SimulatedJob, simulate
 from sfapp.accounting import diagnose_runs
+from sfapp.accounting.episodes import episodes_of
+from sfapp.accounting.problems import MOST_LOCATED
 from sfapp.app import api
 from sfapp.incidents import state_from_events
 from sfapp.model import Window
@@ -23,8 +25,9 @@ from sfapp.model.view import WindowKey
 from sfapp.packets import packet_path, read_windows, write_packet
 from sfapp.report.build import ReportRequest, build_report
 from sfapp.report.parts import Section
-from sfapp.service.onsets import MOST_LOCATED, run_episodes
+from sfapp.service.onsets import located_by
 from sfapp.service.packet_evidence import PacketEvidence
+from sfapp.service.problems import episodes_in, problems_of_windows
 from sfapp.service.pseudonyms import Pseudonyms
 from sfapp.service.store_evidence import StoreEvidence
 from sfapp.service.workspace import Workspace
@@ -37,6 +40,7 @@ JOB = SimulatedJob(
     windows=6, faults=(Fault("persistent", DATA, 3, 0.2, 93, 171),),
 )  # fmt: skip
 RUN = "job-1"
+SENTENCE = "Rank 3 (node-0) is late in data, every step · windows 2–4 of job-1 · began at step 93"
 LINE = "rank 3 · data: began at step 93, ended at step 170"
 
 
@@ -69,32 +73,32 @@ def test_only_the_windows_at_the_edges_are_read(windows: list[Window]) -> None:
         read.append(number)
         return windows[number]
 
-    (episode,) = run_episodes(diagnose_runs(windows), reading)
-    assert episode_line(episode) == LINE
+    (found,) = episodes_of(diagnose_runs(windows))
+    assert episode_line(located_by(reading)(found)) == LINE
     assert read == [1, 2, 4, 5] or read == [1, 2, 3, 4]
 
 
-def test_of_many_episodes_the_latest_are_located() -> None:
+def test_of_many_episodes_the_first_and_the_latest_are_located() -> None:
     faults = tuple(
         Fault("persistent", DATA, 3, 0.3, 80 * number + 43, 80 * number + 77)
         for number in range(MOST_LOCATED + 3)
     )
     windows = simulate(replace(JOB, faults=faults, windows=2 * len(faults) + 1), waits=True)
-    found = run_episodes(diagnose_runs(windows), lambda number: windows[number])
+    (problem,) = problems_of_windows(windows, diagnose_runs(windows))
+    found = problem.episodes
     assert len(found) == len(faults)
-    assert [one.began.step is None for one in found] == [True] * 3 + [False] * MOST_LOCATED
+    unknown = [place for place, one in enumerate(found) if one.began.step is None]
+    assert unknown == [1, 2, 3]
     assert found[-1].began == StepEstimate(faults[-1].first, faults[-1].first, faults[-1].first)
 
 
 def test_the_store_says_the_same_and_says_it_again_from_memory(
     workspace: Workspace, windows: list[Window]
 ) -> None:
-    found = workspace.episodes(RUN)
-    assert found == run_episodes(diagnose_runs(windows), windows.__getitem__)
-    assert workspace.episodes(RUN) is found
-    assert workspace.episodes("no-such-run") == []
-    assert workspace.episodes(RUN, 3) == found
-    assert workspace.episodes(RUN, 0) == workspace.episodes(RUN, 99) == []
+    found = workspace.problems(RUN)
+    assert found == problems_of_windows(windows, diagnose_runs(windows))
+    assert workspace.problems(RUN) == found
+    assert workspace.problems("no-such-run") == []
 
 
 async def test_a_run_has_them_as_json(workspace: Workspace) -> None:
@@ -104,14 +108,16 @@ async def test_a_run_has_them_as_json(workspace: Workspace) -> None:
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
         found = (await client.get(f"/runs/{RUN}.json")).json()["episodes"]
         described = (await client.get("/openapi.json")).json()["paths"]["/runs/{run}.json"]["get"]
-    assert found == json.loads(json.dumps([asdict(episode) for episode in workspace.episodes(RUN)]))
+    assert found == json.loads(
+        json.dumps([asdict(episode) for episode in episodes_in(workspace.problems(RUN))])
+    )
     assert all(f"`{name}`" in described["description"] for name in found[0] if name != "run_id")
 
 
 def test_the_run_s_plot_marks_them(workspace: Workspace) -> None:
     from sfapp.views.figures.history import run_history
 
-    rows, episodes = workspace.timeline(RUN), workspace.episodes(RUN)
+    rows, episodes = workspace.timeline(RUN), episodes_in(workspace.problems(RUN))
     (marks,) = [
         one for one in run_history(rows, episodes=episodes)["data"] if one["name"] == "began and ended"
     ]
@@ -132,25 +138,32 @@ def test_a_report_says_them_of_its_windows(packets: Path, ending: str) -> None:
     )
     evidence = PacketEvidence(list(read_windows([packets]).windows))
     report, files = build_report(request, evidence, state_from_events(()), version="1.2.3")
-    assert [section.onsets for section in report.of(Section)] == [LINE, ""]
+    first, other = report.of(Section)
+    assert [line.startswith(SENTENCE) for line in first.problem_lines] == [True]
+    assert other.problem_lines == ()
     (made,) = [content for name, content in files.items() if name.endswith(f".{ending}")]
     if ending in ("md", "html"):
-        assert LINE.encode() in made
+        assert SENTENCE.partition(",")[0].encode() in made
     elif ending == "json":
-        first, other = json.loads(made)["report"]["windows"]
-        assert first["episodes"][0]["began"]["step"] == 93
-        assert other["episodes"] == []
+        with_problem, without = json.loads(made)["report"]["windows"]
+        assert with_problem["problems"][0]["began"]["step"] == 93
+        assert without["problems"] == []
 
 
 def test_a_redacted_report_names_neither_run_nor_host(workspace: Workspace, windows: list[Window]) -> None:
     evidence = StoreEvidence(workspace, Pseudonyms.of(windows), lambda _: None)
-    (episode,) = evidence.episodes(WindowKey("run-1", 3))
-    assert (episode.run_id, episode.hostname) == ("run-1", "host-1")
+    (problem,) = evidence.problems(WindowKey("run-1", 3))
+    (real,) = workspace.problems(RUN)
+    assert (problem.run_id, problem.hostname) == ("run-1", "host-1")
+    assert (problem.episodes[0].run_id, problem.episodes[0].hostname) == ("run-1", "host-1")
+    assert problem.id != real.id
 
 
 def test_a_notebook_has_them_as_a_frame(packets: Path) -> None:
     with sfapp.open(packets) as opened:
-        frame = opened.onsets(RUN)
+        frame, problems = opened.onsets(RUN), opened.problems
+    assert problems["sentence"].str.starts_with(SENTENCE).to_list() == [True]
+    assert problems.select("began", "ended").row(0) == (93, 170)
     assert frame.select("kind", "stage", "began", "began_low", "began_high", "ended").row(0) == (
         "rank", DATA, 93, 93, 93, 170,
     )  # fmt: skip
@@ -169,14 +182,14 @@ def test_a_packet_that_went_since_widens_the_interval_beside_it_where_it_must(
     with Store.open([tmp_path], memory=True) as store:
         store.ingest()
         list(copies.values())[gone].unlink()
-        (episode,) = Workspace(store, [tmp_path]).episodes(RUN)
+        (episode,) = episodes_in(Workspace(store, [tmp_path]).problems(RUN))
     assert episode.began == began
     assert episode.ended == StepEstimate(170, 170, 170)
 
 
 def test_words_say_what_is_known() -> None:
     windows = simulate(JOB, waits=True)
-    (episode,) = run_episodes(diagnose_runs(windows), windows.__getitem__)
+    (episode,) = episodes_in(problems_of_windows(windows, diagnose_runs(windows)))
     assert episode_line(replace(episode, ranks=(3, 4, 5, 9))).startswith("ranks 3–5 and 9 · data")
     assert episode_line(replace(episode, ended=None)).endswith(
         "began at step 93, lasts to the end of the run"

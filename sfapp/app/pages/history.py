@@ -21,6 +21,7 @@ from sfapp.model.onsets import Episode
 from sfapp.model.sides import CompareState, SideKey
 from sfapp.model.view import WindowKey
 from sfapp.service.live import streaming_runs
+from sfapp.service.problems import episodes_in
 from sfapp.service.workspace import Workspace
 from sfapp.store import RunSummary
 from sfapp.views import figures, format
@@ -144,7 +145,7 @@ class HistoryPage:
 
     async def _locate(self) -> None:
         """Mark where effects began and ended; it reads packets, so the plot does not wait for it."""
-        found = await asyncio.to_thread(self._workspace.episodes, self._summary.run_id)
+        found = episodes_in(await asyncio.to_thread(self._workspace.problems, self._summary.run_id))
         if found != self._episodes:
             self._episodes = found
             self._plot.redraw(self._figure())

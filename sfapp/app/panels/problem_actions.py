@@ -64,15 +64,21 @@ class ProblemActions:
         else:
             label_text("Mute…", "button", "button secondary").mark("mute").on("click", self._dialog.open)
         if one.mark is not None and one.mark.fixed is not None:
-            label_text("Not fixed", "button", "button secondary").mark("not-fixed").on("click", self._mark_not_fixed)
+            label_text("Not fixed", "button", "button secondary").mark("not-fixed").on(
+                "click", self._mark_not_fixed
+            )
         else:
             fixed = label_text("Mark as fixed", "button", "button secondary").mark("fixed")
             fixed.props["title"] = "Leaves the list until a later window has it again"
             fixed.on("click", self._mark_fixed)
-        add = with_keys(label_text("Add to incident", "button", "button secondary"), "a", "Add it to an incident")
+        add = with_keys(
+            label_text("Add to incident", "button", "button secondary"), "a", "Add it to an incident"
+        )
         add.mark("add-problem").on("click", self._add_to_incident)
         latest = window_page(WindowKey(one.problem.run_id, one.problem.windows[-1]))
-        link("Operators and capture", ViewState(tab=STRAGGLERS).href(latest), "button secondary").mark("capture")
+        link("Operators and capture", ViewState(tab=STRAGGLERS).href(latest), "button secondary").mark(
+            "capture"
+        )
         self._toolbar.signature()
 
     def _build_dialog(self) -> None:

@@ -15,8 +15,8 @@ SICK = "/w/gpt-small-ddp/10?gamma_a=0.6"
 @pytest.mark.parametrize(
     ("shown", "name", "begins"),
     [
-        ("PDF", "sfapp-window-10.pdf", b"%PDF-"),
-        ("HTML", "sfapp-window-10.html", b"<!doctype html>"),
+        ("PDF", "sfapp-gpt-small-ddp-window-10.pdf", b"%PDF-"),
+        ("HTML", "sfapp-gpt-small-ddp-window-10.html", b"<!doctype html>"),
     ],
 )
 def test_a_report_is_downloaded(page: Page, tmp_path: Path, shown: str, name: str, begins: bytes) -> None:
