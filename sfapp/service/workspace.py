@@ -187,10 +187,11 @@ class Workspace:
         self.store_of(run_id).set_reference(run_id, window)
         self._notify(IngestReport())
 
-    def timeline(self, run_id: str | None) -> list[dict[str, Any]]:
-        """Return the windows of a run, or of all, in order, as ``figures.window_timeline`` draws them."""
+    def timeline(self, run_id: str | None, latest: int | None = None) -> list[dict[str, Any]]:
+        """Return the windows of a run, or of all, or the ``latest`` of these, in order, as
+        ``figures.window_timeline`` draws them."""
         store = self.store if run_id is None else self.store_of(run_id)
-        return [{**row, "culprit": row["culprit_kind"]} for row in store.timeline(run_id)]
+        return [{**row, "culprit": row["culprit_kind"]} for row in store.timeline(run_id, latest)]
 
     def windows(self, query: WindowQuery) -> WindowRows:
         """Return one page of windows; those of an example only where its run is asked for.

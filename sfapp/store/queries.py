@@ -24,6 +24,10 @@ _SEARCHED = """concat_ws(
 )"""
 
 
+_ALL = 2**40
+"""A limit that is none."""
+
+
 @dataclass(frozen=True, slots=True)
 class WindowQuery:
     """Filters, order and page of a query for windows. Filters that are None accept everything.
@@ -152,8 +156,8 @@ def windows(database: Database, query: WindowQuery) -> WindowRows:
     return WindowRows([_aware(row) for row in rows], total)
 
 
-def timeline(database: Database, run: str | None) -> list[dict[str, Any]]:
-    """Return what an overview plots of every window of one or all runs, in order.
+def timeline(database: Database, run: str | None, latest: int | None) -> list[dict[str, Any]]:
+    """Return what an overview plots of every window of one or all runs, or of the latest, in order.
 
     ``shares`` are the carry-over shares where they exist: the suspect is chosen by them, and they add up to
     ``step_time_ns``. Step-aligned shares would show a late optimizer as backward.
@@ -164,9 +168,11 @@ def timeline(database: Database, run: str | None) -> list[dict[str, Any]]:
             map_values(coalesce(carry_over_shares, shares)) AS shares,
             label, severity, needs_attention, aim_stage, aim_rank, aim_hostname, culprit_kind, is_reference,
             len(missing_ranks) AS missing_ranks, hash(stages) AS schema
-        FROM windows WHERE $run IS NULL OR run_id = $run ORDER BY run_id, "window"
+        FROM (FROM windows WHERE $run IS NULL OR run_id = $run
+              ORDER BY started_at DESC NULLS LAST, "window" DESC, run_id LIMIT $latest)
+        ORDER BY run_id, "window"
         """,
-        {"run": run},
+        {"run": run, "latest": _ALL if latest is None else latest},
     )
     # Building the dicts here takes a third of the time: there are few names and many windows.
     stages = dict(database.tuples("SELECT DISTINCT hash(stages), stages FROM windows"))

@@ -183,12 +183,12 @@ class Store:
         """
         return queries.windows(self._database, query or WindowQuery())
 
-    def timeline(self, run: str | None = None) -> list[dict[str, Any]]:
-        """Return every window of one or all runs in order, with ``run_id, window, started_at, first_step,
-        last_step, step_time_ns, shares, label, severity, needs_attention, aim_stage, aim_rank, aim_hostname,
-        culprit_kind, is_reference, missing_ranks``, the last as their number.
+    def timeline(self, run: str | None = None, latest: int | None = None) -> list[dict[str, Any]]:
+        """Return every window of one or all runs, or the ``latest`` so many, in order, with ``run_id, window,
+        started_at, first_step, last_step, step_time_ns, shares, label, severity, needs_attention, aim_stage,
+        aim_rank, aim_hostname, culprit_kind, is_reference, missing_ranks``, the last as their number.
         """
-        return queries.timeline(self._database, run)
+        return queries.timeline(self._database, run, latest)
 
     def diagnosis(self, run: str, window: int) -> Diagnosis:
         """Return the stored diagnosis: all ranks, default thresholds, compared with the run's reference.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 from urllib.parse import quote, urlencode
 
 from fastapi import Request
@@ -83,10 +82,10 @@ class ProblemsOverview:
     generation: int
     reading: bool
     problems: list[Problem]
-    rows: list[dict[str, Any]]
-    runs: int = 0
-    refused: int = 0
-    conflicts: int = 0
+    runs: int
+    windows: int
+    refused: int
+    conflicts: int
     is_located: bool = field(default=False, compare=False)
 
     @classmethod
@@ -94,13 +93,13 @@ class ProblemsOverview:
         """Read the overview. Blocking; with ``locates``, packets are read for the steps of problems."""
         store = workspace.store
         generation, reading = store.generation, workspace.status().kind == "reading"
-        rows = workspace.timeline(None)
+        runs = store.runs()
         return cls(
             generation,
             reading,
             workspace.problems(locates=locates),
-            rows,
-            len({row["run_id"] for row in rows}),
+            len(runs),
+            sum(run.windows for run in runs),
             len(store.quarantine()),
             len(store.conflicts()),
             locates,
@@ -202,9 +201,9 @@ class ProblemsPage:
         self._run_badge.text = f"Run {format.clip(self._state.run or '')} ✕"
         self._run_badge.set_visibility(self._state.run is not None)
         self._card.set_visibility(bool(overview.problems))
-        self._timeline_box.set_visibility(bool(overview.rows))
+        self._timeline_box.set_visibility(bool(overview.windows))
         self._empty.clear()
-        self._empty.set_visibility(not overview.rows and not overview.reading)
+        self._empty.set_visibility(not overview.windows and not overview.reading)
         with self._empty:
             self._nothing()
 
@@ -215,7 +214,7 @@ class ProblemsPage:
         overview = self._overview
         self._head.clear()
         with self._head:
-            if overview.rows:
+            if overview.windows:
                 self._headline(found)
             box("grow")
             if overview.refused:
@@ -224,7 +223,7 @@ class ProblemsPage:
                 link(format.counted(overview.conflicts, "conflict"), "/quarantine", "badge badge-warn")
 
     def _headline(self, found: Sequence[ListedProblem]) -> None:
-        rows = self._overview.rows
+        windows = self._overview.windows
         ongoing = sum(one.status in ("ongoing", "returned") for one in found)
         lost = sum(one.problem.cost.rank_hours for one in found if one.problem.cost)
         with box():
@@ -232,8 +231,8 @@ class ProblemsPage:
             label_text(headline, "h1").mark("headline")
             parts = [
                 *([f"{rank_time(lost)} lost"] if lost else []),
-                f"{format.counted(self._overview.runs, 'run')}, {format.counted(len(rows), 'window')}",
-                words.attention_by_chance(len(rows), Gates().alpha),
+                f"{format.counted(self._overview.runs, 'run')}, {format.counted(windows, 'window')}",
+                words.attention_by_chance(windows, Gates().alpha),
             ]
             label_text(" · ".join(parts), "p", "subtitle")
 
@@ -268,7 +267,7 @@ class ProblemsPage:
 
     async def _draw_timeline(self, dark: bool) -> None:
         self._dark = dark
-        rows = self._overview.rows[-TIMELINE_WINDOWS:]
+        rows = await asyncio.to_thread(self._workspace.timeline, None, TIMELINE_WINDOWS)
         if not rows:
             return
         figure = await asyncio.to_thread(window_timeline, rows, dark=dark)
