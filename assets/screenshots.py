@@ -38,7 +38,9 @@ ARGUMENTS = [
 
 # File name -> path, selector of an element to wait for, dark theme.
 SCREENSHOTS = {
-    "windows.png": ("/?run=gpt-small-ddp", ".timeline .main-svg", False),
+    "problems.png": ("/", ".timeline .main-svg", False),
+    "problem.png": ("/problems/90d5f3f39e3d17f3", ".problem-plot .main-svg", False),
+    "windows.png": ("/windows?run=gpt-small-ddp", ".timeline .main-svg", False),
     "window.png": ("/w/gpt-small-ddp/10?frontier=carry_over", ".panels .main-svg", False),
     "window-dark.png": ("/w/gpt-small-ddp/10?frontier=carry_over", ".panels .main-svg", True),
     "rotating.png": ("/w/gpt-small-ddp/4?tab=ranks", ".panels .main-svg", False),

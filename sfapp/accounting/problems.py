@@ -75,7 +75,8 @@ def _problem(
     found_episodes = tuple(found.episode() for found in episodes)
     began, ended = found_episodes[0].began, found_episodes[-1].ended
     problem_id = _id_of_episode(first)
-    single = {_id(first.first.run_id, _kind_of_finding(finding), finding) for _, finding in seen}
+    causes = {(_kind_of_finding(finding), finding.stage, finding.ranks) for _, finding in seen}
+    single = {_id(first.first.run_id, *cause) for cause in causes}
     hosts = {found.finding.hostname for found in episodes}
     kind = _kind_of_episode(first)
     return Problem(
@@ -169,14 +170,13 @@ def _kind_of_finding(finding: Finding) -> ProblemKind:
 
 
 def _id_of_episode(found: EpisodeWindows) -> str:
-    kind = _kind_of_episode(found)
-    return _id(found.first.run_id, kind, replace(found.finding, ranks=found.ranks))
+    return _id(found.first.run_id, _kind_of_episode(found), found.finding.stage, found.ranks)
 
 
-def _id(run_id: str, kind: ProblemKind, finding: Finding) -> str:
+def _id(run_id: str, kind: ProblemKind, stage: str, ranks: tuple[int, ...]) -> str:
     """Return an id that does not depend on other windows. Ranks are in it where there is one: of several,
     a window more or less may name others."""
-    return _digest(run_id, kind, finding.stage, *(finding.ranks if kind == "rank" else ()))
+    return _digest(run_id, kind, stage, *(ranks if kind == "rank" else ()))
 
 
 def _digest(*parts: str | int) -> str:

@@ -34,6 +34,7 @@ MOST_WINDOWS = 2_000
 next to one that needs attention."""
 
 _CACHED_RUNS = 1_000
+_CACHED_VERDICTS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +121,7 @@ class StoredProblems:
         self._store_of = store_of
         self._locator = locator
         self._runs: MemoryCache[list[Problem]] = MemoryCache(_CACHED_RUNS, lambda _: 1)
+        self._verdicts: MemoryCache[TimedDiagnosis] = MemoryCache(_CACHED_VERDICTS, lambda _: 1)
 
     def of_run(self, run_id: str, locates: bool = True) -> list[Problem]:
         """Return the problems of a run: missing data first, then by rank-hours lost; none without such a run.
@@ -149,8 +151,18 @@ class StoredProblems:
         is_wanted: Callable[[Problem], bool] = lambda problem: True,
     ) -> list[Problem]:
         store = self._store_of(run_id)
-        verdicts = store.telling_verdicts(run_id, MOST_WINDOWS)
-        return problems_of(verdicts, store.window_numbers(run_id), locate, is_wanted)
+        return problems_of(self._telling(store, run_id), store.window_numbers(run_id), locate, is_wanted)
+
+    def _telling(self, store: Store, run_id: str) -> list[TimedDiagnosis]:
+        """Return the verdicts that problems follow from. Those that did not change are not read again: a
+        running job adds one after the other."""
+        telling = store.telling_windows(run_id, MOST_WINDOWS)
+        keys = {number: (id(store), run_id, number, digest) for number, digest in telling}
+        known = {number: self._verdicts.get(key) for number, key in keys.items()}
+        for one in store.verdicts(run_id, [number for number, found in known.items() if found is None]):
+            number = one.diagnosis.window
+            known[number] = self._verdicts.put(keys[number], one)
+        return [one for one in known.values() if one is not None]
 
     def of_runs(self, run_ids: Iterable[str], locates: bool = False) -> list[Problem]:
         """Return the problems of several runs, those that cost most first."""

@@ -145,6 +145,7 @@ class Workspace:
 
     def _notify(self, report: IngestReport) -> None:
         self._notified_at = time.monotonic()
+        self.problems(locates=False)  # so that no visitor waits for it
         if self._loop is not None and not self._stop.is_set():
             self._loop.call_soon_threadsafe(self.changed.notify, report)
 

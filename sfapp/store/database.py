@@ -17,6 +17,10 @@ Cursor = duckdb.DuckDBPyConnection
 Parameters = Sequence[Any] | dict[str, Any]
 
 
+_CLOSING_S = 30.0
+"""Longest wait for queries that run while the store is closed."""
+
+
 class Database:
     """Open DuckDB database of a store.
 
@@ -31,8 +35,9 @@ class Database:
         self._connection = connection
         self._lock = lock
         self._writer = threading.Lock()
-        # DuckDB refuses to close a connection while it creates a cursor.
-        self._handing_out = threading.Lock()
+        # DuckDB refuses to close a connection while it creates a cursor, or while one of these is in use.
+        self._handing_out = threading.Condition()
+        self._in_use = 0
         self._generation = 0
         self._closed = False
 
@@ -79,7 +84,7 @@ class Database:
     def close(self) -> None:
         """Write the log into the file, close the file and release the lock.
 
-        Waits for a change in progress; may be called again.
+        Waits for a change in progress and for queries that run; may be called again.
         """
         with self._writer:
             if self._closed:
@@ -87,6 +92,7 @@ class Database:
             self._closed = True
             try:
                 with self._handing_out:
+                    self._handing_out.wait_for(lambda: not self._in_use, _CLOSING_S)
                     self._connection.close()
                     # Routes and pages may outlive the store; what they hold shall not be a connection,
                     # of which DuckDB complains when the interpreter ends.
@@ -103,10 +109,14 @@ class Database:
                 if self._closed:
                     raise StoreError("the store has been closed")
                 cursor = self._connection.cursor()
+                self._in_use += 1
             try:
                 yield cursor
             finally:
                 cursor.close()
+                with self._handing_out:
+                    self._in_use -= 1
+                    self._handing_out.notify_all()
         except duckdb.Error as error:
             if self._closed:
                 raise StoreError("the store has been closed") from error

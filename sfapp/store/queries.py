@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -206,13 +207,13 @@ def diagnoses(database: Database, run: str) -> list[Diagnosis]:
     return [decode_diagnosis(diagnosis) for (diagnosis,) in found]
 
 
-def telling_verdicts(database: Database, run: str, most: int) -> list[TimedDiagnosis]:
-    """Return the latest verdicts on windows that need attention or miss ranks, and on those next to one that
-    needs attention, ascending; none where there is no such run.
+def telling_windows(database: Database, run: str, most: int) -> list[tuple[int, int]]:
+    """Return the latest windows that need attention or miss ranks, and those next to one that needs
+    attention, ascending, each with a hash of its verdict; none where there is no such run.
     """
     found = database.tuples(
         """
-        SELECT diagnosis, started_at, ended_at FROM windows WHERE run_id = $run
+        SELECT "window", hash(diagnosis) FROM windows WHERE run_id = $run
         WINDOW in_order AS (ORDER BY "window")
         QUALIFY needs_attention OR lag(needs_attention) OVER in_order OR lead(needs_attention) OVER in_order
             OR len(missing_ranks) > 0 OR NOT gather_ok
@@ -220,9 +221,21 @@ def telling_verdicts(database: Database, run: str, most: int) -> list[TimedDiagn
         """,
         {"run": run, "most": most},
     )
+    return [(number, digest) for number, digest in reversed(found)]
+
+
+def verdicts(database: Database, run: str, windows: Sequence[int]) -> list[TimedDiagnosis]:
+    """Return the verdicts on some windows of a run, ascending; those that are gone are left out."""
+    found = database.tuples(
+        """
+        SELECT diagnosis, started_at, ended_at FROM windows
+        WHERE run_id = $run AND list_contains($windows, "window") ORDER BY "window"
+        """,
+        {"run": run, "windows": list(windows)},
+    )
     return [
         TimedDiagnosis(decode_diagnosis(diagnosis), _aware_time(started_at), _aware_time(ended_at))
-        for diagnosis, started_at, ended_at in reversed(found)
+        for diagnosis, started_at, ended_at in found
     ]
 
 

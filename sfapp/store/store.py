@@ -206,10 +206,14 @@ class Store:
         """
         return queries.diagnoses(self._database, run)
 
-    def telling_verdicts(self, run: str, most: int) -> list[TimedDiagnosis]:
-        """Return the latest verdicts on windows that need attention or miss ranks, and on those next to one
-        that needs attention, in order; none where there is no such run."""
-        return queries.telling_verdicts(self._database, run, most)
+    def telling_windows(self, run: str, most: int) -> list[tuple[int, int]]:
+        """Return the latest windows that need attention or miss ranks, and those next to one that needs
+        attention, in order, each with a hash of its verdict; none where there is no such run."""
+        return queries.telling_windows(self._database, run, most)
+
+    def verdicts(self, run: str, windows: Sequence[int]) -> list[TimedDiagnosis]:
+        """Return the verdicts on some windows of a run, in order; those that are gone are left out."""
+        return queries.verdicts(self._database, run, windows)
 
     def troubled_runs(self) -> list[str]:
         """Return the runs that have a window that needs attention or misses ranks, in alphabetical order."""
