@@ -10,6 +10,7 @@ from sfapp.model.labels import UNIVERSAL_LABEL, label_words
 from sfapp.model.view import WindowKey
 from sfapp.views import format, palette
 from sfapp.views.address import window_page
+from sfapp.views.text.problems import missing_title
 
 
 def window_row(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -38,11 +39,16 @@ def window_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _level(row: Mapping[str, Any]) -> palette.SeverityLevel:
+    """Return how bad a window is; one without all its data is not called healthy."""
+    if not row["needs_attention"] and _lacks_data(row):
+        return "alarm"
     return palette.severity_level(row["needs_attention"], row["severity"])
 
 
 def _aim(row: Mapping[str, Any], short: Mapping[str, str]) -> str:
     stage = short.get(row["aim_stage"], row["aim_stage"])
+    if not row["needs_attention"] and _lacks_data(row):
+        return missing_title(row["missing_ranks"] or ())
     if not stage:
         return format.ABSENT
     if _level(row) == "quiet":
@@ -57,9 +63,13 @@ def _aim(row: Mapping[str, Any], short: Mapping[str, str]) -> str:
     return f"{stage} {where.get(row['aim_rank_reason'], '')}".strip()
 
 
+def _lacks_data(row: Mapping[str, Any]) -> bool:
+    return bool(row["missing_ranks"]) or not row["gather_ok"]
+
+
 def _persistence(row: Mapping[str, Any]) -> str:
     kind = row["culprit_kind"]
-    if _level(row) == "quiet" or kind in (None, "none") or row["aim_rank_reason"] == "all_ranks":
+    if not row["needs_attention"] or kind in (None, "none") or row["aim_rank_reason"] == "all_ranks":
         return ""
     return CULPRITS[kind].words if kind in CULPRITS else ""
 

@@ -75,9 +75,7 @@ def problem_text(
 def problem_title(problem: Problem) -> str:
     """Return what is wrong and who it is, in one clause."""
     if problem.kind == "missing":
-        if not problem.ranks:
-            return "A gather failed"
-        return f"{_ranks(problem.ranks)} {'is' if len(problem.ranks) == 1 else 'are'} missing"
+        return missing_title(problem.ranks)
     where = format.in_stage(problem.stage or "")
     if problem.kind == "growth":
         return f"More time {where} than in healthy windows"
@@ -87,6 +85,13 @@ def problem_title(problem: Problem) -> str:
         return f"Several ranks are late {where}"
     host = f" ({format.clip(problem.hostname)})" if problem.hostname and problem.kind == "rank" else ""
     return f"{_ranks(problem.ranks)}{host} {'is' if len(problem.ranks) == 1 else 'are'} late {where}"
+
+
+def missing_title(ranks: Sequence[int]) -> str:
+    """Return that ranks are missing; that a gather failed where none is."""
+    if not ranks:
+        return "A gather failed"
+    return f"{_ranks(ranks)} {'is' if len(ranks) == 1 else 'are'} missing"
 
 
 def matches(problem: Problem, text: str) -> bool:

@@ -15,6 +15,7 @@ from sfapp.views.text.key_numbers import Number, key_numbers
 from sfapp.views.text.limitations import unknown
 from sfapp.views.text.long_steps import long_steps
 from sfapp.views.text.narrative import action, explanation
+from sfapp.views.text.problems import missing_title
 
 Tone = Literal["alarm", "warn", "quiet", "unknown"]
 
@@ -115,6 +116,9 @@ def headline_of(diagnosis: Diagnosis, ranks: RankTable | None = None) -> tuple[s
     if diagnosis.is_quiet and diagnosis.ranks == 1 and diagnosis.reference is None:
         share = format.percent(diagnosis.shares.get(aim.stage))
         return "Single rank: no comparison possible", f"(largest share: {stage}, {share})"
+    if diagnosis.is_quiet and lacks_data(diagnosis):
+        others = format.counted(diagnosis.ranks, "other rank" if diagnosis.missing_ranks else "rank")
+        return missing_title(diagnosis.missing_ranks), f"(no straggler found among {others})"
     if diagnosis.is_quiet and diagnosis.mixes_roles:
         compared = diagnosis.resolution is not None and diagnosis.resolution.rank
         within = (
@@ -154,11 +158,18 @@ def _tone(diagnosis: Diagnosis) -> Tone:
     if diagnosis.severity is None:
         return "unknown"
     if diagnosis.is_quiet:
-        return "quiet"
+        return "alarm" if lacks_data(diagnosis) else "quiet"
     return "alarm" if diagnosis.severity >= 0.2 else "warn"
 
 
 def _kicker(diagnosis: Diagnosis) -> str:
     if diagnosis.severity is None:
         return "No verdict"
+    if diagnosis.is_quiet and lacks_data(diagnosis):
+        return "Data missing"
     return "No action needed" if diagnosis.is_quiet else "Likely cause"
+
+
+def lacks_data(diagnosis: Diagnosis) -> bool:
+    """Return whether ranks are missing from the window, or its gather failed: nothing is known about them."""
+    return bool(diagnosis.missing_ranks) or not diagnosis.gather_ok
