@@ -29,6 +29,16 @@ from sfapp.accounting.reference import (
     pooled_reference,
     reference_of,
 )
+from sfapp.accounting.rolling import (
+    ROLLING_KINDS,
+    ROLLING_STEPS,
+    RankDelays,
+    RollCall,
+    RollingKind,
+    RollingVerdict,
+    rolling_verdict,
+    rolling_window,
+)
 from sfapp.accounting.routing import rivals
 from sfapp.accounting.run_waits import (
     RunStages,
@@ -58,6 +68,8 @@ if TYPE_CHECKING:
 __all__ = [
     "CAVEATS",
     "LETTERS",
+    "ROLLING_KINDS",
+    "ROLLING_STEPS",
     "Account",
     "CarryOver",
     "Change",
@@ -67,7 +79,11 @@ __all__ = [
     "Handover",
     "HealthyWindows",
     "Measures",
+    "RankDelays",
     "Region",
+    "RollCall",
+    "RollingKind",
+    "RollingVerdict",
     "RoutingInterval",
     "RunStages",
     "RunWaits",
@@ -101,6 +117,8 @@ __all__ = [
     "pooled_reference",
     "reference_of",
     "rivals",
+    "rolling_verdict",
+    "rolling_window",
     "routing_intervals",
     "run_waits",
     "stage_verdict",
