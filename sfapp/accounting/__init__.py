@@ -38,7 +38,9 @@ from sfapp.accounting.rolling import (
     RollingVerdict,
     rolling_verdict,
     rolling_window,
+    with_age,
 )
+from sfapp.accounting.rolling_history import Onset, RollingHistory
 from sfapp.accounting.routing import rivals
 from sfapp.accounting.run_waits import (
     RunStages,
@@ -79,9 +81,11 @@ __all__ = [
     "Handover",
     "HealthyWindows",
     "Measures",
+    "Onset",
     "RankDelays",
     "Region",
     "RollCall",
+    "RollingHistory",
     "RollingKind",
     "RollingVerdict",
     "RoutingInterval",
@@ -130,6 +134,7 @@ __all__ = [
     "waits_of_windows",
     "what_if",
     "what_if_of",
+    "with_age",
     "with_reference",
 ]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -171,21 +171,13 @@ def rolling_verdict(
     gates = gates or Gates()
     window = window or rolling_window(rows, steps, older_s)
     roll = roll_call(rows, window, older_s)
-    if rows.ranks and all(rank.has_left for rank in rows.ranks) and not roll.absent:
-        return RollingVerdict("ended", steps, rows.world_size, roll)
     if window is None or not has_enough_steps(len(window.step_N)):
-        is_incomplete = bool(roll.absent or roll.silent)
-        return RollingVerdict("incomplete" if is_incomplete else "starting", steps, rows.world_size, roll)
+        return RollingVerdict(_kind(rows, roll, None, None), steps, rows.world_size, roll)
     measures = measure(window).in_run(run_waits)
     diagnosis = judge(measures, gates, "carry_over", reference)
     finding = diagnosis.main_finding
-    kind: RollingKind = "healthy" if finding is None else "late" if finding.kind == "rank" else "growth"
-    if roll.absent or roll.silent or roll.apart:
-        kind = "incomplete"
-    if _is_standing(roll, window):
-        kind = "standing"
     return RollingVerdict(
-        kind,
+        _kind(rows, roll, window, finding),
         steps,
         rows.world_size,
         roll,
@@ -195,6 +187,32 @@ def rolling_verdict(
         measures,
         _delays(measures, diagnosis),
     )
+
+
+def with_age(found: RollingVerdict, rows: LiveRows, older_s: float) -> RollingVerdict:
+    """Return the verdict on the same rows, some time after they were collected: nothing is judged again."""
+    window = None if found.measures is None else found.measures.window
+    roll = roll_call(rows, window, older_s)
+    return replace(found, roll=roll, kind=_kind(rows, roll, window, found.finding))
+
+
+def _kind(rows: LiveRows, roll: RollCall, window: Window | None, finding: Finding | None) -> RollingKind:
+    """Return what the headline is about.
+
+    Args:
+        window: the judged steps; None where there are too few.
+    """
+    if rows.ranks and len(roll.left) == len(rows.ranks) and not roll.absent:
+        return "ended"
+    if window is not None and _is_standing(roll, window):
+        return "standing"
+    if roll.absent or roll.silent or roll.apart:
+        return "incomplete"
+    if window is None:
+        return "starting"
+    if finding is None:
+        return "healthy"
+    return "late" if finding.kind == "rank" else "growth"
 
 
 def rolling_window(rows: LiveRows, steps: int, older_s: float = 0.0) -> Window | None:
