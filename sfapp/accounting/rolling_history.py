@@ -9,9 +9,13 @@ import numpy as np
 from sfapp.accounting.leaders import Ints
 from sfapp.accounting.measures import Measures
 from sfapp.accounting.rolling import RollingVerdict
+from sfapp.model.findings import Finding
 
 KEPT_STEPS = 600
 KEPT_ONSETS = 32
+
+LEAST_STEPS = 5
+"""What was over within fewer steps is not kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,12 @@ class RollingHistory:
         longer = self.with_steps(found.measures, None if boundary is None else stages.index(boundary))
         return replace(longer, onsets=_onsets(longer.onsets, found))
 
+    @property
+    def current(self) -> Onset | None:
+        """The onset of what goes on now."""
+        last = self.onsets[-1] if self.onsets else None
+        return last if last is not None and last.ended is None else None
+
     def with_steps(self, measures: Measures, boundary: int | None = None) -> RollingHistory:
         """Return the history with the steps that it does not have yet.
 
@@ -85,26 +95,31 @@ class RollingHistory:
 
 
 def _onsets(known: tuple[Onset, ...], found: RollingVerdict) -> tuple[Onset, ...]:
-    """Return the onsets with that of the present finding; one that is gone has ended."""
+    """Return the onsets with that of the present finding; one that is gone has ended, and one that was gone
+    for a moment goes on. What was over within a few steps is left out."""
     assert found.diagnosis is not None
+    first, last = found.diagnosis.first_step, found.diagnosis.last_step
     finding = found.finding
-    last = known[-1] if known else None
-    goes_on = last is not None and last.ended is None
-    is_same = (
-        finding is not None
-        and last is not None
-        and last.stage == finding.stage
-        and (last.ranks[:1] == finding.ranks[:1])
-        and (goes_on or (found.since_step or 0) <= (last.ended or 0))
-    )
-    if is_same and last is not None:
-        return (*known[:-1], replace(last, ended=found.until_step))
-    if goes_on and last is not None:
-        ended = found.diagnosis.first_step if finding is None else found.since_step
-        known = (*known[:-1], replace(last, ended=max(last.began, ended or found.diagnosis.first_step)))
-    if finding is None:
-        return known
-    since = found.since_step
-    began = found.diagnosis.first_step if since is None else since
-    onset = Onset(finding.stage, finding.ranks, began, since is not None, found.until_step)
-    return (*known, onset)[-KEPT_ONSETS:]
+    kept = []
+    current: Onset | None = None
+    for onset in known:
+        is_near = onset.ended is None or onset.ended >= first - 1
+        if finding is not None and is_near and _cause(onset.stage, onset.ranks) == _cause_of(finding):
+            current = replace(onset, ended=found.until_step)
+            continue
+        ended = last if onset.ended is None else onset.ended
+        if ended - onset.began >= LEAST_STEPS - 1:
+            kept.append(replace(onset, ended=ended))
+    if finding is not None and current is None:
+        since = found.since_step
+        began = first if since is None else since
+        current = Onset(finding.stage, finding.ranks, began, since is not None, found.until_step)
+    return (*kept, *([] if current is None else [current]))[-KEPT_ONSETS:]
+
+
+def _cause(stage: str, ranks: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
+    return stage, ranks[:1]
+
+
+def _cause_of(finding: Finding) -> tuple[str, tuple[int, ...]]:
+    return _cause(finding.stage, finding.ranks)

@@ -240,6 +240,6 @@ def _named(report: RunReport) -> Sequence[int]:
     newest, rolling = report.newest_window, report.rolling
     if rolling is not None:
         return () if rolling.finding is None else rolling.finding.ranks
-    return (
-        () if newest is None or newest.aim_rank is None or not newest.needs_attention else (newest.aim_rank,)
-    )
+    if newest is None or newest.aim_rank is None or not newest.needs_attention:
+        return ()
+    return (newest.aim_rank,)

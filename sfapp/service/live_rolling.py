@@ -48,10 +48,15 @@ class RollingView:
     verdict: RollingVerdict
     history: RollingHistory
 
+    @property
+    def words(self) -> words.RollingWords:
+        """The verdict in words."""
+        return words.rolling_words(self.verdict, self.history.current)
+
     def document(self) -> dict[str, Any]:
         """Return it as plain data, for the page's JSON twin."""
         found, roll = self.verdict, self.verdict.roll
-        said = words.rolling_words(found)
+        said = self.words
         delays = found.delays
         step_ns = found.step_ns
         return {

@@ -256,6 +256,7 @@ async def test_tiles_show_who_is_late_and_who_does_not_report(watcher: User, tmp
     await watcher.open(PAGE)
     await watcher.should_see("Incomplete data: rank 7 has never reported")
     await watcher.should_see("Of the other ranks: Rank 5 holds the job in data")
+    await watcher.should_see("Live ranks")
     for _ in range(250):  # the tiles follow the headline within a second
         tiles = plot(watcher, "Live ranks").figure
         if "rank 5 is furthest behind" in tiles["layout"]["meta"]["alt"]:

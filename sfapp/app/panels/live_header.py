@@ -63,7 +63,7 @@ class LiveHeader:
         self._details.set_visibility(rolling is not None)
         if rolling is None:
             return
-        words = text.rolling_words(rolling.verdict)
+        words = rolling.words
         if words == self._said:
             return
         self._said = words

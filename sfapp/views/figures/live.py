@@ -145,7 +145,7 @@ def onset_marks(onsets: Sequence[Onset], times: StepTimes, dark: bool) -> dict[s
         is_right = onset.began - times.step_N[0] > extent(times) / 2
         notes.append(
             note(
-                f"{who} {format.in_stage(onset.stage)}{'' if onset.is_exact else ' or earlier'}",
+                f"{who} {format.in_stage(onset.stage)}{'' if onset.is_exact else ' (or earlier)'}",
                 onset.began,
                 0.04,
                 dark,

@@ -59,7 +59,7 @@ def live_lateness(found: RollingVerdict, ranks: RankTable, *, run: str = "", dar
     tiles, ticks = _tiles(found, found.delays, known)
     rows = 1 + max(tile.row for tile in tiles)
     columns = 1 + max(tile.column for tile in tiles)
-    height = int(min(560, max(150, 90 + (52 if len(tiles) <= NAMED_TILES else 16) * rows)))
+    height = int(min(560, max(260, 90 + (52 if len(tiles) <= NAMED_TILES else 16) * rows)))
     each = -(-len(known) // MOST_TILES)
     what = "one tile per rank" if each == 1 else f"one tile per {each} ranks, showing the latest of them"
     return figure(

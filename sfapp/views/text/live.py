@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sfapp.accounting import RollCall, RollingVerdict
+from sfapp.accounting import Onset, RollCall, RollingVerdict
 from sfapp.model import RankTable
 from sfapp.views import format
 
@@ -14,6 +14,9 @@ STALE_S = 5.0
 """Seconds without data after which a rank is marked as silent."""
 
 _NAMED = 4
+
+_MOMENT = 2
+"""A rank late in so few steps does not hold the job, it held it for a moment."""
 
 Row = Mapping[str, Any]
 
@@ -104,9 +107,13 @@ class RollingWords:
     tone: Tone
 
 
-def rolling_words(found: RollingVerdict) -> RollingWords:
-    """Return what the last steps of a running job show."""
-    effect, details = _effect(found)
+def rolling_words(found: RollingVerdict, onset: Onset | None = None) -> RollingWords:
+    """Return what the last steps of a running job show.
+
+    Args:
+        onset: where the effect began, as far back as verdicts were made.
+    """
+    effect, details = _effect(found, onset)
     if found.kind == "ended":
         return RollingWords("The job has ended: all ranks disconnected.", tuple(effect), "ended")
     if found.kind == "standing":
@@ -126,7 +133,12 @@ def rolling_words(found: RollingVerdict) -> RollingWords:
             (),
             "live",
         )
-    return RollingWords(effect[0], details, "warn" if found.until_step is not None else "alarm")
+    return RollingWords(effect[0], details, "warn" if _is_over(found) else "alarm")
+
+
+def _is_over(found: RollingVerdict) -> bool:
+    """Return whether late ranks are late no longer, or were only for a moment."""
+    return found.until_step is not None or found.late_steps <= _MOMENT
 
 
 def rolling_subject(ranks: Collection[int], table: RankTable | None) -> tuple[str, bool]:
@@ -143,7 +155,7 @@ def rolling_subject(ranks: Collection[int], table: RankTable | None) -> tuple[st
     return listed.capitalize(), True
 
 
-def _effect(found: RollingVerdict) -> tuple[list[str], tuple[str, ...]]:
+def _effect(found: RollingVerdict, onset: Onset | None) -> tuple[list[str], tuple[str, ...]]:
     """Return the finding as a list of one sentence, empty where there is none, and details on it."""
     finding, step_ns = found.finding, found.step_ns
     if finding is None or step_ns is None or found.diagnosis is None:
@@ -159,18 +171,16 @@ def _effect(found: RollingVerdict) -> tuple[list[str], tuple[str, ...]]:
         return [sentence], ("95 % interval in brackets.",)
     table = None if found.measures is None else found.measures.window.ranks
     subject, is_plural = rolling_subject(finding.ranks, table)
-    is_over = found.until_step is not None
-    verb = "held" if is_over else "hold" if is_plural else "holds"
-    end = f" until step {found.until_step}" if is_over else ""
+    verb = "held" if _is_over(found) else "hold" if is_plural else "holds"
+    end = "" if found.until_step is None else f" until step {found.until_step}"
     sentence = (
         f"{subject} {verb} the job {where}{end}: {size} ({interval}) of {format.duration(step_ns)} per step, "
         f"in {found.late_steps} of the last {found.steps} steps"
     )
-    since = (
-        f"since step {found.since_step}"
-        if found.since_step is not None
-        else f"since step {found.diagnosis.first_step} or earlier"
-    )
+    began, is_exact = found.since_step or found.diagnosis.first_step, found.since_step is not None
+    if onset is not None:
+        began, is_exact = onset.began, onset.is_exact
+    since = f"since step {began}{'' if is_exact else ' or earlier'}"
     host = f" on {format.clip(finding.hostname)}" if finding.hostname else ""
     each = finding.effect * step_ns * found.steps / max(1, found.late_steps)
     in_each = f", {format.duration(each)} in each of these steps" if found.late_steps < found.steps else ""
@@ -204,9 +214,15 @@ def _calls(roll: RollCall) -> list[str]:
         shortest = min(seconds for _, seconds in roll.silent)
         longer = " or longer" if len(ranks) > 1 else ""
         found.append(f"no message from {_ranks(ranks)} for {format.lasting(shortest)}{longer}")
-    if roll.apart:
-        verb = "reports" if len(roll.apart) == 1 else "report"
-        found.append(f"{_ranks(roll.apart)} {verb} other stages or other steps than most ranks")
+    late = {rank: step for rank, step in roll.behind if rank in roll.apart and step is not None}
+    if late and roll.newest_step is not None:
+        verb = "is" if len(late) == 1 else "are"
+        behind = format.counted(roll.newest_step - min(late.values()), "step")
+        found.append(f"{_ranks(late)} {verb} {behind} behind{' at most' if len(late) > 1 else ''}")
+    others = [rank for rank in roll.apart if rank not in late]
+    if others:
+        verb = "reports" if len(others) == 1 else "report"
+        found.append(f"{_ranks(others)} {verb} other stages or other steps than most ranks")
     return found
 
 
