@@ -22,7 +22,7 @@ from sfapp.accounting.window_lateness import late_in_stage, lateness_of
 from sfapp.model import Diagnosis, Gates, Manifest, RankTable, Reference, Window, stage_hash
 from sfapp.model.arrays import to_numpy
 from sfapp.model.findings import Finding
-from sfapp.model.live_rows import FIRST_STAGE, LiveRank, LiveRows
+from sfapp.model.live_rows import FIRST_STAGE, LiveRows
 
 ROLLING_STEPS = 20
 """Steps that a rolling verdict looks back, if nothing else is asked for."""
@@ -234,10 +234,15 @@ def rolling_window(rows: LiveRows, steps: int, older_s: float = 0.0) -> Window |
     here = [rank for rank in here if rank.stages == stages]
     middle = sorted(int(rank.row_NC[-1, 0]) for rank in here)[len(here) // 2]
     here = [rank for rank in here if rank.row_NC[0, 0] <= middle <= rank.row_NC[-1, 0] + steps]
-    step_N = _common_steps(here)[-steps:]
+    number_N = [rank.row_NC[:, 0] for rank in here]
+    different = {numbers.tobytes(): numbers for numbers in number_N}
+    step_N = _common_steps(list(different.values()))[-steps:]
     if not len(step_N):
         return None
-    row_RNC = np.stack([rank.row_NC[np.searchsorted(rank.row_NC[:, 0], step_N)] for rank in here])
+    places = {key: np.searchsorted(numbers, step_N) for key, numbers in different.items()}
+    row_RNC = np.stack(
+        [rank.row_NC[places[numbers.tobytes()]] for rank, numbers in zip(here, number_N, strict=True)]
+    )
     manifest = Manifest(
         run_id=rows.run_id,
         window=0,
@@ -256,10 +261,9 @@ def rolling_window(rows: LiveRows, steps: int, older_s: float = 0.0) -> Window |
     )
 
 
-def _common_steps(ranks: Sequence[LiveRank]) -> Ints:
-    """Return the step numbers that all ranks have, ascending."""
-    different = {rank.row_NC[:, 0].tobytes(): rank.row_NC[:, 0] for rank in ranks}
-    first, *others = different.values()
+def _common_steps(number_N: Sequence[Ints]) -> Ints:
+    """Return the step numbers that all of these have, ascending."""
+    first, *others = number_N
     for other in others:
         first = np.intersect1d(first, other, assume_unique=True)
     return np.array(first, dtype=np.int64)

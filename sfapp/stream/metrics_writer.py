@@ -24,6 +24,9 @@ DOWNSAMPLE_FOR_S = 0.05
 MAX_QUEUED = 65_536
 """Most samples that are queued for the disk; the oldest above that are dropped and counted."""
 
+FEW_RANKS = 256
+"""The newest rows of jobs of so many ranks are written twice a second, those of larger ones once."""
+
 MAX_RUNS = 64
 GONE_AFTER_S = 3600.0
 """Links of ranks that are silent for longer are no longer written."""
@@ -32,8 +35,8 @@ GONE_AFTER_S = 3600.0
 class MetricsWriter:
     """Writes samples on a separate thread. The aggregator's thread only queues samples and counts steps.
 
-    All samples are written once a second; steps of a second or longer and the newest rows of all ranks twice,
-    so that they are shown sooner.
+    All samples are written once a second; steps of a second or longer, and the newest rows of a few ranks,
+    twice, so that they are shown sooner.
 
     Args:
         root: the packet directory.
@@ -83,7 +86,7 @@ class MetricsWriter:
         def run() -> None:
             while not stop.wait(EVERY_S / 2):
                 self._write_long_steps()
-                self._newest_steps.write(snapshot())
+                self._newest_steps.write(snapshot(), FEW_RANKS)
                 if not stop.wait(EVERY_S / 2):
                     self._write_all(snapshot())
             self._write_all(snapshot())

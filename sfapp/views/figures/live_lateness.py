@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,9 @@ FULL = 0.2
 
 _ROWS, _COLUMNS = 32, 64
 _HOVER_STAGES = 3
+
+_ON_TIME = 0.01
+"""Of many ranks, one that is behind by less of the step has no numbers of its own."""
 
 MARKS: Mapping[str, tuple[str, str]] = {
     "absent": ("never reported", "square-x-open"),
@@ -92,8 +96,9 @@ def _with_absent(ranks: RankTable, found: RollingVerdict) -> RankTable:
     absent = [rank for rank in found.roll.absent if rank not in present]
     if not absent:
         return ranks
-    size = max(Counter(ranks.node_rank).values(), default=1)
-    size = max(size, max(ranks.local_rank, default=0) + 1)
+    later = next((ranks.identity(place) for place in range(len(ranks)) if ranks.node_rank[place]), None)
+    size = found.world_size if later is None else (later.rank - later.local_rank) // later.node_rank
+    size = max(1, size)
     added = [RankIdentity(rank, rank % size, rank // size, "") for rank in absent]
     return RankTable.of([*(ranks.identity(place) for place in range(len(ranks))), *added])
 
@@ -168,11 +173,16 @@ def _mark_of(found: RollingVerdict) -> dict[int, str]:
 
 
 def _title(ranks: RankTable, members: Sequence[int]) -> str:
-    first, last = ranks.identity(members[0]), ranks.identity(members[-1])
+    first = members[0]
     if len(members) == 1:
-        host = f" on {plain(first.hostname)}" if first.hostname else ""
-        return f"<b>rank {first.rank}</b>{host}, local {first.local_rank}"
-    return f"<b>ranks {first.rank}–{last.rank}</b>"
+        host = f" on {_plain_host(ranks.hostname[first])}" if ranks.hostname[first] else ""
+        return f"<b>rank {ranks.rank[first]}</b>{host}, local {ranks.local_rank[first]}"
+    return f"<b>ranks {ranks.rank[first]}–{ranks.rank[members[-1]]}</b>"
+
+
+@lru_cache(maxsize=16_384)
+def _plain_host(hostname: str) -> str:
+    return plain(hostname)
 
 
 def _hover(
@@ -180,6 +190,8 @@ def _hover(
 ) -> list[str]:
     """Return lines on one rank: how far behind it is, and its lateness by stage."""
     behind = max(0.0, float(delays.behind_R[place]))
+    if not few and not of_many and behind < _ON_TIME * step_ns:
+        return ["on time"]  # Of a thousand ranks that are, no numbers: they would be sent every second.
     who = f"rank {delays.ranks.rank[place]} is " if of_many else ""
     lines = [f"{who}{format.duration(behind)} behind ({format.percent(behind / step_ns)} of the step)"]
     late_B = delays.late_BR[:, place]
