@@ -66,7 +66,7 @@ class FolderOrAddress(click.Path):
 @click.option("--once", is_flag=True, help="Print the present state and exit.")
 @click.option("--token", envvar="SFAPP_TOKEN", help="Token of the app, where it requires one.")
 def top(where: Path | str, run_id: str | None, once: bool, token: str | None) -> None:
-    """Watch a streaming job in the terminal: who holds it now, its nodes, its ranks, its newest verdict.
+    """Watch a streaming job in the terminal: which rank holds it, its nodes, its ranks, its newest verdict.
 
     WHERE is the packet folder that the aggregator writes to, the folder of one run in it, or the address of a
     running app (`sfapp serve`, `sfapp run --ui`). The command only reads. Stop it with Ctrl-C.

@@ -24,7 +24,7 @@ FOLDER, NAME = "metrics", "newest.steps"
 VERSION = 1
 
 MAX_BYTES = 1 << 27
-ROW_BYTES = 4 << 20
+ROW_BYTES = 2 << 20
 """About so many bytes of rows are kept, at least ``LEAST_STEPS`` of every rank: the file is written twice a
 second."""
 

@@ -1,4 +1,4 @@
-"""What stands above the tabs of a live page: who holds the job now, who is silent, what was lost."""
+"""The header of a live page, above the tabs: the rolling verdict, silent ranks, lost data."""
 
 from __future__ import annotations
 

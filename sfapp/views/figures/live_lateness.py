@@ -27,6 +27,9 @@ FULL = 0.2
 _ROWS, _COLUMNS = 32, 64
 _HOVER_STAGES = 3
 
+_DETAILED = 256
+"""So few ranks all have their lateness in every stage in the text below the pointer."""
+
 _ON_TIME = 0.01
 """Of many ranks, one that is behind by less of the step has no numbers of its own."""
 
@@ -40,7 +43,7 @@ MARKS: Mapping[str, tuple[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Tile:
+class _RankTile:
     """One tile; ``part`` is how far behind its latest rank is, as a part of the step, NaN where not known."""
 
     row: int
@@ -56,7 +59,7 @@ def live_lateness(found: RollingVerdict, ranks: RankTable, *, run: str = "", dar
 
     Args:
         found: with delays.
-        ranks: all ranks that were heard of; those that never reported are added.
+        ranks: all ranks that have reported; those that never did are added.
     """
     assert found.delays is not None
     known = _with_absent(ranks, found)
@@ -91,7 +94,7 @@ def live_lateness(found: RollingVerdict, ranks: RankTable, *, run: str = "", dar
 
 
 def _with_absent(ranks: RankTable, found: RollingVerdict) -> RankTable:
-    """Return the table with the ranks that never reported, where they would be if nodes are alike."""
+    """Return the table with the ranks that never reported, where they would be if all nodes have as many."""
     present = set(ranks.rank)
     absent = [rank for rank in found.roll.absent if rank not in present]
     if not absent:
@@ -103,15 +106,25 @@ def _with_absent(ranks: RankTable, found: RollingVerdict) -> RankTable:
     return RankTable.of([*(ranks.identity(place) for place in range(len(ranks))), *added])
 
 
-def _tiles(found: RollingVerdict, delays: RankDelays, ranks: RankTable) -> tuple[list[_Tile], dict[int, str]]:
+def _tiles(
+    found: RollingVerdict, delays: RankDelays, ranks: RankTable
+) -> tuple[list[_RankTile], dict[int, str]]:
     """Return the tiles, and the labels of their rows by row."""
     step_ns = found.step_ns or 1.0
     place_of = {rank: place for place, rank in enumerate(delays.ranks.rank)}
     mark_of = _mark_of(found)
     short = list(format.short_stages(delays.stages).values())
-    few = len(ranks) <= 256
+    few = len(ranks) <= _DETAILED
+    behind = delays.behind_R.tolist()
 
-    def tile(row: int, column: int, members: Sequence[int]) -> _Tile:
+    def tile(row: int, column: int, members: Sequence[int]) -> _RankTile:
+        if len(members) == 1 and not few:
+            rank = ranks.rank[members[0]]
+            place = place_of.get(rank)
+            if place is not None and rank not in mark_of and behind[place] < _ON_TIME * step_ns:
+                # Of a thousand ranks that are on time, no numbers: they would be sent every second.
+                title = f"{_title(ranks, members)}<br>on time"
+                return _RankTile(row, column, f"rank {rank}", behind[place] / step_ns, "", title)
         measured = [place_of[ranks.rank[each]] for each in members if ranks.rank[each] in place_of]
         latest = max(measured, key=lambda place: float(delays.behind_R[place]), default=None)
         marks = [mark_of[ranks.rank[each]] for each in members if ranks.rank[each] in mark_of]
@@ -125,7 +138,7 @@ def _tiles(found: RollingVerdict, delays: RankDelays, ranks: RankTable) -> tuple
         ]
         if latest is not None:
             lines += _hover(delays, latest, step_ns, short, few, len(members) > 1)
-        return _Tile(row, column, f"rank {number}", part, mark, "<br>".join(lines))
+        return _RankTile(row, column, f"rank {number}", part, mark, "<br>".join(lines))
 
     if len(ranks) > MOST_TILES:
         each = -(-len(ranks) // MOST_TILES)
@@ -136,7 +149,7 @@ def _tiles(found: RollingVerdict, delays: RankDelays, ranks: RankTable) -> tuple
     return _by_node(ranks, tile)
 
 
-def _by_node(ranks: RankTable, tile: Any) -> tuple[list[_Tile], dict[int, str]]:
+def _by_node(ranks: RankTable, tile: Any) -> tuple[list[_RankTile], dict[int, str]]:
     """Lay ranks out by node: nodes below each other, in as many blocks side by side as are needed."""
     size = max(ranks.local_rank) + 1
     width = min(size, 32)
@@ -188,10 +201,8 @@ def _plain_host(hostname: str) -> str:
 def _hover(
     delays: RankDelays, place: int, step_ns: float, short: Sequence[str], few: bool, of_many: bool
 ) -> list[str]:
-    """Return lines on one rank: how far behind it is, and its lateness by stage."""
+    """Return lines on one rank: its distance from the median rank, and its lateness by stage."""
     behind = max(0.0, float(delays.behind_R[place]))
-    if not few and not of_many and behind < _ON_TIME * step_ns:
-        return ["on time"]  # Of a thousand ranks that are, no numbers: they would be sent every second.
     who = f"rank {delays.ranks.rank[place]} is " if of_many else ""
     lines = [f"{who}{format.duration(behind)} behind ({format.percent(behind / step_ns)} of the step)"]
     late_B = delays.late_BR[:, place]
@@ -201,7 +212,7 @@ def _hover(
     return [*lines, *(f"{plain(short[stage])} {format.change(float(late_B[stage]))}" for stage in order)]
 
 
-def _map(tiles: Sequence[_Tile], rows: int, columns: int, dark: bool) -> Trace:
+def _map(tiles: Sequence[_RankTile], rows: int, columns: int, dark: bool) -> Trace:
     z = np.full((rows, columns), np.nan)
     hover = [[""] * columns for _ in range(rows)]
     for tile in tiles:
@@ -223,7 +234,7 @@ def _map(tiles: Sequence[_Tile], rows: int, columns: int, dark: bool) -> Trace:
     }
 
 
-def _marks(tiles: Sequence[_Tile], row_height: float, dark: bool) -> list[Trace]:
+def _marks(tiles: Sequence[_RankTile], row_height: float, dark: bool) -> list[Trace]:
     """Return a trace for each kind of mark on tiles that have one."""
     colours = palette.theme(dark)
     found = []
@@ -251,7 +262,7 @@ def _marks(tiles: Sequence[_Tile], row_height: float, dark: bool) -> list[Trace]
     return found
 
 
-def _labels(tiles: Sequence[_Tile], dark: bool) -> list[dict[str, Any]]:
+def _labels(tiles: Sequence[_RankTile], dark: bool) -> list[dict[str, Any]]:
     """Return the text of every tile: its rank, and how late it is."""
     colours = palette.theme(dark)
     scale = palette.scale(colours.alarm, colours)
@@ -271,7 +282,7 @@ def _labels(tiles: Sequence[_Tile], dark: bool) -> list[dict[str, Any]]:
 
 
 def _frames(
-    found: RollingVerdict, tiles: Sequence[_Tile], ranks: RankTable, dark: bool
+    found: RollingVerdict, tiles: Sequence[_RankTile], ranks: RankTable, dark: bool
 ) -> list[dict[str, Any]]:
     """Return a frame around the tiles of the ranks that the verdict names."""
     if found.finding is None or len(found.finding.ranks) > NAMED_TILES:
