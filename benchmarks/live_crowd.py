@@ -22,6 +22,7 @@ from pathlib import Path
 import psutil
 import websockets
 from playwright.sync_api import Page, sync_playwright
+from websockets.typing import Origin
 
 from benchmarks.harness import HEADER, Result
 from benchmarks.live_verdict import opened
@@ -86,7 +87,7 @@ class Crowd:
             f"ws://{host}/_nicegui_ws/socket.io/?EIO=4&transport=websocket&{query}"
             "&next_message_id=0&implicit_handshake=true"
         )
-        async with websockets.connect(socket, max_size=None, origin=self._address) as connection:
+        async with websockets.connect(socket, max_size=None, origin=Origin(self._address)) as connection:
             await connection.recv()
             await connection.send("40")
             await connection.recv()

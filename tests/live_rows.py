@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
-from builders import MS, Ints, ddp_job
+import numpy.typing as npt
 
 from sfapp.model import DEFAULT_STAGES, RankIdentity
 from sfapp.model.live_rows import LiveRank, LiveRows
 
-STEP_NS = 66 * MS
-"""About what a step of ``ddp_job`` takes."""
+Ints = npt.NDArray[np.int64]
 
 
 def live_rows(
@@ -58,9 +57,3 @@ def live_rows(
             )
         )
     return LiveRows(run_id, at_ns, world_size or ranks, tuple(found))
-
-
-def late_in_data(rank: int = 2, *, part: float = 0.2, since: int = 0, steps: int = 20, seed: int = 0) -> Ints:
-    """A job of four ranks, one of which takes longer in data from a step on, by a part of the step."""
-    extra = {(DEFAULT_STAGES[0], rank): int(part * STEP_NS)}
-    return ddp_job(ranks=4, steps=steps, extra=extra, since=since, seed=seed)

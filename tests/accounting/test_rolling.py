@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from builders import BACKWARD, DATA, MS, ddp_job
+from builders import BACKWARD, DATA, MS, STEP_NS, ddp_job, late_in_data
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from live_rows import STEP_NS, late_in_data, live_rows
+from live_rows import live_rows
 
 from sfapp.accounting import diagnose, reference_of, rolling_verdict, rolling_window
 from sfapp.accounting.measures import measure

@@ -18,7 +18,8 @@ from pathlib import Path
 import pytest
 from app.live_job import LIVE, LiveJob
 from app.served import Served, served
-from live_rows import late_in_data, live_rows
+from builders import late_in_data
+from live_rows import live_rows
 from rich.console import Console
 
 from sfapp.accounting import rolling_verdict

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 import pytest
-from builders import BACKWARD, DATA, MS, ddp_job
-from live_rows import late_in_data, live_rows
+from builders import BACKWARD, DATA, MS, ddp_job, late_in_data
+from live_rows import live_rows
 
 from sfapp.accounting import (
     Onset,

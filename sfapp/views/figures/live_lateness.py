@@ -26,6 +26,7 @@ FULL = 0.2
 
 _ROWS, _COLUMNS = 32, 64
 _HOVER_STAGES = 3
+_NAMES = 3
 
 _DETAILED = 256
 """So few ranks all have their lateness in every stage in the text below the pointer."""
@@ -87,7 +88,7 @@ def live_lateness(found: RollingVerdict, ranks: RankTable, *, run: str = "", dar
         ),
         showlegend=any(tile.mark for tile in tiles),
         legend={"orientation": "h", "x": 0, "y": -0.02, "yanchor": "top", "xanchor": "left"},
-        annotations=_labels(tiles, dark) if len(tiles) <= NAMED_TILES else [],
+        annotations=_labels(tiles, dark) if len(tiles) <= NAMED_TILES else _names(found, tiles, known, dark),
         shapes=_frames(found, tiles, known, dark),
         uirevision=f"live/{run}",
     )
@@ -281,15 +282,40 @@ def _labels(tiles: Sequence[_RankTile], dark: bool) -> list[dict[str, Any]]:
     return found
 
 
+def _names(
+    found: RollingVerdict, tiles: Sequence[_RankTile], ranks: RankTable, dark: bool
+) -> list[dict[str, Any]]:
+    """Return the names of the first ranks of the verdict, above or below their small tiles."""
+    last = max(tile.row for tile in tiles)
+    return [
+        note(
+            f"rank {rank}",
+            tiles[place].column,
+            tiles[place].row,
+            dark,
+            yshift=-16 if tiles[place].row < last else 16,
+            bgcolor=palette.alpha(palette.theme(dark).surface, 0.85),
+        )
+        for rank, place in _named_places(found, ranks)[:_NAMES]
+    ]
+
+
+def _named_places(found: RollingVerdict, ranks: RankTable) -> list[tuple[int, int]]:
+    """Return the ranks of the verdict, the latest first, each with the position of its tile."""
+    if found.finding is None:
+        return []
+    each = 1 if len(ranks) <= MOST_TILES else -(-len(ranks) // MOST_TILES)
+    place_of = {rank: place for place, rank in enumerate(ranks.rank)}
+    return [(rank, place_of[rank] // each) for rank in found.finding.ranks if rank in place_of]
+
+
 def _frames(
     found: RollingVerdict, tiles: Sequence[_RankTile], ranks: RankTable, dark: bool
 ) -> list[dict[str, Any]]:
     """Return a frame around the tiles of the ranks that the verdict names."""
     if found.finding is None or len(found.finding.ranks) > NAMED_TILES:
         return []
-    each = 1 if len(ranks) <= MOST_TILES else -(-len(ranks) // MOST_TILES)
-    place_of = {rank: place for place, rank in enumerate(ranks.rank)}
-    places = sorted({place_of[rank] // each for rank in found.finding.ranks if rank in place_of})
+    places = sorted({place for _, place in _named_places(found, ranks)})
     return [
         {
             "type": "rect",
