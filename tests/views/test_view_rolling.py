@@ -194,7 +194,7 @@ def test_a_late_rank_is_the_headline_with_its_cost_interval_and_steps() -> None:
         "Rank 2 holds the job in data: 6.48 ms (6.28–6.68 ms) of 74.7 ms per step, in 10 of the last 20 steps"
     )
     assert said.tone == "alarm"
-    assert said.details[0].startswith("Rank 2 on node-0, since step 110, 12.9 ms in each of these steps.")
+    assert said.details[0].startswith("Rank 2 on node-0, since step 110, 13.0 ms in each of these steps.")
     known = rolling_words(rolling_verdict(live_rows(late_in_data(2))), Onset(DATA, (2,), 77, True))
     assert known.details[0].startswith("Rank 2 on node-0, since step 77.")
 

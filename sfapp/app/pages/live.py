@@ -237,6 +237,8 @@ class LivePage:
         self._snapshot = replace(self._snapshot, state=state)
         show_address(state.href(self._snapshot.run_id))
         self._json.props["href"] = _twin(self._snapshot.run_id, state)
+        if state.tab in self._panels:  # What it showed last, until its update is drawn.
+            self._show_panel(state.tab)
         await self._update()
 
     async def _apply_theme(self, dark: bool) -> None:
@@ -287,8 +289,7 @@ class LivePage:
             return
         name = snapshot.state.tab
         self._tabs.value = self._tab_name()
-        for other, (container, _) in self._panels.items():
-            container.set_visibility(other == name)
+        self._show_panel(name)
         known = self._panels.get(name)
         if known is not None and known[1].names == [part.name for part in parts]:
             known[1].update(contents)
@@ -298,6 +299,10 @@ class LivePage:
         with self._panel_box, box() as container:
             self._panels[name] = (container, LivePanel(parts, contents, self._plot_help))
 
+    def _show_panel(self, name: str) -> None:
+        for other, (container, _) in self._panels.items():
+            container.set_visibility(other == name)
+
 
 _NODES = "nodes"
 """Name of the tab that many nodes share."""
@@ -305,7 +310,7 @@ _NODES = "nodes"
 
 def _draw_parts(parts: Sequence[LivePart], snapshot: LiveRunSnapshot, dark: bool) -> list[PartContent]:
     """Return the contents of the parts; pages that show the same snapshot draw it once."""
-    key = tuple(part.name for part in parts), dark
+    key = snapshot.state, tuple(part.name for part in parts), dark
     contents = snapshot.drawn.get(key)
     if contents is None:
         contents = snapshot.drawn[key] = [part.draw(snapshot, dark) for part in parts]
