@@ -179,5 +179,5 @@ STEP_NS = 66 * MS
 
 def late_in_data(rank: int = 2, *, part: float = 0.2, since: int = 0, steps: int = 20, seed: int = 0) -> Ints:
     """A job of four ranks, one of which takes longer in data from a step on, by a part of the step."""
-    extra = {(DATA, rank): int(part * STEP_NS)}
+    extra: dict[tuple[str, int | str], int] = {(DATA, rank): int(part * STEP_NS)}
     return ddp_job(ranks=4, steps=steps, extra=extra, since=since, seed=seed)

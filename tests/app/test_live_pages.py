@@ -231,7 +231,7 @@ def stream_rows(root: Path, duration: Ints, **how: Any) -> LiveRows:
 
 
 def eight_ranks(seed: int = 0, late: int | None = None, since: int = 0) -> Ints:
-    extra = {} if late is None else {(DATA, late): 20 * MS}
+    extra: dict[tuple[str, int | str], int] = {} if late is None else {(DATA, late): 20 * MS}
     return ddp_job(ranks=8, steps=30, seed=seed, extra=extra, since=since)
 
 
