@@ -234,15 +234,13 @@ def rolling_window(rows: LiveRows, steps: int, older_s: float = 0.0) -> Window |
     here = [rank for rank in here if rank.stages == stages]
     middle = sorted(int(rank.row_NC[-1, 0]) for rank in here)[len(here) // 2]
     here = [rank for rank in here if rank.row_NC[0, 0] <= middle <= rank.row_NC[-1, 0] + steps]
-    number_N = [rank.row_NC[:, 0] for rank in here]
-    different = {numbers.tobytes(): numbers for numbers in number_N}
+    keys = [rank.row_NC[:, 0].tobytes() for rank in here]
+    different = {key: rank.row_NC[:, 0] for key, rank in zip(keys, here, strict=True)}
     step_N = _common_steps(list(different.values()))[-steps:]
     if not len(step_N):
         return None
-    places = {key: np.searchsorted(numbers, step_N) for key, numbers in different.items()}
-    row_RNC = np.stack(
-        [rank.row_NC[places[numbers.tobytes()]] for rank, numbers in zip(here, number_N, strict=True)]
-    )
+    places = {key: _places(numbers, step_N) for key, numbers in different.items()}
+    row_RNC = np.stack([rank.row_NC[places[key]] for key, rank in zip(keys, here, strict=True)])
     manifest = Manifest(
         run_id=rows.run_id,
         window=0,
@@ -267,6 +265,13 @@ def _common_steps(number_N: Sequence[Ints]) -> Ints:
     for other in others:
         first = np.intersect1d(first, other, assume_unique=True)
     return np.array(first, dtype=np.int64)
+
+
+def _places(numbers_N: Ints, step_N: Ints) -> Ints | slice:
+    """Return where these steps are; as a slice where they follow each other, which is quicker."""
+    found = np.searchsorted(numbers_N, step_N)
+    first, end = int(found[0]), int(found[-1]) + 1
+    return slice(first, end) if end - first == len(found) else found
 
 
 def roll_call(rows: LiveRows, window: Window | None, older_s: float = 0.0) -> RollCall:

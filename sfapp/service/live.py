@@ -45,6 +45,9 @@ SAMPLE_TIMEOUT_S = 120.0
 LATEST_S = 5.0
 """The history is read again once one point of its lines has passed, at the latest after this time."""
 
+MANY_RANKS = 256
+"""Lines over time of more ranks take long to read: they are read again after ``LATEST_S``."""
+
 DOCUMENT_VERSION = 1
 """Version of the live pages' JSON; grows with every change that an old reader would misunderstand."""
 
@@ -80,7 +83,8 @@ class LiveHistory:
         The newest samples are shown in the end even if no others follow.
         """
         age_s = (datetime.now(UTC) - self.read_at).total_seconds()
-        is_recent = 0 <= age_s < min(state.span / POINTS, LATEST_S)
+        has_many = len(self.times.ranks) > MANY_RANKS
+        is_recent = 0 <= age_s < (LATEST_S if has_many else min(state.span / POINTS, LATEST_S))
         return self.requested == state and (at == self.at or is_recent)
 
 

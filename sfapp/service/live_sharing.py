@@ -8,12 +8,13 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
-from sfapp.service.live import LiveRunSnapshot, live_run_snapshot
+from sfapp.service.live import MANY_RANKS, LiveRunSnapshot, live_run_snapshot
 from sfapp.service.live_address import LiveState
 from sfapp.service.workspace import Workspace
 
 FRESH_S = 0.5
-"""A snapshot serves other pages for so long; every page asks once a second."""
+MANY_FRESH_S = 1.0
+"""A snapshot serves other pages for so long, the second is that of many ranks: half of a page's period."""
 
 MOST_VIEWS = 256
 
@@ -49,6 +50,11 @@ _VIEWS: WeakKeyDictionary[Workspace, _SharedViews] = WeakKeyDictionary()
 _VIEWS_LOCK = threading.Lock()
 
 
+def has_many_ranks(snapshot: LiveRunSnapshot) -> bool:
+    """Return whether a job has so many ranks that its page is updated less often, but for the headline."""
+    return len(snapshot.ranks) > MANY_RANKS
+
+
 def shared_snapshot(
     workspace: Workspace, run_id: str, state: LiveState, before: LiveRunSnapshot
 ) -> LiveRunSnapshot:
@@ -65,7 +71,8 @@ def shared_snapshot(
             views = _VIEWS[workspace] = _SharedViews()
     shared = views.of((run_id, state))
     with shared.lock:
-        if shared.snapshot is None or time.monotonic() - shared.read_at > FRESH_S:
+        fresh_s = MANY_FRESH_S if has_many_ranks(before) else FRESH_S
+        if shared.snapshot is None or time.monotonic() - shared.read_at > fresh_s:
             newest = before if shared.snapshot is None else shared.snapshot
             shared.snapshot = live_run_snapshot(workspace, run_id, state, before=newest)
             shared.read_at = time.monotonic()

@@ -33,13 +33,15 @@ from sfapp.model.view import OVERVIEW
 from sfapp.service.live import LiveRunSnapshot, live_run_snapshot, streaming_runs
 from sfapp.service.live_address import SPANS, LiveState, parse_live
 from sfapp.service.live_rolling import rolling_view
-from sfapp.service.live_sharing import shared_snapshot
+from sfapp.service.live_sharing import has_many_ranks, shared_snapshot
 from sfapp.service.workspace import Workspace
 from sfapp.views import format
 from sfapp.views.address import live_page, run_page
 
 REFRESH_S = 1.0
-"""Seconds between updates from the store."""
+"""Seconds between updates from the store; of a job of many ranks, ``MANY_REFRESH_S``."""
+
+MANY_REFRESH_S = 2.0
 
 HEADLINE_S = 0.4
 """Seconds between looks for newer rows, which the headline is about."""
@@ -161,7 +163,8 @@ class LivePage:
     async def start(self) -> None:
         """Draw the plots once the browser is connected, then follow the store."""
         await self._draw()
-        ui.timer(REFRESH_S, self._refresh)
+        many = has_many_ranks(self._snapshot)
+        ui.timer(MANY_REFRESH_S if many else REFRESH_S, self._refresh)
         ui.timer(HEADLINE_S, self._refresh_headline)
 
     def _size(self) -> str:
