@@ -77,13 +77,15 @@ class LiveHistory:
     nodes: Sequence[Row] = ()
     gpus: Sequence[Row] = ()
 
-    def holds(self, state: LiveState, at: datetime) -> bool:
+    def holds(self, state: LiveState, at: datetime, has_many: bool) -> bool:
         """Return whether it still serves a state: no newer sample, or read a moment ago.
 
         The newest samples are shown in the end even if no others follow.
+
+        Args:
+            has_many: whether the run has many ranks.
         """
         age_s = (datetime.now(UTC) - self.read_at).total_seconds()
-        has_many = len(self.times.ranks) > MANY_RANKS
         is_recent = 0 <= age_s < (LATEST_S if has_many else min(state.span / POINTS, LATEST_S))
         return self.requested == state and (at == self.at or is_recent)
 
@@ -231,7 +233,7 @@ def live_run_snapshot(
 
     ranks = _identities(links)
     history = None if before is None or before.ranks != ranks else before.history
-    if history is None or not history.holds(state, at):
+    if history is None or not history.holds(state, at, len(ranks) > MANY_RANKS):
         history = _history(store, run_id, state, at, links, node, before)
     newest = store.windows(WindowQuery(run=run_id, sort=(("window", "desc"),), limit=1)).rows
     has_machines = whole or node is not None
