@@ -178,6 +178,11 @@ def test_what_was_over_at_once_is_no_onset() -> None:
             "alarm",
             "Standing still for 12 s after step 129: all ranks have finished it, and none the next one",
         ),
+        (
+            {"idle_s": 8.0, "silent": {3: 8.0}},
+            "alarm",
+            "Standing still for 8 s after step 129: no message from rank 3 for 8 s",
+        ),
         ({"left": range(4)}, "ended", "The job has ended: all ranks disconnected."),
         ({"stopped": dict.fromkeys(range(4), 3)}, "live", "Waiting for the first steps"),
     ],

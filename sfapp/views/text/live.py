@@ -117,7 +117,10 @@ def rolling_words(found: RollingVerdict, onset: Onset | None = None) -> RollingW
     if found.kind == "ended":
         return RollingWords("The job has ended: all ranks disconnected.", tuple(effect), "ended")
     if found.kind == "standing":
-        return RollingWords(_standing_still(found), (*_calls(found.roll), *effect), "alarm")
+        calls = _calls(found.roll)
+        named = calls[:1] if found.roll.absent or found.roll.silent else []
+        details = (*calls[len(named) :], *effect)
+        return RollingWords(_standing_still(found, named), details, "alarm")
     if found.kind == "incomplete":
         missing, *more = _calls(found.roll)
         others = [f"Of the other ranks: {part}" for part in effect]
@@ -193,15 +196,20 @@ def _interval(low_ns: float, high_ns: float) -> str:
     return f"{low_ns / unit.ns:.{digits}f}–{high_ns / unit.ns:.{digits}f} {unit.name}"
 
 
-def _standing_still(found: RollingVerdict) -> str:
+def _standing_still(found: RollingVerdict, named: Sequence[str]) -> str:
+    """Return since when and why no step ends.
+
+    Args:
+        named: what is known of ranks that do not report at all; the likeliest cause.
+    """
     roll = found.roll
-    late = [rank for rank, _ in roll.behind]
     text = f"Standing still for {format.lasting(roll.idle_s)} after step {roll.newest_step}: "
-    if not late and not roll.absent:
+    if named:
+        return f"{text}{named[0]}"
+    late = sorted(rank for rank, _ in roll.behind)
+    if not late:
         return f"{text}all ranks have finished it, and none the next one"
-    ranks = sorted({*late, *roll.absent})
-    verb = "has" if len(ranks) == 1 else "have"
-    return f"{text}{_ranks(ranks)} {verb} not finished it"
+    return f"{text}{_ranks(late)} {'has' if len(late) == 1 else 'have'} not finished it"
 
 
 def _calls(roll: RollCall) -> list[str]:
