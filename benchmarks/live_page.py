@@ -1,7 +1,8 @@
 """Measure the server's CPU time per second for an open live page of 1,024 ranks.
 
-Samples are appended once a second, as by an aggregator; a real server follows them, and a real Chromium shows
-the page. The cost of following without an open page is measured too and subtracted.
+Samples are appended once a second and the newest rows of all ranks are replaced, as by an aggregator, with
+one rank late in data. A real server follows them, and a real Chromium shows the page. The cost of following
+without an open page is measured too and subtracted.
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 from playwright.sync_api import Browser
 
 from benchmarks.harness import Result
 from sfapp.metrics import MetricsLog
+from sfapp.model import DEFAULT_STAGES, RankIdentity
+from sfapp.model.live_rows import LiveRank, LiveRows
 from sfapp.model.samples import (
     AggregatorSample,
     AnySample,
@@ -30,8 +34,11 @@ from sfapp.model.samples import (
     PaceSample,
     ProcessSample,
 )
+from sfapp.packets.newest_steps import newest_steps_path, write_newest_steps
 
 RUN = "crowd"
+LATE_RANK = 777
+KEPT_STEPS = 64
 NODES, LOCAL = 128, 8
 HISTORY_S = 300
 """Time range that the page shows by default."""
@@ -74,11 +81,31 @@ def second(number: int, at_ns: int) -> list[AnySample]:
     return found
 
 
+def newest_rows(number: int) -> LiveRows:
+    """Return the rows of the last steps of all ranks after that second; one rank is late in data."""
+    base_S = np.array([5, 25, 60, 1, 8, 1]) * 1_000_000
+    generator = np.random.default_rng(number)
+    noise_RNS = generator.integers(0, 200_000, (NODES * LOCAL, KEPT_STEPS, len(base_S)))
+    own_RNS = base_S + noise_RNS
+    own_RNS[LATE_RANK, :, 0] += 20_000_000
+    ready_RN = own_RNS[:, :, :3].sum(axis=2)
+    own_RNS[:, :, 2] += ready_RN.max(axis=0) - ready_RN  # they wait for the latest in backward
+    step_N = np.arange(10 * number - KEPT_STEPS, 10 * number) + 1
+    ranks = []
+    for rank in range(NODES * LOCAL):
+        node = rank // LOCAL
+        row_NC = np.column_stack([step_N, own_RNS[rank].sum(axis=1), own_RNS[rank]])
+        place = RankIdentity(rank, rank % LOCAL, node, f"node-{node}")
+        ranks.append(LiveRank(place, DEFAULT_STAGES, row_NC, 0.1, 0.1))
+    return LiveRows(RUN, time.time_ns(), NODES * LOCAL, tuple(ranks))
+
+
 class SimulatedJob:
     """A job whose samples are appended every second, inside the ``with`` block."""
 
     def __init__(self, root: Path) -> None:
         self._log = MetricsLog(root, RUN)
+        self._newest = newest_steps_path(root, RUN)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._append_samples)
         begin_ns = time.time_ns() - HISTORY_S * 10**9
@@ -90,6 +117,7 @@ class SimulatedJob:
         while not self._stop.wait(1.0):
             number += 1
             self._log.add(second(number, time.time_ns()))
+            write_newest_steps(self._newest, newest_rows(number))
 
     def __enter__(self) -> SimulatedJob:
         self._thread.start()
@@ -135,6 +163,7 @@ def refreshes(address: str, pid: int, browser: Browser) -> Iterator[Result]:
         page = browser.new_page(viewport={"width": 1480, "height": 1080})
         page.goto(f"{address}/live/{RUN}{query}")
         page.wait_for_selector(".js-plotly-plot .main-svg")
+        page.get_by_text(f"Rank {LATE_RANK} holds the job in data").first.wait_for()
         page.wait_for_timeout(2_000)
         yield Result(f"a second of a live page, 1,024 ranks, {name}: server", busy_s(process) - alone, BAR_S)
         page.close()

@@ -171,3 +171,13 @@ def lasting_fault(
         )
         for first in range(0, 6 * steps, steps)
     ]
+
+
+STEP_NS = 66 * MS
+"""About what a step of ``ddp_job`` takes."""
+
+
+def late_in_data(rank: int = 2, *, part: float = 0.2, since: int = 0, steps: int = 20, seed: int = 0) -> Ints:
+    """A job of four ranks, one of which takes longer in data from a step on, by a part of the step."""
+    extra: dict[tuple[str, int | str], int] = {(DATA, rank): int(part * STEP_NS)}
+    return ddp_job(ranks=4, steps=steps, extra=extra, since=since, seed=seed)

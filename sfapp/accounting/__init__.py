@@ -29,6 +29,18 @@ from sfapp.accounting.reference import (
     pooled_reference,
     reference_of,
 )
+from sfapp.accounting.rolling import (
+    ROLLING_KINDS,
+    ROLLING_STEPS,
+    RankDelays,
+    RollCall,
+    RollingKind,
+    RollingVerdict,
+    rolling_verdict,
+    rolling_window,
+    with_age,
+)
+from sfapp.accounting.rolling_history import Onset, RollingHistory
 from sfapp.accounting.routing import rivals
 from sfapp.accounting.run_waits import (
     RunStages,
@@ -58,6 +70,8 @@ if TYPE_CHECKING:
 __all__ = [
     "CAVEATS",
     "LETTERS",
+    "ROLLING_KINDS",
+    "ROLLING_STEPS",
     "Account",
     "CarryOver",
     "Change",
@@ -67,7 +81,13 @@ __all__ = [
     "Handover",
     "HealthyWindows",
     "Measures",
+    "Onset",
+    "RankDelays",
     "Region",
+    "RollCall",
+    "RollingHistory",
+    "RollingKind",
+    "RollingVerdict",
     "RoutingInterval",
     "RunStages",
     "RunWaits",
@@ -101,6 +121,8 @@ __all__ = [
     "pooled_reference",
     "reference_of",
     "rivals",
+    "rolling_verdict",
+    "rolling_window",
     "routing_intervals",
     "run_waits",
     "stage_verdict",
@@ -112,6 +134,7 @@ __all__ = [
     "waits_of_windows",
     "what_if",
     "what_if_of",
+    "with_age",
     "with_reference",
 ]
 

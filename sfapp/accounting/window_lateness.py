@@ -78,6 +78,11 @@ def saved_time(
     return measures.keep("saved", (boundary, broad, always, single), partial(_saved, measures))
 
 
+def late_in_stage(measures: Measures, broad: int) -> Floats:
+    """Return each rank's time in a broad stage less that of the others of its role, ns [N, R]."""
+    return _late_NR(measures, broad)
+
+
 MANY_RANKS = 1024
 """Of more ranks only some are looked at."""
 

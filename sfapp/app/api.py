@@ -314,6 +314,7 @@ def _add_live(application: FastAPI, workspace: Workspace) -> None:
         until: Annotated[
             int | None, Query(ge=0, description="seconds since 1970; the newest if absent")
         ] = None,
+        steps: Annotated[int, Query(description="steps of the rolling verdict")] = LiveState().steps,
     ) -> Response:
         state, notices = parse_live(request.query_params.multi_items())
         if notices:

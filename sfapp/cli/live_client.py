@@ -41,6 +41,21 @@ class LiveVerdict(msgspec.Struct):
     needs_attention: bool | None = None
 
 
+class RollingFinding(msgspec.Struct):
+    """The ranks that the rolling verdict names."""
+
+    ranks: list[int]
+
+
+class RollingReport(msgspec.Struct):
+    """The verdict on the last steps, in words."""
+
+    kind: str
+    said: str
+    detail: list[str]
+    finding: RollingFinding | None = None
+
+
 class RunReport(msgspec.Struct):
     """The present state of a run: the part of ``/live/<run>.json`` that a terminal shows.
 
@@ -48,6 +63,7 @@ class RunReport(msgspec.Struct):
         said: the state in words.
         silent: a sentence for each group of silent ranks.
         nodes: rows as ``NODE_COLUMNS`` shows them.
+        rolling: None where the last steps are not known, or the app is an older one.
     """
 
     run: str
@@ -58,6 +74,7 @@ class RunReport(msgspec.Struct):
     nodes: list[dict[str, Any]]
     newest_step: int | None
     newest_window: LiveVerdict | None
+    rolling: RollingReport | None = None
 
 
 class RunName(msgspec.Struct):

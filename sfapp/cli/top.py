@@ -44,7 +44,7 @@ _DISPENSABLE = (
 _LONGEST_HOST = 24
 _WIDEST = 1000
 
-LEGEND = "* suspect of the newest window   + 10 % above the median   ! silent   - finished"
+LEGEND = "* named by the verdict   + 10 % above the median   ! silent   - finished"
 
 
 class FolderOrAddress(click.Path):
@@ -66,7 +66,7 @@ class FolderOrAddress(click.Path):
 @click.option("--once", is_flag=True, help="Print the present state and exit.")
 @click.option("--token", envvar="SFAPP_TOKEN", help="Token of the app, where it requires one.")
 def top(where: Path | str, run_id: str | None, once: bool, token: str | None) -> None:
-    """Watch a streaming job in the terminal: its nodes, its ranks, its newest verdict.
+    """Watch a streaming job in the terminal: which rank holds it, its nodes, its ranks, its newest verdict.
 
     WHERE is the packet folder that the aggregator writes to, the folder of one run in it, or the address of a
     running app (`sfapp serve`, `sfapp run --ui`). The command only reads. Stop it with Ctrl-C.
@@ -129,19 +129,25 @@ def _watch(source: LiveSource, run_id: str | None) -> None:
 
 
 def frame(report: RunReport) -> RenderableType:
-    """Return the drawing of a run: its state, one row per node, one tile per rank, the newest verdict."""
+    """Return the drawing of a run: its state, the verdict on its last steps, one row per node, one tile per
+    rank, the verdict on the newest window."""
     from rich.console import Group
     from rich.text import Text
 
     style = {"live": "green", "ended": "dim"}.get(report.state, "red")
     step = "no step yet" if report.newest_step is None else f"step {report.newest_step}"
     head = Text.assemble((printable(report.run), "bold"), "  ", (printable(report.said), style), f"  {step}")
+    rolling: list[Text] = []
+    if report.rolling is not None:
+        tone = {"healthy": "green", "starting": "dim", "ended": "dim"}.get(report.rolling.kind, "bold yellow")
+        rolling.append(Text(printable(report.rolling.said), style=tone))
+        rolling += [Text(printable(line), style="dim") for line in report.rolling.detail]
     silent = [Text(printable(line), style="red") for line in report.silent]
     newest_words = "no finished window yet" if report.newest_window is None else report.newest_window.said
     verdict = Text(printable(newest_words), style="yellow")
     space = Text("")
     nodes, legend = _Nodes(report), Text(LEGEND, style="dim")
-    return Group(head, space, nodes, space, _Grid(report), legend, space, verdict, *silent)
+    return Group(head, *rolling, space, nodes, space, _Grid(report), legend, space, verdict, *silent)
 
 
 class _Nodes:
@@ -210,8 +216,7 @@ def _marks(report: RunReport) -> dict[int, tuple[str, str]]:
     """Return the mark of every rank and its style."""
     from sfapp.views import text as words
 
-    newest = report.newest_window
-    named = newest.aim_rank if newest and newest.needs_attention else None
+    named = _named(report)
     middle = statistics.median(
         [rank.recent_ns for rank in report.ranks if rank.recent_ns is not None] or [0.0]
     )
@@ -221,10 +226,20 @@ def _marks(report: RunReport) -> dict[int, tuple[str, str]]:
             found[rank.rank] = "-", "dim"
         elif (rank.no_data_for_s or 0.0) > words.STALE_S:
             found[rank.rank] = "!", "bold red"
-        elif rank.rank == named:
+        elif rank.rank in named:
             found[rank.rank] = "*", "bold yellow"
         elif (rank.recent_ns or 0.0) > middle * (1 + _SLOW):
             found[rank.rank] = "+", "yellow"
         else:
             found[rank.rank] = " ", "green"
     return found
+
+
+def _named(report: RunReport) -> Sequence[int]:
+    """Return the ranks that the verdict on the last steps names, or else that on the newest window."""
+    newest, rolling = report.newest_window, report.rolling
+    if rolling is not None:
+        return () if rolling.finding is None else rolling.finding.ranks
+    if newest is None or newest.aim_rank is None or not newest.needs_attention:
+        return ()
+    return (newest.aim_rank,)

@@ -7,30 +7,28 @@ the finished windows; steps, skew and silence are available before.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any
-from urllib.parse import quote, urlencode
 
 from sfapp.accounting import StepTimes, paced_steps
 from sfapp.errors import WindowNotFoundError
 from sfapp.model import RankIdentity, RankTable, Window
 from sfapp.model.samples import AggregatorSample, GpuSample, LinkSample, NodeSample, ProcessSample, Sample
-from sfapp.model.view import OVERVIEW, WindowKey
+from sfapp.model.view import WindowKey
+from sfapp.service.live_address import SPANS as SPANS
+from sfapp.service.live_address import LiveState as LiveState
+from sfapp.service.live_address import parse_live as parse_live
+from sfapp.service.live_rolling import RollingView, rolling_view
 from sfapp.service.workspace import Workspace
 from sfapp.store import SampleQuery, Store, WindowQuery
 from sfapp.store.samples import Paces
-from sfapp.views import format
 from sfapp.views import text as words
-from sfapp.views.address import live_page
 from sfapp.views.figures.live import recent_rows
 from sfapp.views.live_tables import node_rows, rank_rows, shard_rows
 from sfapp.views.window_list_rows import window_row
-
-SPANS: Mapping[int, str] = {60: "1 min", 300: "5 min", 1800: "30 min", 7200: "2 h"}
-"""Spans that a page can show: seconds and their label."""
 
 POINTS = 240
 """Most points of a line over time."""
@@ -47,57 +45,15 @@ SAMPLE_TIMEOUT_S = 120.0
 LATEST_S = 5.0
 """The history is read again once one point of its lines has passed, at the latest after this time."""
 
+MANY_RANKS = 256
+"""Lines over time of more ranks take long to read: they are read again after ``LATEST_S``."""
+
 DOCUMENT_VERSION = 1
 """Version of the live pages' JSON; grows with every change that an old reader would misunderstand."""
 
 _ONE_SECOND = timedelta(seconds=1)
 
 Row = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class LiveState:
-    """The state of a live page, as its address holds it.
-
-    Attributes:
-        tab: ``overview`` or ``node:K``.
-        span: length in seconds, one of ``SPANS``.
-        until: end of the span, seconds since 1970; None to follow the newest.
-    """
-
-    tab: str = OVERVIEW
-    span: int = 300
-    until: int | None = None
-
-    @property
-    def node(self) -> int | None:
-        """Return the node whose tab is open."""
-        kind, _, number = self.tab.partition(":")
-        return int(number) if kind == "node" else None
-
-    def href(self, run_id: str) -> str:
-        """Return the address of a run's page in this state."""
-        pairs = [(item.name, getattr(self, item.name)) for item in fields(self)]
-        asked = [(name, value) for name, value in pairs if value != getattr(LiveState(), name)]
-        query = urlencode(asked, quote_via=quote, safe=":")
-        return f"{live_page(run_id)}?{query}" if query else live_page(run_id)
-
-
-def parse_live(pairs: Iterable[tuple[str, str]]) -> tuple[LiveState, list[str]]:
-    """Parse a query; return the state and a notice for every parameter that is ignored."""
-    found: dict[str, Any] = {}
-    notices: list[str] = []
-    for name, value in dict(pairs).items():
-        digits = value.removeprefix("node:") if name == "tab" else value
-        is_whole = digits.isascii() and digits.isdigit() and len(digits) <= 10
-        if name == "tab" and (value == OVERVIEW or (is_whole and digits != value)):
-            found[name] = value if value == OVERVIEW else f"node:{int(digits)}"
-        elif (name == "until" and is_whole) or (name == "span" and is_whole and int(digits) in SPANS):
-            found[name] = int(digits)
-        else:
-            asked = f"{format.clip(name)}={format.clip(value)}"
-            notices.append(f"The link's {asked!r} is not an option of this page; it is ignored.")
-    return LiveState(**found), notices
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,13 +77,16 @@ class LiveHistory:
     nodes: Sequence[Row] = ()
     gpus: Sequence[Row] = ()
 
-    def holds(self, state: LiveState, at: datetime) -> bool:
+    def holds(self, state: LiveState, at: datetime, has_many: bool) -> bool:
         """Return whether it still serves a state: no newer sample, or read a moment ago.
 
         The newest samples are shown in the end even if no others follow.
+
+        Args:
+            has_many: whether the run has many ranks.
         """
         age_s = (datetime.now(UTC) - self.read_at).total_seconds()
-        is_recent = 0 <= age_s < min(state.span / POINTS, LATEST_S)
+        is_recent = 0 <= age_s < (LATEST_S if has_many else min(state.span / POINTS, LATEST_S))
         return self.requested == state and (at == self.at or is_recent)
 
 
@@ -144,6 +103,8 @@ class LiveRunSnapshot:
         silent_s: by global rank, seconds since its last message; without ranks that have left.
         newest: the newest finished window's row; None before there is one.
         window: the newest finished window, on a node's tab.
+        rolling: the verdict on the last steps; None where their rows are not here, or not of that time.
+        drawn: what pages have drawn of it, for others to show.
     """
 
     run_id: str
@@ -159,6 +120,8 @@ class LiveRunSnapshot:
     silent_s: Mapping[int, float]
     newest: Row | None = None
     window: Window | None = None
+    rolling: RollingView | None = None
+    drawn: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def times(self) -> StepTimes:
@@ -204,6 +167,7 @@ class LiveRunSnapshot:
             "state": kind,
             "said": sentence,
             "silent": list(words.silences(self.silent_s)),
+            "rolling": None if self.rolling is None else self.rolling.document(),
             "ranks": [
                 {
                     **link,
@@ -269,7 +233,7 @@ def live_run_snapshot(
 
     ranks = _identities(links)
     history = None if before is None or before.ranks != ranks else before.history
-    if history is None or not history.holds(state, at):
+    if history is None or not history.holds(state, at, len(ranks) > MANY_RANKS):
         history = _history(store, run_id, state, at, links, node, before)
     newest = store.windows(WindowQuery(run=run_id, sort=(("window", "desc"),), limit=1)).rows
     has_machines = whole or node is not None
@@ -287,7 +251,17 @@ def live_run_snapshot(
         silent_s=_silences(links, at, datetime.now(UTC) if until is None else at),
         newest=newest[0] if newest else None,
         window=_window(workspace, run_id, newest) if has_machines else None,
+        rolling=_rolling(workspace, run_id, state, before),
     )
+
+
+def _rolling(
+    workspace: Workspace, run_id: str, state: LiveState, before: LiveRunSnapshot | None
+) -> RollingView | None:
+    """Return the verdict on the last steps; of a time that was frozen, the one that was shown then."""
+    if state.until is None:
+        return rolling_view(workspace, run_id, state.steps)
+    return None if before is None else before.rolling
 
 
 def _links(store: Store, run_id: str, until: datetime | None, before: LiveRunSnapshot | None) -> list[Row]:

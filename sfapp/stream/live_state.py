@@ -42,6 +42,7 @@ class RankSnapshot:
         has_left: whether its recorder was closed.
         lost_steps: steps that a full send queue discarded for good.
         duplicates: steps that arrived twice; the second copy was dropped.
+        idle_seconds: time since its newest step arrived; None before the first one.
     """
 
     run_id: str
@@ -54,6 +55,7 @@ class RankSnapshot:
     has_left: bool
     lost_steps: int
     duplicates: int
+    idle_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,7 @@ class _RankState:
     has_left: bool = False
     lost_steps: int = 0
     duplicates: int = 0
+    stepped_at: float | None = None
 
 
 class RankStates:
@@ -167,9 +170,10 @@ class RankStates:
     def add_steps(self, hello: StreamHello, row_NC: Rows) -> None:
         """Add steps that a rank finished."""
         with self._lock:
-            newest = self._state(hello).newest
-            if row_NC.shape[1] == newest.columns:  # else they are of a process that was replaced
-                newest.add(row_NC)
+            state = self._state(hello)
+            if row_NC.shape[1] == state.newest.columns:  # else they are of a process that was replaced
+                state.newest.add(row_NC)
+                state.stepped_at = self._clock()
         if self._on_steps is not None:
             self._on_steps(hello, row_NC)
 
@@ -220,4 +224,5 @@ class RankStates:
             has_left=state.has_left,
             lost_steps=state.lost_steps,
             duplicates=state.duplicates,
+            idle_seconds=None if state.stepped_at is None else max(0.0, self._clock() - state.stepped_at),
         )

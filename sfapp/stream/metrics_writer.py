@@ -14,6 +14,7 @@ from sfapp.model.samples import AggregatorSample, AnySample, LinkSample
 from sfapp.packets.window_rows import STEP_COLUMN, WALL_COLUMN
 from sfapp.stream.live_state import LiveSnapshot, RankSnapshot, Rows
 from sfapp.stream.messages import StreamHello
+from sfapp.stream.newest_steps_writer import NewestStepsWriter
 
 EVERY_S = 1.0
 DOWNSAMPLE_EVERY_S = 60.0
@@ -23,6 +24,9 @@ DOWNSAMPLE_FOR_S = 0.05
 MAX_QUEUED = 65_536
 """Most samples that are queued for the disk; the oldest above that are dropped and counted."""
 
+FEW_RANKS = 256
+"""The newest rows of jobs of so many ranks are written twice a second, those of larger ones once."""
+
 MAX_RUNS = 64
 GONE_AFTER_S = 3600.0
 """Links of ranks that are silent for longer are no longer written."""
@@ -31,7 +35,8 @@ GONE_AFTER_S = 3600.0
 class MetricsWriter:
     """Writes samples on a separate thread. The aggregator's thread only queues samples and counts steps.
 
-    All samples are written once a second; steps of a second or longer twice, so that they are shown sooner.
+    All samples are written once a second; steps of a second or longer, and the newest rows of a few ranks,
+    twice, so that they are shown sooner.
 
     Args:
         root: the packet directory.
@@ -53,6 +58,7 @@ class MetricsWriter:
         self._next_downsample_s = 0.0
         self.dropped = 0
         self.failures: deque[str] = deque(maxlen=16)
+        self._newest_steps = NewestStepsWriter(root, now_s, self.failures.append)
 
     def add_samples(self, hello: StreamHello, samples: Sequence[AnySample]) -> None:
         """Queue samples of a rank. Safe on any thread; never blocks."""
@@ -80,9 +86,10 @@ class MetricsWriter:
         def run() -> None:
             while not stop.wait(EVERY_S / 2):
                 self._write_long_steps()
+                self._newest_steps.write(snapshot(), FEW_RANKS)
                 if not stop.wait(EVERY_S / 2):
-                    self.write(snapshot())
-            self.write(snapshot())
+                    self._write_all(snapshot())
+            self._write_all(snapshot())
 
         thread = threading.Thread(target=run, name="sfapp-metrics", daemon=True)
         thread.start()
@@ -91,6 +98,10 @@ class MetricsWriter:
         finally:
             stop.set()
             thread.join()
+
+    def _write_all(self, snapshot: LiveSnapshot) -> None:
+        self._newest_steps.write(snapshot)
+        self.write(snapshot)
 
     def write(self, snapshot: LiveSnapshot) -> None:
         """Write queued samples and the pace since the last call, and downsample old files for a moment.

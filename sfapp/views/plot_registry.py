@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Generic, TypeVar, cast
 
-from sfapp.accounting import Comparison, Measures, StepTimes
+from sfapp.accounting import Comparison, Measures, Onset, RollingHistory, RollingVerdict, StepTimes
 from sfapp.model import Diagnosis, Window
 from sfapp.model.gates import GATE_BY_NAME
 from sfapp.model.view import STRAGGLERS, TABS, ViewState
@@ -113,6 +113,8 @@ class LiveInput:
         node: the node whose tab is open; None on the overview.
         node_samples, gpu_samples: samples of that node over the span.
         window: the newest finished window.
+        rolling: the verdict on the last steps; None where their rows are not known.
+        stages: exposed time by stage of the last steps; None likewise.
         no_samples_reason, no_gpus_reason: why there are none; empty where there are some.
     """
 
@@ -123,8 +125,15 @@ class LiveInput:
     node_samples: Sequence[Row] = ()
     gpu_samples: Sequence[Row] = ()
     window: Window | None = None
+    rolling: RollingVerdict | None = None
+    stages: RollingHistory | None = None
     no_samples_reason: str = ""
     no_gpus_reason: str = ""
+
+    @property
+    def onsets(self) -> tuple[Onset, ...]:
+        """Where effects began, as far as it was seen."""
+        return () if self.stages is None else self.stages.onsets
 
 
 INPUTS: tuple[type, ...] = (WindowInput, FindingsInput, ComparisonInput, RunInput, LiveInput)

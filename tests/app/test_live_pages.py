@@ -8,22 +8,31 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+from builders import DATA, MS, Ints, ddp_job
 from fastapi import FastAPI
 from live_job import LIVE, LiveJob
+from live_rows import live_rows
 from nicegui import ui
 from nicegui.testing import User
 from page_elements import chooser, href, one, plot
 from recorded_job import HOSTILE, job_window, put
 from simulation import simulated
 
+from sfapp.accounting import rolling_verdict
 from sfapp.app import api
 from sfapp.app.panels.live_tabs import parts_of
+from sfapp.model.live_rows import LiveRows
+from sfapp.packets.newest_steps import newest_steps_path, write_newest_steps
 from sfapp.service.live import LiveRunSnapshot, live_run_snapshot, parse_live
+from sfapp.service.live_rolling import rolling_view
+from sfapp.service.live_sharing import shared_snapshot
 from sfapp.service.workspace import Workspace
 from sfapp.store import Store
+from sfapp.views.text import rolling_words
 
 PAGE = f"/live/{LIVE}"
 
@@ -210,12 +219,109 @@ async def test_a_question_without_an_answer_says_so(
     assert answer.json()["error"]
 
 
+# ---- the verdict on the last steps ----------------------------------------------------------------
+
+
+def stream_rows(root: Path, duration: Ints, **how: Any) -> LiveRows:
+    """Leave the newest rows of all ranks as an aggregator does."""
+    how = {"world_size": 8, "at_ns": time.time_ns(), "run_id": LIVE} | how
+    found = live_rows(duration, **how)
+    write_newest_steps(newest_steps_path(root, LIVE), found)
+    return found
+
+
+def eight_ranks(seed: int = 0, late: int | None = None, since: int = 0) -> Ints:
+    extra: dict[tuple[str, int | str], int] = {} if late is None else {(DATA, late): 20 * MS}
+    return ddp_job(ranks=8, steps=30, seed=seed, extra=extra, since=since)
+
+
+async def test_the_headline_says_who_holds_the_job_and_follows_the_rows(
+    watcher: User, tmp_path: Path
+) -> None:
+    stream_rows(tmp_path, eight_ranks())
+    await watcher.open(PAGE)
+    await watcher.should_see("Healthy: no rank holds the job over the last 20 steps")
+    stream_rows(tmp_path, eight_ranks(late=5, since=24), first_step=130)
+    await watcher.should_see("Rank 5 holds the job in data")
+    await watcher.should_see("in 6 of the last 20 steps")
+    await watcher.should_see("Rank 5 on node-1, since step 154")
+    stream_rows(tmp_path, eight_ranks(late=5), first_step=160)
+    chooser(watcher, "steps").value = 10
+    await watcher.should_see("in 10 of the last 10 steps")
+    assert standing(watcher) == "Live: 8 ranks reporting."
+
+
+async def test_tiles_show_who_is_late_and_who_does_not_report(watcher: User, tmp_path: Path) -> None:
+    stream_rows(tmp_path, eight_ranks(late=5), without=[7], silent={3: 30.0}, left=[0])
+    await watcher.open(PAGE)
+    await watcher.should_see("Incomplete data: rank 7 has never reported")
+    await watcher.should_see("Of the other ranks: Rank 5 holds the job in data")
+    await watcher.should_see("Live ranks")
+    for _ in range(250):  # the tiles follow the headline within a second
+        tiles = plot(watcher, "Live ranks").figure
+        if "rank 5 is furthest behind" in tiles["layout"]["meta"]["alt"]:
+            break
+        await asyncio.sleep(0.02)
+    marks = {trace["name"] for trace in tiles["data"] if trace["type"] == "scatter"}
+    assert marks == {"never reported", "silent", "disconnected"}
+    assert "rank 7" in str(tiles["layout"]["annotations"])
+    assert "data +2" in str(tiles["data"][0]["hovertext"])
+    assert plot(watcher, "Live stages").figure["data"]
+
+
+async def test_the_twin_has_the_rolling_verdict_over_the_steps_asked_for(
+    live_client: httpx.AsyncClient, tmp_path: Path
+) -> None:
+    found = (await live_client.get(f"{PAGE}.json")).json()
+    assert found["rolling"] is None
+    rows = stream_rows(tmp_path, eight_ranks(late=5))
+    found = (await live_client.get(f"{PAGE}.json", params={"steps": 12})).json()["rolling"]
+    verdict = rolling_verdict(rows, 12)
+    assert (found["kind"], found["steps"], found["last_step"]) == ("late", 12, 129)
+    assert found["said"] == rolling_words(verdict).headline
+    assert found["finding"]["ranks"] == [5]
+    assert found["finding"]["effect_ns"] == pytest.approx(20 * MS, abs=MS)
+    assert found["behind_ns"]["5"] == pytest.approx(20 * MS, abs=2 * MS)
+    assert found["roll_call"]["absent"] == []
+    assert (await live_client.get(f"{PAGE}.json", params={"steps": 4})).status_code == 400
+
+
+def test_rows_are_judged_once_for_all_pages(tmp_path: Path, live_workspace: Workspace) -> None:
+    stream_rows(tmp_path, eight_ranks())
+    first = rolling_view(live_workspace, LIVE, 20)
+    assert first is not None
+    assert rolling_view(live_workspace, LIVE, 20) is first
+    stream_rows(tmp_path, eight_ranks(late=5), first_step=130)
+    second = rolling_view(live_workspace, LIVE, 20)
+    assert second is not None
+    assert second.history.step_N.tolist() == list(range(100, 160))
+    assert [(onset.ranks, onset.is_exact) for onset in second.history.onsets] == [((5,), False)]
+
+
+def test_a_damaged_file_leaves_the_last_verdict(tmp_path: Path, live_workspace: Workspace) -> None:
+    stream_rows(tmp_path, eight_ranks())
+    first = rolling_view(live_workspace, LIVE, 20)
+    newest_steps_path(tmp_path, LIVE).write_bytes(b"\x93not a file of ours")
+    assert rolling_view(live_workspace, LIVE, 20) is first
+
+
+def test_pages_of_one_view_share_what_is_read(live_workspace: Workspace) -> None:
+    live_workspace.store.ingest()
+    state, _ = parse_live([])
+    first = live_run_snapshot(live_workspace, LIVE, state)
+    shared = shared_snapshot(live_workspace, LIVE, state, first)
+    assert shared_snapshot(live_workspace, LIVE, state, first) is shared
+    other, _ = parse_live([("tab", "node:1")])
+    assert shared_snapshot(live_workspace, LIVE, other, first).state == other
+
+
 def test_a_link_restores_what_was_looked_at() -> None:
-    state, told = parse_live([("tab", "node:1"), ("span", "60"), ("until", "1700000000")])
+    asked = [("tab", "node:1"), ("span", "60"), ("until", "1700000000"), ("steps", "40")]
+    state, told = parse_live(asked)
     assert told == []
-    assert state.href("a/b") == "/live/a%2Fb?tab=node:1&span=60&until=1700000000"
-    _, told = parse_live([("tab", "<b>"), ("span", "7"), ("colour", "red")])
-    assert len(told) == 3
+    assert state.href("a/b") == "/live/a%2Fb?tab=node:1&span=60&until=1700000000&steps=40"
+    _, told = parse_live([("tab", "<b>"), ("span", "7"), ("colour", "red"), ("steps", "65")])
+    assert len(told) == 4
 
 
 def test_what_was_over_time_is_looked_at_again_once_a_point_has_passed(

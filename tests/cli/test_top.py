@@ -18,11 +18,16 @@ from pathlib import Path
 import pytest
 from app.live_job import LIVE, LiveJob
 from app.served import Served, served
+from builders import late_in_data
+from live_rows import live_rows
 from rich.console import Console
 
+from sfapp.accounting import rolling_verdict
 from sfapp.cli.live_client import FolderSource, RunReport
 from sfapp.cli.top import frame
+from sfapp.packets.newest_steps import newest_steps_path, write_newest_steps
 from sfapp.store import Store
+from sfapp.views.text import rolling_words
 
 COMMAND = [sys.executable, "-c", "from sfapp.cli import main; main()", "top", "--once"]
 
@@ -63,6 +68,19 @@ def test_who_is_silent_and_who_left_is_marked(tmp_path: Path) -> None:
 def test_what_hosts_are_called_is_written_never_obeyed(tmp_path: Path) -> None:
     LiveJob(tmp_path, host="[red]\x1b[2J").go()
     assert "[red]\\x1b[2J-0" in top(tmp_path)
+
+
+def test_who_holds_the_job_stands_below_its_state_as_on_the_page(tmp_path: Path) -> None:
+    streamed(tmp_path)
+    found = live_rows(late_in_data(2), at_ns=time.time_ns(), run_id=LIVE, world_size=4)
+    write_newest_steps(newest_steps_path(tmp_path, LIVE), found)
+    report = news_of(tmp_path)
+    assert report.rolling is not None
+    assert report.rolling.said == rolling_words(rolling_verdict(found)).headline
+    lines = drawn(report, 140)
+    assert lines[1] == report.rolling.said
+    assert lines[1].startswith("Rank 2 holds the job in data: 12.9 ms (")
+    assert any(" 2*" in line for line in lines)
 
 
 @pytest.fixture(scope="module")

@@ -44,6 +44,7 @@ HELPERS = {
     "base",
     "crossing_labels",
     "draw",
+    "live_lateness",
     "notes",
     "prefix_curves",
     "timeline_lanes",

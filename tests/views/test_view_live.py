@@ -20,8 +20,9 @@ from sfapp.model import RankIdentity, RankTable, SideChannel, Window
 from sfapp.views import format
 from sfapp.views import text as words
 from sfapp.views.figures import Figure
-from sfapp.views.figures.live import live_ranks, live_skew, live_steps
+from sfapp.views.figures.live import live_skew, live_steps
 from sfapp.views.figures.live_node import live_courses, live_layers
+from sfapp.views.figures.live_ranks import live_ranks
 from sfapp.views.figures.live_samples import no_gpus, samples_over_time
 from sfapp.views.live_tables import (
     NODE_COLUMNS,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,8 @@ from nicegui import events, ui
 
 from sfapp.app.address import run_of
 from sfapp.app.pages.not_found import missing
-from sfapp.app.panels.live_tabs import LiveHeader, LivePanel, LivePart, PartContent, parts_of
+from sfapp.app.panels.live_header import LiveHeader
+from sfapp.app.panels.live_tabs import LivePanel, LivePart, PartContent, parts_of
 from sfapp.app.panels.plot_help import PlotHelp
 from sfapp.app.panels.tab_bar import NODE_TABS
 from sfapp.app.theme import (
@@ -29,20 +30,24 @@ from sfapp.app.theme import (
 )
 from sfapp.errors import StoreError, WindowNotFoundError
 from sfapp.model.view import OVERVIEW
-from sfapp.service.live import (
-    SPANS,
-    LiveRunSnapshot,
-    LiveState,
-    live_run_snapshot,
-    parse_live,
-    streaming_runs,
-)
+from sfapp.service.live import LiveRunSnapshot, live_run_snapshot, streaming_runs
+from sfapp.service.live_address import SPANS, LiveState, parse_live
+from sfapp.service.live_rolling import rolling_view
+from sfapp.service.live_sharing import has_many_ranks, shared_snapshot
 from sfapp.service.workspace import Workspace
 from sfapp.views import format
 from sfapp.views.address import live_page, run_page
 
 REFRESH_S = 1.0
-"""Seconds between updates from the store."""
+"""Seconds between updates from the store; of a job of many ranks, ``MANY_REFRESH_S``."""
+
+MANY_REFRESH_S = 2.0
+
+HEADLINE_S = 0.4
+"""Seconds between looks for newer rows, which the headline is about."""
+
+STEPS = (10, 20, 40, 64)
+"""Over how many of the last steps a verdict can be asked for on the page; the address takes any number."""
 
 STREAM = """perf = sfapp.Recorder("packets", run_id="my-run", stream="tcp://127.0.0.1:29765")
 
@@ -158,7 +163,9 @@ class LivePage:
     async def start(self) -> None:
         """Draw the plots once the browser is connected, then follow the store."""
         await self._draw()
-        ui.timer(REFRESH_S, self._refresh)
+        many = has_many_ranks(self._snapshot)
+        ui.timer(MANY_REFRESH_S if many else REFRESH_S, self._refresh)
+        ui.timer(HEADLINE_S, self._refresh_headline)
 
     def _size(self) -> str:
         ranks = self._snapshot.ranks
@@ -173,10 +180,15 @@ class LivePage:
             ui.select(dict(SPANS), value=self.state.span, on_change=self._pick_span).props(
                 "dense outlined options-dense aria-label='Time range'"
             ).mark("span")
-            label_text("Each finished window gets a verdict.", "span", "muted")
+            steps = sorted({*STEPS, self.state.steps})
+            ui.select(
+                {count: f"Last {count} steps" for count in steps},
+                value=self.state.steps,
+                on_change=self._pick_steps,
+            ).props("dense outlined options-dense aria-label='Steps of the verdict'").mark("steps")
             box("grow")
             link("Windows of this run", run_page(run_id), "badge").mark("history")
-            self._json = link(".json", f"{live_page(run_id)}.json", "badge")
+            self._json = link(".json", _twin(run_id, self.state), "badge")
 
     def _build_tabs(self) -> None:
         nodes = self._snapshot.ranks.nodes
@@ -213,6 +225,9 @@ class LivePage:
     async def _pick_span(self, event: events.ValueChangeEventArguments[Any]) -> None:
         await self._look(span=event.value)
 
+    async def _pick_steps(self, event: events.ValueChangeEventArguments[Any]) -> None:
+        await self._look(steps=event.value)
+
     async def _follow_or_freeze(self, event: events.ValueChangeEventArguments[Any]) -> None:
         await self._look(until=None if event.value else int(self._snapshot.at.timestamp()) + 1)
 
@@ -224,7 +239,9 @@ class LivePage:
         state = replace(self.state, **fields)
         self._snapshot = replace(self._snapshot, state=state)
         show_address(state.href(self._snapshot.run_id))
-        self._json.props["href"] = f"{live_page(self._snapshot.run_id)}.json{_query(state)}"
+        self._json.props["href"] = _twin(self._snapshot.run_id, state)
+        if state.tab in self._panels:  # What it showed last, until its update is drawn.
+            self._show_panel(state.tab)
         await self._update()
 
     async def _apply_theme(self, dark: bool) -> None:
@@ -238,13 +255,22 @@ class LivePage:
         if self._is_visible and self.state.until is None and not self._is_busy:
             await self._update()
 
+    async def _refresh_headline(self) -> None:
+        """Show a newer verdict as soon as its rows are here; the rest of the page follows."""
+        if not self._is_visible or self.state.until is not None or self._is_busy:
+            return
+        state, run_id = self.state, self._snapshot.run_id
+        rolling = await asyncio.to_thread(rolling_view, self._workspace, run_id, state.steps)
+        if rolling is not None and state == self.state:
+            self._head.show_rolling(rolling)
+
     async def _update(self) -> None:
         self._is_busy = True
         try:
             while True:
                 asked = self.state
                 snapshot = await asyncio.to_thread(
-                    live_run_snapshot, self._workspace, self._snapshot.run_id, asked, before=self._snapshot
+                    shared_snapshot, self._workspace, self._snapshot.run_id, asked, self._snapshot
                 )
                 if asked == self.state:  # Otherwise another view was asked for meanwhile.
                     break
@@ -266,8 +292,7 @@ class LivePage:
             return
         name = snapshot.state.tab
         self._tabs.value = self._tab_name()
-        for other, (container, _) in self._panels.items():
-            container.set_visibility(other == name)
+        self._show_panel(name)
         known = self._panels.get(name)
         if known is not None and known[1].names == [part.name for part in parts]:
             known[1].update(contents)
@@ -277,15 +302,24 @@ class LivePage:
         with self._panel_box, box() as container:
             self._panels[name] = (container, LivePanel(parts, contents, self._plot_help))
 
+    def _show_panel(self, name: str) -> None:
+        for other, (container, _) in self._panels.items():
+            container.set_visibility(other == name)
+
 
 _NODES = "nodes"
 """Name of the tab that many nodes share."""
 
 
 def _draw_parts(parts: Sequence[LivePart], snapshot: LiveRunSnapshot, dark: bool) -> list[PartContent]:
-    return [part.draw(snapshot, dark) for part in parts]
+    """Return the contents of the parts; pages that show the same snapshot draw it once."""
+    key = snapshot.state, tuple(part.name for part in parts), dark
+    contents = snapshot.drawn.get(key)
+    if contents is None:
+        contents = snapshot.drawn[key] = [part.draw(snapshot, dark) for part in parts]
+    return list(contents)
 
 
-def _query(state: LiveState) -> str:
-    query: Mapping[str, int] = {"span": state.span} | ({} if state.until is None else {"until": state.until})
-    return "?" + "&".join(f"{name}={value}" for name, value in query.items())
+def _twin(run_id: str, state: LiveState) -> str:
+    """Return the address of the page's data in a state; the tab makes no difference there."""
+    return replace(state, tab=OVERVIEW).href(run_id, f"{live_page(run_id)}.json")

@@ -11,9 +11,8 @@ from nicegui import ui
 from sfapp.app.panels.plot_card import FigureCard
 from sfapp.app.panels.plot_help import PlotHelp
 from sfapp.app.panels.tables import data_table, refill, titled
-from sfapp.app.theme import box, label_text, link
+from sfapp.app.theme import box, label_text
 from sfapp.service.live import LiveRunSnapshot
-from sfapp.views import text
 from sfapp.views.figures import Figure
 from sfapp.views.live_tables import NODE_COLUMNS, RANK_COLUMNS, SHARD, SHARD_COLUMNS, shard_rows
 from sfapp.views.plot_registry import LIVE_NODE_TAB, LIVE_TAB, PLOTS, LiveInput, Placement, PlotSpec
@@ -70,6 +69,8 @@ def live_input(snapshot: LiveRunSnapshot) -> LiveInput:
         node_samples=snapshot.history.nodes,
         gpu_samples=snapshot.history.gpus,
         window=snapshot.window,
+        rolling=None if snapshot.rolling is None else snapshot.rolling.verdict,
+        stages=None if snapshot.rolling is None else snapshot.rolling.history,
         no_samples_reason="" if snapshot.history.nodes else _NO_SAMPLES,
         no_gpus_reason="" if node is None else _no_gpus_reason(snapshot, node),
     )
@@ -178,52 +179,3 @@ class _TableCard:
             else:
                 self._table = None
                 label_text(part.no_rows, "p", "muted")
-
-
-class LiveHeader:
-    """The state of the job above the tabs: silent ranks, losses and the newest verdict."""
-
-    def __init__(self) -> None:
-        """Build it empty, inside the current container."""
-        self._shown: object = None
-        self._box = box("card live-head", "section").mark("live-head")
-        self._box.props["aria-live"] = "polite"
-
-    def show(self, snapshot: LiveRunSnapshot) -> None:
-        """Show a snapshot, where its state differs from what is shown."""
-        headline, kind = text.standing(len(snapshot.links), snapshot.silent_s, snapshot.left)
-        silences = text.silences(snapshot.silent_s)
-        counters = text.counters(snapshot.links, snapshot.aggregator)
-        if (shown := (headline, silences, counters, snapshot.verdict, snapshot.state.until)) == self._shown:
-            return
-        self._shown = shown
-        self._box.clear()
-        with self._box:
-            self._fill(snapshot, headline, kind, silences, counters)
-
-    def _fill(
-        self,
-        snapshot: LiveRunSnapshot,
-        headline: str,
-        kind: str,
-        silences: Sequence[str],
-        counters: Sequence[tuple[str, str, str]],
-    ) -> None:
-        with box("live-standing"):
-            label_text(headline, "h1", f"standing standing-{kind}").mark("standing")
-            if snapshot.state.until is not None:
-                label_text(f"Frozen at {snapshot.at:%H:%M:%S} UTC", "span", "badge badge-warn").mark("frozen")
-        if silences:
-            with box("lines silences", "ul"):
-                for silence in silences:
-                    label_text(silence, "li")
-        with box("live-facts"):
-            for content, weight, meaning in counters:
-                badge = label_text(content, "span", "badge badge-warn" if weight == "warn" else "badge")
-                badge.props["title"] = meaning
-            box("grow")
-            if snapshot.verdict:
-                label_text("Newest verdict", "span", "muted")
-                link(snapshot.verdict["said"], snapshot.verdict["href"], "badge").mark("newest-window")
-            else:
-                label_text("No finished window yet", "span", "muted")

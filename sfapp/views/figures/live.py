@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from sfapp.accounting import CrossNode, StepTimes
-from sfapp.model import RankIdentity
+from sfapp.accounting import CrossNode, Onset, StepTimes
 from sfapp.views import format, palette
 from sfapp.views.figures.base import (
     Figure,
@@ -24,33 +22,17 @@ from sfapp.views.figures.base import (
     step_axis,
 )
 from sfapp.views.plot_registry import LiveInput, Placement, PlotSpec
-from sfapp.views.text.live import STALE_S
 
 STEPS = PlotSpec(
     name="live_steps",
     title="Live step time",
     help=(
         "Ranks that wait for each other take the same time per step, whichever rank is slow: their lines "
-        "coincide, and only their level shows a problem. Where the lines part, some ranks run ahead."
+        "coincide, and only their level shows a problem. Where the lines part, some ranks run ahead. A "
+        "dashed line marks the step at which the present verdict began, as far back as steps were judged."
     ),
     source=LiveInput,
-    build=lambda given, dark: live_steps(given.times, run=given.run, dark=dark),
-    reads=(),
-    tabs=(Placement("live", 10, 7),),
-    report=None,
-    notebook=None,
-)
-
-RANKS = PlotSpec(
-    name="live_ranks",
-    title="Live ranks",
-    help=(
-        "Blue ranks are faster than the median rank, vermilion ranks are slower, over their newest steps. A "
-        "rank that no longer reports is marked with the time since its last sample. Ranks that wait for each "
-        "other have the same colour."
-    ),
-    source=LiveInput,
-    build=lambda given, dark: live_ranks(given.times, given.silent_s, run=given.run, dark=dark),
+    build=lambda given, dark: live_steps(given.times, run=given.run, dark=dark, onsets=given.onsets),
     reads=(),
     tabs=(Placement("live", 20, 5),),
     report=None,
@@ -68,21 +50,28 @@ SKEW = PlotSpec(
     source=LiveInput,
     build=lambda given, dark: live_skew(given.times, run=given.run, dark=dark),
     reads=(),
-    tabs=(Placement("live", 30),),
+    tabs=(Placement("live", 35),),
     report=None,
     notebook=None,
 )
 
+_MARKS = 8
+
 RECENT = 20
 """Steps that a rank's tile is the mean of."""
 
-_NAMED_TILES = 64
 _NODE_LINES = 16
 _NO_STEPS = "no rank has finished a step yet"
 
 
-def live_steps(times: StepTimes, *, run: str = "", dark: bool = False) -> Figure:
-    """Return the newest step times: median of all ranks, slowest rank, median of each node."""
+def live_steps(
+    times: StepTimes, *, run: str = "", dark: bool = False, onsets: Sequence[Onset] = ()
+) -> Figure:
+    """Return the newest step times: median of all ranks, slowest rank, median of each node.
+
+    Args:
+        onsets: where effects began, to be marked.
+    """
     if not len(times.step_N):
         return empty_figure(_NO_STEPS, dark=dark, title=STEPS.title)
     summary = times.summary
@@ -126,11 +115,48 @@ def live_steps(times: StepTimes, *, run: str = "", dark: bool = False) -> Figure
         ),
         xaxis=step_axis(dark, extent(times)),
         yaxis=axis(dark, ticksuffix=f" {unit.name}", nticks=5, rangemode="tozero"),
+        **onset_marks(onsets, times, dark),
         showlegend=True,
         legend=legend_above(),
         hovermode="closest",
         uirevision=f"live/{run}",
     )
+
+
+def onset_marks(onsets: Sequence[Onset], times: StepTimes, dark: bool) -> dict[str, Any]:
+    """Return the layout of a dashed line at each onset that lies within the steps; the newest has a text."""
+    colours = palette.theme(dark)
+    shown = [onset for onset in onsets if times.step_N[0] <= onset.began <= times.step_N[-1]]
+    lines = [
+        {
+            "type": "line",
+            "x0": onset.began,
+            "x1": onset.began,
+            "yref": "paper",
+            "y0": 0,
+            "y1": 1,
+            "line": {"color": colours.warn, "width": 1.5, "dash": "dash"},
+        }
+        for onset in shown[-_MARKS:]
+    ]
+    notes = []
+    for onset in shown[-1:]:
+        who = f"rank {format.ranges(onset.ranks)}" if onset.ranks else "all ranks"
+        is_right = onset.began - times.step_N[0] > extent(times) / 2
+        notes.append(
+            note(
+                f"{who} {format.in_stage(onset.stage)}{'' if onset.is_exact else ' (or earlier)'}",
+                onset.began,
+                0.04,
+                dark,
+                yref="paper",
+                yanchor="bottom",
+                xanchor="right" if is_right else "left",
+                bgcolor=palette.alpha(colours.surface, 0.85),
+                font={"size": 12, "color": colours.warn},
+            )
+        )
+    return {"shapes": lines, "annotations": notes}
 
 
 def extent(times: StepTimes) -> int:
@@ -253,132 +279,6 @@ def live_skew(times: StepTimes, *, run: str = "", dark: bool = False) -> Figure:
     )
 
 
-def live_ranks(
-    times: StepTimes, silent_s: Mapping[int, float] | None = None, *, run: str = "", dark: bool = False
-) -> Figure:
-    """Return every rank as a tile: one row per node, one column per local rank, dark where it is slow.
-
-    Args:
-        silent_s: seconds since the last sample, by global rank; marked from ``STALE_S`` on.
-    """
-    ranks = times.ranks
-    if not len(ranks):
-        return empty_figure("no rank has reported yet", dark=dark, title=RANKS.title)
-    tiles = _tiles(times, silent_s or {})
-    nodes = ranks.nodes
-    columns = max(ranks.local_rank) + 1
-    steps = recent_rows(times) * times.steps_each
-    stale = sorted(tile.identity.rank for tile in tiles if tile.is_stale)
-    return figure(
-        [_tile_map(tiles, len(nodes), columns, dark)],
-        dark=dark,
-        title=RANKS.title,
-        subtitle=f"mean of the newest {steps} steps vs the median rank; one row per node",
-        alt=(
-            f"{format.counted(len(ranks), 'rank')} on {format.counted(len(nodes), 'node')}; "
-            + (f"no data from rank {format.ranges(stale)}." if stale else "all ranks report.")
-        ),
-        height=int(min(720, 90 + 52 * len(nodes))),
-        xaxis=axis(
-            dark, title="local rank", showgrid=False, tickformat="d", dtick=1 if columns <= 16 else None
-        ),
-        yaxis=axis(
-            dark,
-            showgrid=False,
-            autorange="reversed",
-            tickvals=list(range(len(nodes))),
-            ticktext=[f"node {node}" for node in nodes],
-        ),
-        annotations=_tile_notes(tiles, dark),
-        uirevision=f"live/{run}",
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Tile:
-    """One rank in the grid; ``above`` is its step time relative to the median rank's, minus 1."""
-
-    row: int
-    column: int
-    identity: RankIdentity
-    above: float
-    text: str
-    is_stale: bool
-
-
-def _tiles(times: StepTimes, silent_s: Mapping[int, float]) -> list[_Tile]:
-    ranks = times.ranks
-    mean_R = times.recent_R(recent_rows(times))
-    median = float(np.nanmedian(mean_R)) if np.isfinite(mean_R).any() else float("nan")
-    row_of = {node: row for row, node in enumerate(ranks.nodes)}
-    tiles = []
-    for place in range(len(ranks)):
-        identity = ranks.identity(place)
-        late_s = silent_s.get(identity.rank, 0.0)
-        is_stale = late_s > STALE_S
-        text = (
-            f"no data for {format.lasting(late_s)}"
-            if is_stale
-            else f"{format.duration(mean_R[place])} per step"
-        )
-        row, column = row_of[identity.node_rank], identity.local_rank
-        tiles.append(_Tile(row, column, identity, mean_R[place] / median - 1, text, is_stale))
-    return tiles
-
-
-def _tile_map(tiles: Sequence[_Tile], rows: int, columns: int, dark: bool) -> Trace:
-    z = np.full((rows, columns), np.nan)
-    hover = [[""] * columns for _ in range(rows)]
-    for tile in tiles:
-        rank = tile.identity
-        z[tile.row, tile.column] = np.nan if tile.is_stale else tile.above
-        hover[tile.row][tile.column] = (
-            f"<b>rank {rank.rank}</b> on {plain(rank.hostname)}, local {rank.local_rank}<br>{tile.text}"
-            f"<br>{format.percent_change(tile.above)} vs the median rank"
-        )
-    return {
-        "type": "heatmap",
-        "z": f4(z),
-        "zmin": -_FULL,
-        "zmax": _FULL,
-        "colorscale": palette.diverging(palette.theme(dark)),
-        "hovertext": hover,
-        "hovertemplate": "%{hovertext}<extra></extra>",
-        "hoverongaps": True,
-        "showscale": False,
-        "xgap": 3 if len(tiles) <= _NAMED_TILES else 1,
-        "ygap": 3 if rows <= _NAMED_TILES else 1,
-    }
-
-
-def _tile_notes(tiles: Sequence[_Tile], dark: bool) -> list[dict[str, Any]]:
-    """Return the text of every tile; of many tiles only a mark on those without data."""
-    is_named = len(tiles) <= _NAMED_TILES
-    return [
-        note(
-            f"rank {tile.identity.rank}<br>{tile.text}" if is_named else "?",
-            tile.column,
-            tile.row,
-            dark,
-            font=_tile_font(tile.above, tile.is_stale, dark),
-        )
-        for tile in tiles
-        if is_named or tile.is_stale
-    ]
-
-
-_FULL = 0.25
-"""A rank this much above the median has the full colour of the scale."""
-
-
 def recent_rows(times: StepTimes) -> int:
     """Return how many rows a rank's tile is the mean of."""
     return max(1, RECENT // times.steps_each)
-
-
-def _tile_font(above: float, is_stale: bool, dark: bool) -> dict[str, Any]:
-    colours = palette.theme(dark)
-    if is_stale or not np.isfinite(above):
-        return {"size": 11, "color": colours.alarm if is_stale else colours.muted}
-    tile = palette.at(palette.diverging(colours), above / (2 * _FULL) + 0.5)
-    return {"size": 11, "color": palette.readable_on(tile)}

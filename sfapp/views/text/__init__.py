@@ -24,7 +24,7 @@ from sfapp.views.text.explanations import against_recorder, changes, why
 from sfapp.views.text.findings import attention_by_chance, attention_count, effect_cell
 from sfapp.views.text.key_numbers import Number
 from sfapp.views.text.limitations import unknown
-from sfapp.views.text.live import STALE_S, counters, silences, standing
+from sfapp.views.text.live import STALE_S, RollingWords, counters, rolling_words, silences, standing
 from sfapp.views.text.narrative import delta_sentence, misread_sentence
 from sfapp.views.text.pins import pinned, pinned_within, seen, signed
 from sfapp.views.text.plot_help import plot_help, plot_title
@@ -52,6 +52,7 @@ __all__ = [
     "EvidenceWords",
     "LabelChange",
     "Number",
+    "RollingWords",
     "Term",
     "VerdictText",
     "WhatIfText",
@@ -83,6 +84,7 @@ __all__ = [
     "pinned_within",
     "plot_help",
     "plot_title",
+    "rolling_words",
     "seen",
     "side_names",
     "signed",

@@ -1,0 +1,124 @@
+"""A real streamed job for benchmarks of the live page: ranks that wait for each other, one late on demand.
+
+Each rank is a process with a recorder; rows go over the stream to ``sfapp aggregate``. A barrier inside the
+backward stage stands for the all-reduce.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from multiprocessing.sharedctypes import Synchronized
+from pathlib import Path
+from threading import BrokenBarrierError
+from typing import Any
+
+import sfapp
+from sfapp.model import DEFAULT_STAGES, RankIdentity
+
+RUN = "streamed"
+WORLD = 4
+LATE_RANK = 2
+DATA_S, FORWARD_S, BACKWARD_S, OPTIMIZER_S = 0.005, 0.014, 0.024, 0.004
+STEP_S = DATA_S + FORWARD_S + BACKWARD_S + OPTIMIZER_S
+LATE_PART = 0.2
+"""The late rank takes this part of a step longer in data."""
+
+
+def train(
+    root: str, endpoint: str, rank: int, barrier: Any, late: Synchronized[int], began: Synchronized[float]
+) -> None:
+    """Train until the barrier is broken.
+
+    Args:
+        late: whether the late rank is late. began: when its first late step began, seconds since 1970; 0
+            before that.
+    """
+    data, forward, backward, _, optimizer, _ = DEFAULT_STAGES
+    os.environ["WORLD_SIZE"] = str(WORLD)
+    with sfapp.Recorder(
+        Path(root) / f"left-by-{rank}",
+        run_id=RUN,
+        window_steps=100,
+        identity=RankIdentity(rank, rank % 2, rank // 2, f"node-{rank // 2}"),
+        stream=endpoint,
+        timeout=5.0,
+    ) as perf:
+        while True:
+            is_late = bool(late.value) and rank == LATE_RANK
+            if is_late and not began.value:
+                began.value = time.time()
+            try:
+                with perf.step():
+                    with perf.stage(data):
+                        time.sleep(DATA_S + (LATE_PART * STEP_S if is_late else 0.0))
+                    with perf.stage(forward):
+                        time.sleep(FORWARD_S)
+                    with perf.stage(backward):
+                        time.sleep(BACKWARD_S)
+                        barrier.wait(30)
+                    with perf.stage(optimizer):
+                        time.sleep(OPTIMIZER_S)
+            except BrokenBarrierError:
+                return
+
+
+class StreamedJob:
+    """The job, inside the ``with`` block.
+
+    Args:
+        root: the packet directory.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._resources = ExitStack()
+        spawn = multiprocessing.get_context("spawn")
+        self._barrier = spawn.Barrier(WORLD)
+        self._late: Synchronized[int] = spawn.Value("i", 0)
+        self._began: Synchronized[float] = spawn.Value("d", 0.0)
+        self._spawn = spawn
+
+    def __enter__(self) -> StreamedJob:
+        command = [sys.executable, "-c", "from sfapp.cli import main; main()", "aggregate", str(self._root)]
+        aggregator = subprocess.Popen(
+            [*command, "--listen", "tcp://127.0.0.1:0"], stderr=subprocess.PIPE, text=True
+        )
+        self._resources.callback(_end, aggregator)
+        assert aggregator.stderr is not None
+        endpoint = aggregator.stderr.readline().split()[-1]
+        for rank in range(WORLD):
+            arguments = (str(self._root), endpoint, rank, self._barrier, self._late, self._began)
+            process = self._spawn.Process(target=train, args=arguments, daemon=True)
+            process.start()
+            self._resources.callback(process.join, 15)
+        self._resources.callback(self._barrier.abort)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._resources.close()
+
+    def set_late(self, late: bool) -> None:
+        """Let the late rank be late from its next step on, or no longer."""
+        self._began.value = 0.0
+        self._late.value = int(late)
+
+    def began_at(self) -> float:
+        """Return when the first late step began, seconds since 1970; waits for it."""
+        deadline = time.monotonic() + 30
+        while not self._began.value:
+            if time.monotonic() > deadline:
+                raise RuntimeError("the late rank does not step")
+            time.sleep(0.005)
+        return self._began.value
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.terminate()
+    process.wait(20)
+    assert process.stderr is not None
+    process.stderr.close()
