@@ -80,7 +80,7 @@ def view_options(command: Command) -> Command:
         "--frontier",
         type=click.Choice(FRONTIERS),
         default=None,
-        help="Frontier whose shares decide routing and labels: 'carry_over' follows a delay into the next step, "
+        help="Frontier whose shares decide: 'carry_over' follows a delay into the next step, "
         "'step' is the paper's, which starts every step at zero "
         f"(default {DEFAULT_FRONTIER}; {PRESET_FRONTIERS['paper']} with --preset paper).",
     )(command)

@@ -10,9 +10,10 @@ from builders import BACKWARD, CALLBACKS, MS, OPTIMIZER, ddp_job, lasting_fault,
 
 from sfapp.accounting import RunWaits, diagnose, diagnose_runs, judge, measure, nearest_changes
 from sfapp.model import Gates, Label
-from sfapp.model.diagnosis import Frontier
+from sfapp.model.gates import FRONTIERS, Frontier
 from sfapp.views import format
 from sfapp.views import text as words
+from sfapp.views.figures.frontier import frontier_steps
 from sfapp.views.text.long_steps import long_steps
 
 
@@ -33,9 +34,17 @@ def test_a_chronic_rank_is_named_with_its_place() -> None:
 
 
 def test_it_says_how_the_others_misread_a_delay_that_carries_over() -> None:
-    assert (
-        "The other seven ranks wait for it in backward of the next step." in card("slow_callback").explanation
+    assert card("slow_callback").explanation[1] == (
+        "Step-aligned: backward 79 % instead of 40 %; rank 3, late in callbacks after the last sync, shows "
+        "up in the next step's backward."
     )
+
+
+def test_the_frontier_plot_says_by_how_much_the_frontiers_differ_and_why() -> None:
+    for frontier in FRONTIERS:
+        figure = frontier_steps(*jobs.against_healthy(jobs.slow_callback(), frontier))
+        assert figure["layout"]["meta"]["notes"] == [card("slow_callback", frontier).explanation[1]]
+    assert frontier_steps(*jobs.against_healthy(jobs.healthy()))["layout"]["meta"]["notes"] == []
 
 
 def test_a_delay_seen_in_its_own_step_is_said_to_be_waited_for() -> None:
@@ -45,7 +54,7 @@ def test_a_delay_seen_in_its_own_step_is_said_to_be_waited_for() -> None:
 def test_nobody_is_said_to_wait_where_no_wait_was_measured() -> None:
     said = " ".join(card("hand_overs").explanation)
     assert "ranks show it" not in said
-    assert "the delay comes from the previous step" in said
+    assert "a delay in one step shows up in the next" in said
 
 
 def test_a_rotating_tail_says_why_ranks_rotate_and_where_to_look() -> None:
