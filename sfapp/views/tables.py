@@ -105,6 +105,7 @@ EVIDENCE_COLUMNS: tuple[TableColumn, ...] = (
     TableColumn("mark", ""),
     TableColumn("title", "check"),
     TableColumn("text", "result"),
+    TableColumn("source", "rests on", "checks that rest on the same numbers are one witness"),
     TableColumn("meaning", "meaning"),
 )
 

@@ -256,13 +256,45 @@ def test_without_a_reference_the_excess_is_said() -> None:
 
 
 def test_evidence_is_counted_and_dissent_named() -> None:
-    verdict = card("slow_callback")
-    assert verdict.evidence_summary == "5 of 6 checks agree"
+    verdict = card("slow_callback", "step")
+    assert verdict.evidence_summary == "1 of 2 independent sources agree"
     assert verdict.dissent == "per-step share points to backward"
     marks = {line.name: line.mark for line in verdict.evidence}
     assert marks["frontier_share"] == "✗"
     assert marks["carry_over_share"] == "✓"
     assert marks["device_events"] == "–"
+
+
+def test_checks_of_one_matrix_are_one_source() -> None:
+    # Given a delay after the last sync, on the frontier that follows it into the next step
+    verdict = card("slow_callback")
+    # Then the step-aligned share, the same durations under the other accounting, contradicts nothing
+    assert verdict.evidence_summary == "2 of 2 independent sources agree"
+    assert verdict.dissent == ""
+    assert verdict.numbers[2].note == "this window's durations, another window"
+    sources = {line.name: line.source for line in verdict.evidence}
+    assert sources["delta"] == "another window"
+    assert {
+        sources[name] for name in ("frontier_share", "carry_over_share", "excess", "rank_persistence")
+    } == {"this window's durations"}
+
+
+def test_one_eligible_step_shows_no_persistence() -> None:
+    measures, diagnosis = jobs.look(jobs.one_off(), "carry_over")
+    assert diagnosis.culprit is not None
+    assert diagnosis.culprit.eligible_steps == 1
+    lines = {line.name: line for line in words.verdict(diagnosis, measures.window.ranks).evidence}
+    assert (lines["rank_persistence"].mark, lines["rank_persistence"].agrees) == ("–", None)
+    assert "a single step" in lines["rank_persistence"].text
+
+
+def test_tied_stages_are_no_doubt_in_a_healthy_window_nor_beside_full_agreement() -> None:
+    def tones(kind: str, frontier: Frontier = "carry_over") -> dict[str, str]:
+        return {chip.terms[0].name: chip.tone for chip in card(kind, frontier).chips}
+
+    assert tones("healthy")["co_critical"] == "fact"
+    assert tones("slow_callback", "step")["co_critical"] == "doubt"
+    assert tones("slow_callback")["carry_over"] == "fact"
 
 
 def test_absent_evidence_names_the_gate_it_waits_for() -> None:
