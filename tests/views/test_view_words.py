@@ -257,7 +257,7 @@ def test_without_a_reference_the_excess_is_said() -> None:
 
 def test_evidence_is_counted_and_dissent_named() -> None:
     verdict = card("slow_callback", "step")
-    assert verdict.evidence_summary == "1 of 2 independent sources agree"
+    assert verdict.evidence_summary == "1 of 2 sources agree"
     assert verdict.dissent == "per-step share points to backward"
     marks = {line.name: line.mark for line in verdict.evidence}
     assert marks["frontier_share"] == "✗"
@@ -269,9 +269,9 @@ def test_checks_of_one_matrix_are_one_source() -> None:
     # Given a delay after the last sync, on the frontier that follows it into the next step
     verdict = card("slow_callback")
     # Then the step-aligned share, the same durations under the other accounting, contradicts nothing
-    assert verdict.evidence_summary == "2 of 2 independent sources agree"
+    assert verdict.evidence_summary == "2 of 2 sources agree"
     assert verdict.dissent == ""
-    assert verdict.numbers[2].note == "this window's durations, another window"
+    assert verdict.numbers[2].note == "independent: this window's durations, another window"
     sources = {line.name: line.source for line in verdict.evidence}
     assert sources["delta"] == "another window"
     assert {

@@ -79,24 +79,25 @@ def evidence_sources(diagnosis: Diagnosis) -> dict[Source, bool]:
 
 
 def agreement(diagnosis: Diagnosis) -> tuple[int, int]:
-    """Return how many independent sources agree, and how many there are."""
+    """Return how many sources agree, and how many there are."""
     found = evidence_sources(diagnosis)
     return sum(found.values()), len(found)
 
 
 def agreement_words(diagnosis: Diagnosis) -> str:
-    """Return ``2 of 2 independent sources agree``."""
+    """Return ``2 of 2 sources agree``."""
     agree, of = agreement(diagnosis)
     if not of:
         return "no evidence"
     if of == 1:
         return "one source, agrees" if agree else "one source, in conflict"
-    return f"{agree} of {of} independent sources agree"
+    return f"{agree} of {of} sources agree"
 
 
 def sources_words(diagnosis: Diagnosis) -> str:
-    """Return what the evidence rests on: ``this window's durations, another window``."""
-    return ", ".join(evidence_sources(diagnosis))
+    """Return what the evidence rests on: ``independent: this window's durations, another window``."""
+    found = list(evidence_sources(diagnosis))
+    return f"{'independent: ' if len(found) > 1 else ''}{', '.join(found)}"
 
 
 def _present(diagnosis: Diagnosis) -> list[EvidenceLine]:
