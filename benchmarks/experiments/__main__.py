@@ -29,9 +29,13 @@ RowT = TypeVar("RowT")
 
 
 def judge(job: Job, packets: Path) -> list[Seen]:
-    """What is said of a job's windows; windows that are missing or were not put together are an error."""
+    """What is said of a job's windows; windows that are missing or were not put together are an error.
+
+    Shares and labels are compared with the paper's, which are step-aligned; the carry-over delta is the same
+    on either frontier.
+    """
     windows = [found.window for found in read_windows([packets / job.name]).windows]
-    diagnoses = {found.window: found for found in diagnose_runs(windows)}
+    diagnoses = {found.window: found for found in diagnose_runs(windows, frontier="step")}
     if sorted(diagnoses) != list(range(len(job.faults))):
         raise SystemExit(f"{job.name}: windows {sorted(diagnoses)} of {len(job.faults)} are there")
     return [Seen(job.name, fault, diagnoses[number]) for number, fault in enumerate(job.faults)]

@@ -62,7 +62,16 @@ from sfapp.accounting.verdict_map import (
     verdict_map,
 )
 from sfapp.accounting.what_if import WhatIf, suspect_fix, what_if, what_if_of
-from sfapp.model import ALL_RANKS, Baseline, Diagnosis, Frontier, Gates, Reference, Window
+from sfapp.model import (
+    ALL_RANKS,
+    DEFAULT_FRONTIER,
+    Baseline,
+    Diagnosis,
+    Frontier,
+    Gates,
+    Reference,
+    Window,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -147,7 +156,7 @@ def diagnose(
     baseline: Baseline = "cohort_median",
     reference: Window | Reference | None = None,
     *,
-    frontier: FrontierName = "step",
+    frontier: FrontierName = DEFAULT_FRONTIER,
     group: str = ALL_RANKS,
     device: torch.device | str | None = None,
 ) -> Diagnosis:
@@ -161,7 +170,8 @@ def diagnose(
         gates: thresholds; the defaults where None.
         baseline: what clipped gains are taken against (accounting.md §4).
         reference: the run's healthy window, for delta, aim and the baseline ``reference``.
-        frontier: whose shares decide routing and labels (§5, §10).
+        frontier: whose shares decide routing and labels; ``step`` is the paper's (§5, §10). Where steps have
+            gaps there is no carry-over frontier, and the step-aligned one is used.
         group: ``all``, ``role:NAME`` or ``node:K``; a reference window is cut to the same group.
         device: where to walk the matrix; where it is when None.
 

@@ -243,6 +243,10 @@ def _persistence_line(aim: Aim, culprit: Culprit) -> EvidenceLine:
         return EvidenceLine("rank_persistence", stage=aim.stage, reason="no_eligible_steps")
     if aim.rank_reason == "rotating":
         return EvidenceLine("rank_persistence", stage=aim.stage, value=culprit.share, reason="rotating")
+    if culprit.eligible_steps < 2:
+        return EvidenceLine(
+            "rank_persistence", stage=aim.stage, rank=culprit.rank, reason="one_eligible_step"
+        )
     agrees = None if aim.rank is None else aim.rank == culprit.rank
     return EvidenceLine(
         "rank_persistence",

@@ -104,6 +104,14 @@ def _stage_difference(ours: Sequence[str], theirs: Sequence[str]) -> str:
     return "; ".join(parts)
 
 
+def _suspect(diagnoses: Sequence[Diagnosis]) -> tuple[str, int | None] | None:
+    """Return the stage and rank that all windows which need attention point to; None where they differ."""
+    found = {
+        (one.aim.stage, one.aim.rank) for one in diagnoses if one.aim is not None and one.needs_attention
+    }
+    return found.pop() if len(found) == 1 else None
+
+
 def _side(diagnoses: Sequence[Diagnosis], *, whole: bool) -> Side:
     ordered = sorted(diagnoses, key=lambda diagnosis: diagnosis.window)
     first = ordered[0]
@@ -123,6 +131,7 @@ def _side(diagnoses: Sequence[Diagnosis], *, whole: bool) -> Side:
         ranks=tuple(sorted({diagnosis.ranks for diagnosis in ordered})),
         labels=dict(labels),
         leaders={stage: _leader(ordered, stage) for stage in first.stages},
+        suspect=_suspect(ordered),
         severity=max(severities, default=None),
         has_shares=all(diagnosis.shares is not None for diagnosis in ordered),
         tau_c=first.gates.tau_c,

@@ -33,7 +33,8 @@ class Comparison:
     """Two sides, or three of which the last is after the fix (A/B/A).
 
     Attributes:
-        split_on: the frontier on which changes are stated first: carry-over where every window has it.
+        split_on: the frontier on which times, changes and shares are stated: carry-over where every window
+            has it.
         frontier: the one whose shares decide routing and labels, as the windows were judged.
         caveats: keys of ``CAVEATS``.
     """

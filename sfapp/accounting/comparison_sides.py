@@ -120,6 +120,8 @@ class Side:
         labels: every label that holds in some window, with the number of windows, in order of decision.
         leaders: by broad stage, None where no step is eligible.
         severity: the worst window's.
+        suspect: the stage and rank (None: no single one) that its windows which need attention point to; None
+            where none needs attention or they differ.
         waits: Σ of what is left of the advances once even the last rank waits, ns by broad stage, for those
             whose waits every window knows (§15); on the frontier ``waits_on``.
     """
@@ -140,6 +142,7 @@ class Side:
     tau_c: float
     waits: Mapping[str, int] = field(default_factory=dict)
     waits_on: Frontier = "step"
+    suspect: tuple[str, int | None] | None = None
 
     @property
     def steps(self) -> int:

@@ -15,6 +15,7 @@ from sfapp.accounting.labels import (
     StageFacts,
     ambiguity_set,
     limiting_labels,
+    missing_ranks,
     stage_labels,
     suppress,
 )
@@ -34,6 +35,7 @@ from sfapp.accounting.own_time import own_excess
 from sfapp.accounting.routing import by_name, names, ranked, rivals, routing_set
 from sfapp.model import (
     ALL_RANKS,
+    DEFAULT_FRONTIER,
     Culprit,
     Diagnosis,
     Frontier,
@@ -70,19 +72,10 @@ def boundary_in_run(measures: Measures, own: int | None) -> int | None:
     return None if found is None else stages.index(found)
 
 
-def missing_ranks(measures: Measures) -> tuple[int, ...]:
-    """Return the expected ranks that are not in the rows."""
-    window = measures.window
-    missing = set(window.manifest.missing_ranks)
-    if window.group == "all" and window.reduced is None:
-        missing |= set(range(window.manifest.world_size)) - set(window.ranks.rank)
-    return tuple(sorted(missing))
-
-
 def judge(
     measures: Measures,
     gates: Gates | None = None,
-    frontier: Frontier = "step",
+    frontier: Frontier = DEFAULT_FRONTIER,
     reference: Reference | None = None,
 ) -> Diagnosis:
     """Judge measured evidence under one set of gates.
@@ -90,7 +83,7 @@ def judge(
     Args:
         measures: from ``measure``.
         gates: defaults where None.
-        frontier: whose shares decide routing and labels: ``step`` (the paper's) or ``carry_over`` (§5, §10).
+        frontier: whose shares decide routing and labels: ``carry_over`` or ``step``, the paper's (§5, §10).
             Carry-over falls back to step where step numbers have gaps.
         reference: the run's healthy window, for delta, change and aim (§12, §13).
     """
@@ -205,9 +198,6 @@ def _named(measures: Measures, value_B: Floats | None) -> dict[str, float] | Non
 def _raw_account(measures: Measures, gates: Gates, frontier: Frontier, carry: CarryOver | None) -> Diagnosis:
     """Return what holds even below the denominator floor: identity and raw advances."""
     window = measures.window
-    makespan_N = measures.makespan_N
-    step_N = carry.advance_SN.sum(axis=0) if carry else makespan_N
-    p50, p95 = np.percentile(makespan_N, [50, 95])
     return Diagnosis(
         run_id=window.run_id,
         window=window.number,
@@ -227,12 +217,20 @@ def _raw_account(measures: Measures, gates: Gates, frontier: Frontier, carry: Ca
         advances_ns=_integers(measures, measures.advance_SN),
         carry_over_advances_ns=None if carry is None else _integers(measures, carry.advance_SN),
         wait_advances_ns=_wait_advances(measures, carry or measures),
-        step_time=StepTime(float(step_N.mean()), float(p50), float(p95), float(step_N.max())),
+        step_time=_step_time(measures, frontier, carry),
         typical_ns=_typical_ns(measures, carry or measures),
         missing_ranks=missing_ranks(measures),
         gather_ok=window.manifest.gather_ok,
         recorder_labels=window.manifest.labels,
     )
+
+
+def _step_time(measures: Measures, frontier: Frontier, carry: CarryOver | None) -> StepTime:
+    """Return mean and longest step of the carry-over frontier where there is one, and the quantiles of the
+    frontier in use."""
+    step_N = measures.makespan_N if carry is None else carry.advance_SN.sum(axis=0)
+    p50, p95 = np.percentile(step_N if frontier == "carry_over" else measures.makespan_N, [50, 95])
+    return StepTime(float(step_N.mean()), float(p50), float(p95), float(step_N.max()))
 
 
 def _typical_ns(measures: Measures, frontier: CarryOver | Measures) -> dict[str, float]:

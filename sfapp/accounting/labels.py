@@ -61,6 +61,15 @@ class LimitFacts:
         return self.measures.window
 
 
+def missing_ranks(measures: Measures) -> tuple[int, ...]:
+    """Return the expected ranks that are not in the rows."""
+    window = measures.window
+    missing = set(window.manifest.missing_ranks)
+    if window.group == "all" and window.reduced is None:
+        missing |= set(range(window.manifest.world_size)) - set(window.ranks.rank)
+    return tuple(sorted(missing))
+
+
 def telemetry_label(facts: LimitFacts, gates: Gates) -> Label | None:
     """Return ``telemetry_limited`` with every reason that applies (§7.2)."""
     manifest = facts.window.manifest

@@ -17,7 +17,16 @@ from sfapp.accounting.measures import Measures, measure_many
 from sfapp.accounting.reference import healthy_in_run, pooled_reference, reference_of
 from sfapp.accounting.run_waits import RunStages, RunWaits, run_waits
 from sfapp.errors import WindowError, WindowNotFoundError
-from sfapp.model import ALL_RANKS, Baseline, Diagnosis, Frontier, Gates, Reference, Window
+from sfapp.model import (
+    ALL_RANKS,
+    DEFAULT_FRONTIER,
+    Baseline,
+    Diagnosis,
+    Frontier,
+    Gates,
+    Reference,
+    Window,
+)
 
 _BATCH_CELLS = 1 << 21
 """Cells measured together: enough to spread the per-call cost, few enough to stay out of memory's way."""
@@ -45,7 +54,7 @@ def diagnose_runs(
     gates: Gates | None = None,
     baseline: Baseline = "cohort_median",
     *,
-    frontier: Frontier = "step",
+    frontier: Frontier = DEFAULT_FRONTIER,
     group: str = ALL_RANKS,
     reference: tuple[str, int] | None = None,
 ) -> list[Diagnosis]:
@@ -86,7 +95,7 @@ def aligned(
     alone: Sequence[Diagnosis],
     waits: Mapping[RunStages, RunWaits],
     gates: Gates | None = None,
-    frontier: Frontier = "step",
+    frontier: Frontier = DEFAULT_FRONTIER,
 ) -> list[tuple[Measures, Diagnosis]]:
     """Judge windows again whose runs show another synchronisation boundary (§10).
 

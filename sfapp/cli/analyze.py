@@ -157,6 +157,7 @@ def flat_row(diagnosis: Diagnosis, found: Causes | None = None) -> dict[str, Any
         "run_id": diagnosis.run_id,
         "window": diagnosis.window,
         "group": diagnosis.group,
+        "frontier": diagnosis.frontier,
         "steps": diagnosis.steps,
         "ranks": diagnosis.ranks,
         "exposed_makespan_ns": diagnosis.exposed_makespan_ns,

@@ -10,7 +10,16 @@ import click
 
 from sfapp.errors import ParseError
 from sfapp.model import Baseline, Fix, Frontier
-from sfapp.model.gates import BASELINES, CHOICE_DOCS, FRONTIERS, GATE_DOCS, PRESETS, Gates
+from sfapp.model.gates import (
+    BASELINES,
+    CHOICE_DOCS,
+    DEFAULT_FRONTIER,
+    FRONTIERS,
+    GATE_DOCS,
+    PRESET_FRONTIERS,
+    PRESETS,
+    Gates,
+)
 from sfapp.model.parse import parse_run_window
 from sfapp.model.view import ViewState, WindowKey
 
@@ -52,7 +61,7 @@ def gate_options(command: Command) -> Command:
         type=click.Choice(tuple(PRESETS)),
         default="sfapp",
         show_default=True,
-        help="Thresholds to start from; 'paper' is as the paper has them.",
+        help="Thresholds and frontier to start from; 'paper' is as the paper has them.",
     )(command)
 
 
@@ -99,10 +108,11 @@ def view_options(command: Command) -> Command:
     return click.option(
         "--frontier",
         type=click.Choice(FRONTIERS),
-        default="step",
-        show_default=True,
+        default=None,
         hidden=True,
-        help="Frontier whose shares decide routing and labels.",
+        help="Frontier whose shares decide: 'carry_over' follows a delay into the next step, "
+        "'step' is the paper's, which starts every step at zero "
+        f"(default {DEFAULT_FRONTIER}; {PRESET_FRONTIERS['paper']} with --preset paper).",
     )(command)
 
 
@@ -113,16 +123,17 @@ def gates_from(preset: str, values: Mapping[str, Any]) -> Gates:
 
 def view_from(
     preset: str,
-    frontier: Frontier,
+    frontier: Frontier | None,
     baseline: Baseline,
     reference: str | None,
     group: str,
     gates: Mapping[str, Any],
 ) -> ViewState:
-    """Return the view that ``gate_options`` and ``view_options`` ask for."""
+    """Return the view that ``gate_options`` and ``view_options`` ask for; ``frontier`` is the preset's where
+    None."""
     return ViewState(
         gates=gates_from(preset, gates),
-        frontier=frontier,
+        frontier=frontier or PRESET_FRONTIERS[preset],
         baseline=baseline,
         reference=None if reference is None else window_key(reference, "--reference"),
         group=group,

@@ -16,6 +16,7 @@ from sfapp.model.fix import Fix
 from sfapp.model.gates import (
     BASELINES,
     CHOICE_DOCS,
+    DEFAULT_FRONTIER,
     FRONTIERS,
     GATE_DOCS,
     MODEL_FITS,
@@ -58,6 +59,7 @@ __all__ = [
     "CATEGORIES",
     "CHOICE_DOCS",
     "CULPRITS",
+    "DEFAULT_FRONTIER",
     "DEFAULT_STAGES",
     "FORMAT",
     "FORWARD_EVENT",

@@ -125,9 +125,12 @@ class DeviceEvidence:
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """Exposed step time F[S,t] over the window, ns. ``mean_ns`` is the carry-over mean where there is one.
+    """Exposed step time over the window, ns.
 
-    ``longest_ns`` is the longest step of that frontier.
+    Attributes:
+        mean_ns: of the carry-over frontier where there is one, whatever frontier was chosen: the step time
+            that every headline states. ``longest_ns`` is the longest step of the same frontier.
+        p50_ns, p95_ns: of the frontier in use.
     """
 
     mean_ns: float

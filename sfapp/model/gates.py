@@ -17,6 +17,8 @@ NoiseFloor = Literal["measured", "off"]
 MODEL_FITS: tuple[ModelFit, ...] = get_args(ModelFit)
 BASELINES: tuple[Baseline, ...] = get_args(Baseline)
 FRONTIERS: tuple[Frontier, ...] = get_args(Frontier)
+DEFAULT_FRONTIER: Frontier = "carry_over"
+"""The frontier that decides routing and labels unless another is chosen (accounting.md §5, §10)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,3 +236,5 @@ if {doc.name for doc in GATE_DOCS} | {doc.name for doc in CHOICE_DOCS} != {
     raise TypeError("each gate needs a field in Gates and an entry in GATE_DOCS or CHOICE_DOCS")
 
 PRESETS: Mapping[str, Gates] = {"sfapp": Gates(), "paper": Gates(model_fit="declared", noise_floor="off")}
+PRESET_FRONTIERS: Mapping[str, Frontier] = {"sfapp": DEFAULT_FRONTIER, "paper": "step"}
+"""The frontier that each preset starts from."""

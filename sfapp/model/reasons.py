@@ -156,6 +156,8 @@ REASONS: Mapping[str, ReasonSpec] = by_name(
         # Why no rank is named, or why a check is absent.
         ("rotating", "rank differs by step", "The slowest rank differs from step to step."),
         ("all_ranks", "all ranks equally", "All ranks spend the time equally; no rank stands out."),
+        ("one_eligible_step", "one step only", "One rank is slowest in this stage by a clear margin in a "
+         "single step: whether it persists cannot be told."),
         ("no_eligible_steps", "no eligible steps", "In no step is one rank slowest in this stage by a clear "
          "margin."),
         ("no_clear_leader", "no clear rank", "No rank is slowest often enough to be named."),

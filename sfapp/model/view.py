@@ -15,7 +15,18 @@ from urllib.parse import parse_qsl, quote, urlencode
 
 from sfapp.errors import GateError
 from sfapp.model.fix import Fix
-from sfapp.model.gates import BASELINES, CHOICE_DOCS, FRONTIERS, GATE_DOCS, Baseline, Frontier, Gates
+from sfapp.model.gates import (
+    BASELINES,
+    CHOICE_DOCS,
+    DEFAULT_FRONTIER,
+    FRONTIERS,
+    GATE_DOCS,
+    PRESET_FRONTIERS,
+    PRESETS,
+    Baseline,
+    Frontier,
+    Gates,
+)
 from sfapp.model.parse import parse_ranks, parse_run_window
 from sfapp.model.window import ALL_RANKS, Window
 from sfapp.terminal import quoted
@@ -113,7 +124,7 @@ class ViewState:
     tab: str = OVERVIEW
     step: int | None = None
     gates: Gates = field(default_factory=Gates)
-    frontier: Frontier = "step"
+    frontier: Frontier = DEFAULT_FRONTIER
     baseline: Baseline = "cohort_median"
     group: str = ALL_RANKS
     reference: WindowKey | None = None
@@ -208,13 +219,19 @@ class ViewState:
 def parse_query(query: str | Iterable[tuple[str, str]]) -> tuple[ViewState, list[str]]:
     """Return the view a query asks for, and a notice for each part of it that is not understood.
 
-    The last of several values counts.
+    The last of several values counts. ``preset`` sets what the other parameters start from.
     """
     pairs = parse_qsl(query, keep_blank_values=True) if isinstance(query, str) else query
-    gates = Gates()
+    parameters = dict(pairs)
+    preset = parameters.pop("preset", "sfapp")
     values: dict[str, Any] = {}
     notices: list[str] = []
-    for name, text in dict(pairs).items():
+    if preset not in PRESETS:
+        known, given = ", ".join(PRESETS), quoted(preset, LONGEST_QUOTE)
+        notices.append(f"In the link, preset must be one of {known}, not {given}; the default is used.")
+        preset = "sfapp"
+    gates, values["frontier"] = PRESETS[preset], PRESET_FRONTIERS[preset]
+    for name, text in parameters.items():
         try:
             if name in _GATES:
                 gates = gates.with_values(**{name: _GATES[name](text)})
@@ -243,7 +260,10 @@ def view_parameters() -> list[dict[str, Any]]:
         "reference": "RUN/WINDOW to compare with; the run's healthy window where absent",
         "fix": "what the what-if makes typical: [STAGE][@RANK|@node:K|@all]; the answer then has `what_if`",
     }
-    parameters = [(doc.name, getattr(default.gates, doc.name), doc.help) for doc in GATE_DOCS]
+    parameters: list[tuple[str, Any, str]] = [
+        ("preset", "sfapp", f"{', '.join(PRESETS)}: thresholds and frontier that the others start from")
+    ]
+    parameters += [(doc.name, getattr(default.gates, doc.name), doc.help) for doc in GATE_DOCS]
     parameters += [(doc.name, getattr(default.gates, doc.name), ", ".join(doc.help)) for doc in CHOICE_DOCS]
     parameters += [(name, getattr(default, name), meaning) for name, meaning in meanings.items()]
     return [

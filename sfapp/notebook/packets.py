@@ -15,7 +15,7 @@ import polars as pl
 from sfapp.accounting import compare
 from sfapp.assets import EXAMPLES, assets
 from sfapp.errors import WindowNotFoundError
-from sfapp.model import ALL_RANKS, Baseline, Diagnosis, Frontier, Gates
+from sfapp.model import ALL_RANKS, DEFAULT_FRONTIER, Baseline, Diagnosis, Frontier, Gates
 from sfapp.model.onsets import StepEstimate
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.notebook.comparison import ComparisonView
@@ -174,7 +174,7 @@ class Packets:
         number: int,
         gates: Gates | None = None,
         *,
-        frontier: Frontier = "step",
+        frontier: Frontier = DEFAULT_FRONTIER,
         baseline: Baseline = "cohort_median",
         group: str = ALL_RANKS,
         reference: tuple[str, int] | None = None,
@@ -183,6 +183,7 @@ class Packets:
 
         Args:
             gates: the default gates where None.
+            frontier: whose shares decide routing and labels; ``step`` is the paper's.
             group: ``all``, ``role:NAME`` or ``node:K``.
             reference: (run, window) to compare with; the run's healthy window where None.
 
@@ -207,7 +208,7 @@ class Packets:
         c: str | tuple[str, int] | None = None,
         gates: Gates | None = None,
         *,
-        frontier: Frontier = "step",
+        frontier: Frontier = DEFAULT_FRONTIER,
         baseline: Baseline = "cohort_median",
         group: str = ALL_RANKS,
         reference: tuple[str, int] | None = None,

@@ -22,7 +22,7 @@ from sfapp.operators.causes import Cause
 from sfapp.operators.cohorts import MIN_COHORT
 from sfapp.operators.findings import Findings
 
-Kind = Literal["agree", "differ", "frontier_only", "kair_only", "quiet"]
+Kind = Literal["agree", "same_durations", "differ", "frontier_only", "kair_only", "quiet"]
 
 AGREEMENT_REASONS: Mapping[str, str] = {
     "too_few_ranks": "With fewer than three ranks to compare, no operator can be called late.",
@@ -40,7 +40,8 @@ AGREEMENT_REASONS: Mapping[str, str] = {
     "from_stages": "There are no operator events, so causes come from stage durations: every rank's step is "
     "assumed to begin at the same time, and nothing within a stage is visible.",
     "spread_out": "The rank falls behind gradually: no single operator explains half of the delay.",
-    "transfer": "The delay is in the transfer of a collective, which belongs to no single rank.",
+    "transfer": "The delay lies after the last rank arrived in a collective (computing or transfer): it "
+    "belongs to no single rank.",
 }
 """Reasons why verdict and causes may differ, one sentence each."""
 
@@ -50,9 +51,10 @@ class Agreement:
     """Comparison of the verdict on a window with KAIR's first cause.
 
     Attributes:
-        kind: ``agree``; ``differ``: they name different places; ``frontier_only``: no operator explains what
-            the verdict names; ``kair_only``: the window is healthy by the verdict, but a cause was found;
-            ``quiet``: neither finds a straggler.
+        kind: ``agree``; ``same_durations``: both name the same place, but there are no operator events, so
+            both rest on the same stage durations; ``differ``: they name different places;
+            ``frontier_only``: no operator explains what the verdict names; ``kair_only``: the window is
+            healthy by the verdict, but a cause was found; ``quiet``: neither finds a straggler.
         stage, rank: the verdict's suspect, None for a healthy window; the rank is also None where the verdict
             names no rank.
         cause: KAIR's first cause, None if it delayed no other rank or cost too little.
@@ -97,6 +99,8 @@ def agreement(diagnosis: Diagnosis, findings: Findings, window: Window) -> Agree
         same_stage = stage is None or stage == aim.stage
         same_rank = aim.rank is None or aim.rank == cause.rank or cause.kind == "transfer"
         kind = "agree" if same_stage and same_rank else "differ"
+        if kind == "agree" and findings.source == "stages":
+            kind = "same_durations"
     rhythm = findings.similarity
     return Agreement(
         kind=kind,
@@ -106,7 +110,7 @@ def agreement(diagnosis: Diagnosis, findings: Findings, window: Window) -> Agree
         cause_stage=stage,
         first_rank=rhythm.ranks[int(rhythm.order_R[0])] if findings.alike > 1 else None,
         weight=weight,
-        reasons=() if kind in ("agree", "quiet") else _reasons(diagnosis, findings, window, cause, stage),
+        reasons=_reasons(diagnosis, findings, window, cause, stage, kind),
     )
 
 
@@ -193,9 +197,17 @@ def _weight(cause: Cause, diagnosis: Diagnosis, findings: Findings) -> float:
 
 
 def _reasons(
-    diagnosis: Diagnosis, findings: Findings, window: Window, cause: Cause | None, stage: str | None
+    diagnosis: Diagnosis,
+    findings: Findings,
+    window: Window,
+    cause: Cause | None,
+    stage: str | None,
+    kind: Kind,
 ) -> tuple[str, ...]:
-    """Return every reason that applies, in the order of ``AGREEMENT_REASONS``."""
+    """Return every reason that applies, in the order of ``AGREEMENT_REASONS``; where nothing differs, only
+    that there are no operator events."""
+    if kind in ("agree", "same_durations", "quiet"):
+        return ("from_stages",) if findings.source == "stages" else ()
     aim = diagnosis.aim
     stages = window.broad_stages
     examined = set(findings.operators.steps)

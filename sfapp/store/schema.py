@@ -23,7 +23,7 @@ from sfapp.model.samples import (
     sample_fields,
 )
 
-SCHEMA_VERSION = 11
+SCHEMA_VERSION = 12
 """Version of the tables and of the diagnoses in them; a store of another version is built again."""
 
 
@@ -159,16 +159,19 @@ WINDOWS = SchemaTable(
         SchemaColumn("missing_ranks", "INTEGER[]", "expected, not in the rows"),
         SchemaColumn("gather_ok", "BOOLEAN", "whether the window's gather completed"),
         SchemaColumn("step_mean_ns", "DOUBLE", "mean exposed step (carry-over where defined), ns"),
-        SchemaColumn("step_p50_ns", "DOUBLE", "median of F[S,t], ns"),
-        SchemaColumn("step_p95_ns", "DOUBLE", "95th percentile of F[S,t], ns"),
+        SchemaColumn("step_p50_ns", "DOUBLE", "median exposed step on `frontier`, ns"),
+        SchemaColumn("step_p95_ns", "DOUBLE", "95th percentile of the same, ns"),
         SchemaColumn("exposed_makespan_ns", "BIGINT", "Σ_t F[S,t], ns"),
+        SchemaColumn(
+            "frontier", "VARCHAR", "whose shares decide: `carry_over`; `step` where steps are not consecutive"
+        ),
         SchemaColumn("stages", "VARCHAR[]", "broad stages in order"),
         SchemaColumn("recorded_stages", "VARCHAR[]", "stages as recorded, in order"),
         SchemaColumn("shares", "MAP(VARCHAR, DOUBLE)", "A by broad stage; null below the denominator floor"),
         SchemaColumn(
             "carry_over_shares", "MAP(VARCHAR, DOUBLE)", "A'; null where steps are not consecutive too"
         ),
-        SchemaColumn("top_stage", "VARCHAR", "s1, the stage with the largest share"),
+        SchemaColumn("top_stage", "VARCHAR", "s1, the stage with the largest share on `frontier`"),
         SchemaColumn("top_share", "DOUBLE", "its share"),
         SchemaColumn("routing_set", "VARCHAR[]", "C_route, largest share first"),
         SchemaColumn("co_critical_stages", "VARCHAR[]", "the ambiguity set"),
@@ -228,6 +231,7 @@ STAGES = SchemaTable(
         SchemaColumn("stage", "VARCHAR", "which stage"),
         SchemaColumn("position", "INTEGER", "its position in the stage order, from 0"),
         SchemaColumn("advance_ns", "BIGINT", "Σ_t a[s,t], ns"),
+        SchemaColumn("carry_over_advance_ns", "BIGINT", "Σ_t a'[s,t]; null where steps are not consecutive"),
         SchemaColumn("share", "DOUBLE", "A[s]; null below the denominator floor, as all that follow"),
         SchemaColumn("carry_over_share", "DOUBLE", "A'[s]; null where steps are not consecutive"),
         SchemaColumn("static_gain", "DOUBLE", "G[s]"),

@@ -77,6 +77,7 @@ def windows_table(windows: Sequence[DerivedWindow]) -> pa.Table:
 def _window_row(diagnosis: Diagnosis, origin: WindowOrigin) -> dict[str, Any]:
     # Long because the table has many columns.
     shares, reference = diagnosis.shares, diagnosis.reference
+    chosen = diagnosis.top_stages()
     leader, culprit, aim = diagnosis.leader, diagnosis.culprit, diagnosis.aim
     top = diagnosis.top_stage
     return {
@@ -98,12 +99,13 @@ def _window_row(diagnosis: Diagnosis, origin: WindowOrigin) -> dict[str, Any]:
         "step_p50_ns": diagnosis.step_time.p50_ns,
         "step_p95_ns": diagnosis.step_time.p95_ns,
         "exposed_makespan_ns": diagnosis.exposed_makespan_ns,
+        "frontier": diagnosis.frontier,
         "stages": diagnosis.stages,
         "recorded_stages": diagnosis.recorded_stages,
         "shares": _in_order(diagnosis, shares),
         "carry_over_shares": _in_order(diagnosis, diagnosis.carry_over_shares),
         "top_stage": top,
-        "top_share": shares[top] if shares and top else None,
+        "top_share": chosen[top] if top else None,
         "routing_set": diagnosis.routing_set,
         "co_critical_stages": diagnosis.co_critical_stages,
         "label": heaviest_label(diagnosis.label_names),
@@ -165,6 +167,7 @@ def stages_table(diagnoses: Sequence[Diagnosis]) -> pa.Table:
         columns["co_critical"] += [stage in tied for stage in stages]
         by_column: dict[str, Mapping[str, float] | None] = {
             "advance_ns": diagnosis.advances_ns,
+            "carry_over_advance_ns": diagnosis.carry_over_advances_ns,
             "share": diagnosis.shares,
             "carry_over_share": diagnosis.carry_over_shares,
             "static_gain": diagnosis.static_gain,

@@ -34,22 +34,21 @@ def stage_columns(found: Comparison) -> tuple[TableColumn, ...]:
     if found.c is not None:
         back = "from B to C, per step; the stages add up exactly"
         columns.append(TableColumn("back_ns", f"C − B, {unit}", back, "back_ns_text"))
-    if found.split_on == "carry_over":
-        help_text = "change on the step-aligned frontier, which restarts with every step"
-        columns.append(TableColumn("aligned_ns", "B − A, step-aligned", help_text, "aligned_ns_text"))
     if found.waiting_ns(found.a, found.b):
         own = "part of B − A until the last rank arrives in the stage, where both sides measured waits"
         columns.append(TableColumn("own_ns", "own time", own, "own_ns_text"))
-        waiting = "part of B − A in which even the last rank waits: transfer, or a wait outside the group"
+        waiting = "part of B − A after the last rank arrived: computing, transfer or a wait outside the group"
         columns.append(TableColumn("waiting_ns", "waiting", waiting, "waiting_ns_text"))
-    columns.append(
-        TableColumn("share", "share", "share of the frontier that decides the labels", "share_text")
-    )
+    columns.append(TableColumn("share", "share", "share of the step, A → B", "share_text"))
     return tuple(columns)
 
 
 def stage_rows(found: Comparison) -> list[Row]:
-    """Return one row per stage in stage order, then their sum; printed times add up exactly."""
+    """Return one row per stage in stage order, then their sum; printed times add up exactly.
+
+    ``aligned_ns`` is the change on the step-aligned frontier; no column shows it, since the other numbers of
+    the row are of the frontier in use.
+    """
     unit = _unit(found)
     rows: dict[str, Row] = {
         stage: {"stage": stage, "name": name} for stage, name in format.short_stages(found.stages).items()
@@ -146,7 +145,7 @@ def _put(
 
 
 def _put_shares(rows: dict[str, Row], found: Comparison) -> None:
-    shares = [side.shares(found.frontier) for side in found.sides]
+    shares = [side.shares(found.split_on) for side in found.sides]
     for stage in found.stages:
         values = [None if one is None else one[stage] for one in shares]
         before, after = values[:2]

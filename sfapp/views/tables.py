@@ -58,7 +58,7 @@ RANK_COLUMNS: tuple[TableColumn, ...] = (
     TableColumn("local_rank", "local"),
     TableColumn("role", "role"),
     TableColumn("mark", "▲", "slowest rank of the suspect stage"),
-    _numeric("step_ns", "step time", "sum of the rank's own stages, mean per step"),
+    _numeric("step_ns", "rank's step", "sum of the rank's own stages, mean per step"),
     _numeric("lead", "is slowest", "share of the steps in which it is slowest in the suspect stage"),
     _numeric("stage_ns", "suspect stage", "mean per step in the suspect stage"),
     _numeric("slack_ns", "slack", "lead over the slowest rank on entering the suspect stage, mean"),
@@ -105,6 +105,7 @@ EVIDENCE_COLUMNS: tuple[TableColumn, ...] = (
     TableColumn("mark", ""),
     TableColumn("title", "check"),
     TableColumn("text", "result"),
+    TableColumn("source", "rests on", "checks that rest on the same numbers are one witness"),
     TableColumn("meaning", "meaning"),
 )
 

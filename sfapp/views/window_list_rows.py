@@ -82,8 +82,8 @@ def _leader(row: Mapping[str, Any]) -> str:
 
 
 def _bar(row: Mapping[str, Any], short: Mapping[str, str]) -> list[tuple[str, float, str]]:
-    """Return the colour, share and text of each stage."""
-    shares = row["shares"] or {}
+    """Return the colour, share and text of each stage, on the frontier that decides."""
+    shares = row["carry_over_shares" if row["frontier"] == "carry_over" else "shares"] or {}
     colours = palette.stage_colours(row["stages"])
     return [
         (colours[stage], shares[stage], f"{short[stage]} {format.percent(shares[stage])}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from builders import BACKWARD, CALLBACKS, DATA, FORWARD, MS, OPTIMIZER, ddp_job, window_of
@@ -29,12 +31,28 @@ def test_a_stage_slow_on_one_rank_is_aimed_at_with_that_rank(stage: str) -> None
 
 @pytest.mark.parametrize("stage", [CALLBACKS, OPTIMIZER])
 def test_a_delay_after_the_last_wait_is_blamed_on_backward_by_step_aligned_shares_alone(stage: str) -> None:
-    diagnosis = compared({(stage, 3): 60 * MS})
+    slow = window_of(ddp_job(extra={(stage, 3): 60 * MS}), window=2)
+    diagnosis = diagnose(slow, reference=HEALTHY, frontier="step")
     assert diagnosis.top_stage == BACKWARD
     assert "carry_over" in diagnosis.reasons
     assert diagnosis.sync_boundary == BACKWARD
-    carried = diagnose(window_of(ddp_job(extra={(stage, 3): 60 * MS})), frontier="carry_over")
-    assert carried.top_stage == stage
+
+
+@pytest.mark.parametrize("stage", [CALLBACKS, OPTIMIZER])
+def test_by_default_shares_and_suspect_name_the_stage_of_a_delay_after_the_last_wait(stage: str) -> None:
+    diagnosis = compared({(stage, 3): 60 * MS})
+    assert diagnosis.frontier == "carry_over"
+    assert diagnosis.top_stage == stage
+    assert diagnosis.aim is not None
+    assert (diagnosis.aim.stage, diagnosis.aim.rank) == (stage, 3)
+
+
+def test_without_consecutive_steps_the_step_aligned_frontier_is_used_and_stated() -> None:
+    gaps = replace(HEALTHY, step_N=HEALTHY.step_N * 2)
+    diagnosis = diagnose(gaps)
+    assert diagnosis.frontier == "step"
+    assert "steps_not_consecutive" in diagnosis.reasons
+    assert diagnosis.top_stages() == diagnosis.shares
 
 
 def test_a_stage_slow_on_random_ranks_names_no_rank_and_says_they_rotate() -> None:

@@ -74,7 +74,7 @@ def test_the_gates_of_eligibility_know_where_the_leader_stops_to_rotate() -> Non
     turns = [by_rank((9, 1), (1, 1)), by_rank((1, 1), (9, 1))]
     window = window_of(np.concatenate([*turns, *turns], axis=1), stages=(DATA, BACKWARD))
     measures = measure(window)
-    diagnosis = judge(measures)
+    diagnosis = judge(measures, frontier="step")
     assert diagnosis.label_names[-1] == "co_critical"
     # then asking for a larger share of the step than the stage has takes the label away
     (change,) = nearest_changes(measures, diagnosis, ("gamma_elig",))["gamma_elig"]

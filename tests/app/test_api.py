@@ -85,14 +85,14 @@ async def test_the_twin_of_a_window_is_its_diagnosis(client: httpx.AsyncClient, 
 async def test_the_twin_judges_under_the_gates_of_its_query(
     client: httpx.AsyncClient, workspace: Workspace
 ) -> None:
-    query = "gamma_a=0.9&frontier=carry_over&baseline=rank_median&group=node:0&reference=job/0&tab=rules"
+    query = "gamma_a=0.9&frontier=step&baseline=rank_median&group=node:0&reference=job/0&tab=rules"
     found = (await client.get(f"/w/job/2.json?{query}")).json()
     expected = sfapp.diagnose(
         workspace.store.window(RUN, 2),
         Gates(gamma_a=0.9),
         "rank_median",
         workspace.store.window(RUN, 0),
-        frontier="carry_over",
+        frontier="step",
         group="node:0",
     )
     assert found == msgspec.json.decode(msgspec.json.encode(expected.document()))

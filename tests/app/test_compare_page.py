@@ -41,9 +41,9 @@ def test_a_comparison_is_its_address() -> None:
     state = CompareState(
         a=SideKey("train/7", 3),
         b=SideKey("x/3"),
-        view=ViewState(gates=Gates(tau_c=0.9), frontier="carry_over", group="node:1"),
+        view=ViewState(gates=Gates(tau_c=0.9), frontier="step", group="node:1"),
     )
-    assert state.query == "a=train/7/3&b=x/3/&tau_c=0.9&frontier=carry_over&group=node:1"
+    assert state.query == "a=train/7/3&b=x/3/&tau_c=0.9&frontier=step&group=node:1"
     assert parse_compare(state.query) == (state, [])
 
 
@@ -78,7 +78,7 @@ async def test_the_stages_add_up_as_printed(user: User) -> None:
     await user.open(ABA)
     await user.should_see("Stages")
     rows = one(user, ui.table, "stages").rows
-    for column in ("A_ns_text", "B_ns_text", "delta_ns_text", "back_ns_text", "aligned_ns_text"):
+    for column in ("A_ns_text", "B_ns_text", "delta_ns_text", "back_ns_text"):
         *parts, total = (round(float(row[column].replace("−", "-").replace("±", "")) * 100) for row in rows)
         assert sum(parts) == total, column
 
@@ -138,7 +138,7 @@ async def test_gates_of_the_address_hold_until_the_defaults_are_asked_for(user: 
     await user.should_see("Judged with tau_c=0.3")
     await user.should_see("Shares and labels")
     routed = [row for row in one(user, ui.table, "sides").rows if row["what"] == "routing set"]
-    assert routed[0]["B"] == "backward"
+    assert routed[0]["B"] == "callbacks"
     user.find(marker="defaults").click()
     await user.should_not_see("Judged with")
 

@@ -39,7 +39,7 @@ async def test_the_glossary_as_data_is_the_same_table(workspace: Workspace) -> N
 
 async def test_every_word_of_the_card_and_the_rail_leads_to_its_meaning(user: User) -> None:
     # Given a window with a label, reasons and a culprit
-    await user.open("/w/job/2")
+    await user.open("/w/job/2?frontier=step")
     await user.should_see("callbacks on rank 3")
     # Then each of them, and each gate, leads to its anchor in a tab of its own
     anchors = {f"/glossary#{row['kind']}-{row['name']}" for row in glossary()}

@@ -126,7 +126,7 @@ def test_redacting_opens_only_the_packets_of_the_report_and_those_beside_its_win
 
 
 def test_the_app_says_what_the_command_says(workspace: Workspace) -> None:
-    view = ViewState(gates=Gates(gamma_a=0.9), frontier="carry_over", group="node:0", baseline="rank_median")
+    view = ViewState(gates=Gates(gamma_a=0.9), frontier="step", group="node:0", baseline="rank_median")
     shown = json.loads(made(workspace, ".json", view=view)[1])["report"]
     hidden = json.loads(made(workspace, ".json", redact=True, view=view)[1])["report"]
     for document in (shown, hidden):
@@ -134,7 +134,7 @@ def test_the_app_says_what_the_command_says(workspace: Workspace) -> None:
         diagnosis = section["diagnosis"]
         judged = workspace.judge(workspace.source(SICK), view).diagnosis
         assert diagnosis["shares"] == judged.shares
-        assert diagnosis["frontier"] == "carry_over"
+        assert diagnosis["frontier"] == "step"
     assert RUN in json.dumps(shown)
     assert f'"{RUN}"' not in json.dumps(hidden)
 

@@ -31,8 +31,8 @@ async def test_the_first_thing_said_is_where_to_aim(user: User) -> None:
 
 
 async def test_moving_a_gate_changes_the_labels_and_their_reasons(user: User) -> None:
-    # Given a window that is co-critical because clipping backward gains little
-    await user.open(SICK)
+    # Given a window whose step-aligned shares are co-critical because clipping backward gains little
+    await user.open(f"{SICK}?frontier=step")
     await user.should_see("little gain alone")
     # When dominance is asked of more than any stage has
     slider(user, "gamma_a").value = 0.99
@@ -88,7 +88,7 @@ async def test_undo_takes_back_one_change_and_reset_all(user: User) -> None:
     slider(user, "tau_c").value = 0.5
     slider(user, "gamma_a").value = 0.99
     user.find(marker="undo").click()
-    await user.should_see("stages or ranks tied")
+    await user.should_not_see("no stage label.")
     assert slider(user, "gamma_a").value == 0.4
     assert slider(user, "tau_c").value == 0.5
     user.find(marker="reset").click()
@@ -120,11 +120,37 @@ async def test_the_other_gates_come_on_demand(user: User) -> None:
     await user.should_see("18 more · 1 changed")
 
 
-async def test_the_carry_over_frontier_moves_the_blame(user: User) -> None:
+async def test_the_step_aligned_frontier_moves_the_blame(user: User) -> None:
     await user.open(SICK)
-    await user.should_see("Routing set: backward")
-    chooser(user, "frontier").value = "carry_over"
+    assert chooser(user, "frontier").value == "carry_over"
     await user.should_see("Routing set: callbacks")
+    chooser(user, "frontier").value = "step"
+    await user.should_see("Routing set: backward")
+
+
+async def test_the_paper_s_preset_sets_its_frontier_and_its_thresholds(user: User) -> None:
+    # Given the gates with names open, and a gate of the user's own
+    await user.open(SICK)
+    user.find(marker="more-gates").trigger("toggle")
+    await user.should_see("leader confidence")
+    slider(user, "tau_c").value = 0.5
+    # When the paper's preset is chosen
+    user.find(marker="preset-paper").click()
+    # Then frontier and gates are the paper's, and the controls show it
+    await user.should_see("Routing set: backward")
+    assert chooser(user, "frontier").value == "step"
+    assert one(user, ui.select, "model_fit").value == "declared"
+    assert slider(user, "tau_c").value == 0.8
+    # And one click takes it back
+    user.find(marker="undo").click()
+    await user.should_see("Routing set: callbacks")
+    assert one(user, ui.select, "model_fit").value == "measured"
+
+
+async def test_a_link_with_the_paper_s_preset_starts_there(user: User) -> None:
+    await user.open(f"{SICK}?preset=paper")
+    await user.should_see("Routing set: backward")
+    assert chooser(user, "frontier").value == "step"
 
 
 async def test_the_baseline_is_measured_anew(user: User) -> None:
@@ -147,9 +173,9 @@ async def test_another_window_can_be_compared_with(user: User) -> None:
 
 
 async def test_a_link_restores_the_view(user: User) -> None:
-    await user.open(f"{SICK}?gamma_a=0.99&frontier=carry_over&tab=evidence&step=85")
+    await user.open(f"{SICK}?gamma_a=0.99&frontier=step&tab=evidence&step=85")
     assert slider(user, "gamma_a").value == 0.99
-    assert chooser(user, "frontier").value == "carry_over"
+    assert chooser(user, "frontier").value == "step"
     await user.should_see("step 85")
     await user.should_see("the comparisons that decide the verdict")
 
@@ -209,7 +235,7 @@ async def test_a_gate_moved_while_new_packets_are_judged_keeps_its_verdict(
         return found
 
     await user.open(SICK)
-    await user.should_see("little gain alone")
+    await user.should_see("gain depends on waits")
     monkeypatch.setattr(own_workspace, "judge", judge_slowly)
     put(packets, job_window(2, {(OPTIMIZER, 6): 70 * MS}))
     assert await asyncio.to_thread(judged.wait, 20)
@@ -391,7 +417,7 @@ async def test_the_ambiguity_tab_shows_where_verdicts_change(user: User) -> None
     # Given the verdict at dominance 0.4, when its line is dragged past the share of the top stage
     card = plot(user, "Verdict map")
     before = card.figure["layout"]["meta"]["alt"]
-    assert before.startswith("Now: stages or ranks tied")
+    assert before.startswith("Now: gain depends on waits, callbacks")
     fire(user, card, "plotly_relayout", {"shapes[0].x0": 0.99, "shapes[0].x1": 0.99})
     # Then the gate has moved, and with it what the map says of now; τC is dragged on its own plot
     assert slider(user, "gamma_a").value == 0.99

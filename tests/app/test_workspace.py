@@ -49,11 +49,11 @@ def test_a_cache_keeps_one_value_however_large() -> None:
     "view",
     [
         ViewState(),
-        ViewState(gates=Gates(gamma_a=0.9, model_fit="declared"), frontier="carry_over"),
+        ViewState(gates=Gates(gamma_a=0.9, model_fit="declared"), frontier="step"),
         ViewState(baseline="rank_median"),
         ViewState(baseline="reference"),
         ViewState(group="node:0"),
-        ViewState(group="node:1", baseline="reference", frontier="carry_over"),
+        ViewState(group="node:1", baseline="reference", frontier="step"),
         ViewState(reference=WindowKey(RUN, 4), baseline="reference"),
     ],
 )
@@ -77,7 +77,7 @@ def test_moving_a_gate_never_touches_the_matrix(workspace: Workspace) -> None:
 
 def test_the_same_measures_serve_every_page(workspace: Workspace) -> None:
     first = workspace.judge(workspace.source(SICK), ViewState())
-    second = workspace.judge(workspace.source(SICK), ViewState(frontier="carry_over"))
+    second = workspace.judge(workspace.source(SICK), ViewState(frontier="step"))
     assert second.measures is first.measures
     assert second.window is first.window
 

@@ -37,7 +37,9 @@ def analyzed(*arguments: str | Path) -> dict[str, dict[str, Any]]:
 
 @pytest.fixture(scope="module", params=["declared", "measured"])
 def golden(request: pytest.FixtureRequest) -> tuple[str, dict[str, dict[str, Any]]]:
-    return request.param, analyzed(GOLDEN / "packets", "--model-fit", request.param)
+    # What is expected of the golden windows is the paper's: of the step-aligned frontier.
+    options = ("--frontier", "step", "--model-fit", request.param)
+    return request.param, analyzed(GOLDEN / "packets", *options)
 
 
 def test_every_golden_window_comes_out_as_expected(golden: tuple[str, dict[str, dict[str, Any]]]) -> None:
@@ -72,6 +74,13 @@ def test_the_preset_paper_takes_the_wait_model_from_the_packet() -> None:
     fit = analyzed(GOLDEN / "packets" / "fit", "--preset", "paper")["fit"]
     assert {label["label"] for label in fit["labels"]} == set(EXPECTED["fit"]["declared"]["labels"])
     assert fit["gates"]["model_fit"] == "declared"
+    assert fit["frontier"] == "step"
+
+
+def test_a_frontier_that_is_named_stands_against_the_preset_s() -> None:
+    fit = analyzed(GOLDEN / "packets" / "fit", "--preset", "paper", "--frontier", "carry_over")["fit"]
+    assert fit["frontier"] == "carry_over"
+    assert analyzed(GOLDEN / "packets" / "fit")["fit"]["frontier"] == "carry_over"
 
 
 @pytest.fixture

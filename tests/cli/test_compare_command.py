@@ -171,11 +171,11 @@ def test_a_reader_that_stops_early_causes_no_complaint(packets: Path) -> None:
 
 
 def test_gates_group_and_reference_are_those_of_analyze(packets: Path) -> None:
-    options = ("--group", "node:0", "--tau-c", "0.5", "--reference", "before/1", "--frontier", "carry_over")
+    options = ("--group", "node:0", "--tau-c", "0.5", "--reference", "before/1", "--frontier", "step")
     document = json.loads(sfapp("before", "after/1", *options, "--json", cwd=packets).stdout)
     assert document["a"]["ranks"] == [4]
     assert document["b"]["group"] == "node:0"
-    assert document["frontier"] == "carry_over"
+    assert document["frontier"] == "step"
     assert document["b"]["routing_set"][0] == DATA
 
 

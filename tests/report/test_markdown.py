@@ -38,7 +38,7 @@ def test_it_says_what_the_report_says_and_its_drawings_lie_beside_it() -> None:
         "Two lines of summary.",
         "It begins here. See the strip.",
         "callbacks on rank 3",
-        "stages or ranks tied",
+        "gain depends on waits",
         "all at their defaults",
         "Stage timing cannot identify",
         "sfapp report packets",

@@ -90,7 +90,7 @@ def test_a_report_follows_light_and_dark(browser: Browser, tmp_path: Path) -> No
 
 
 def test_the_printed_command_makes_the_same_report_again(tmp_path: Path) -> None:
-    moved = ["--gamma-a", "0.6", "--frontier", "carry_over", "--title", "It's slow", "--group", "node:0"]
+    moved = ["--gamma-a", "0.6", "--frontier", "step", "--title", "It's slow", "--group", "node:0"]
     run("report", SAMPLE, *moved, "-o", "first.html", cwd=tmp_path)
     first = (tmp_path / "first.html").read_text(encoding="utf-8")
     (printed,) = re.findall(r"<p><code>(.*?)</code></p>", first)

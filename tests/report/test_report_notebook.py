@@ -64,7 +64,7 @@ def executed(report: Report, packets: Path) -> str:
 
 
 def test_run_by_a_kernel_it_says_what_the_report_said() -> None:
-    view = ViewState(gates=Gates(gamma_a=0.9), frontier="carry_over", step=401, ranks=(3,))
+    view = ViewState(gates=Gates(gamma_a=0.9), frontier="step", step=401, ranks=(3,))
     view = replace(view, zoom=(Zoom("step_timeline", "x", 400, 410),), group="node:0", baseline="rank_median")
     report = looked_at(view, redacted="run-1")
     (section,) = report.of(Section)

@@ -43,7 +43,10 @@ def headline(kind: str) -> str:
         ("input", "Rank 5's next_batch (input) delayed 7 ranks: "),
         ("host", "Rank 5's layer 0 (compute) delayed"),
         ("gap", "Rank 5's gap before layer 0 (idle) delayed"),
-        ("transfer", "The transfer of all_reduce (communication) delayed its group: "),
+        (
+            "transfer",
+            "The time after the last rank arrived in all_reduce (computing or transfer) delayed ",
+        ),
         ("extra", "Rank 5's own gc.collect (compute) delayed"),
         ("two ranks", "No cause can be named: 2 ranks with events"),
         ("nothing wrong", "No operator stands out"),
@@ -124,6 +127,22 @@ def test_where_both_name_something_the_sentence_holds_both(
     assert first.startswith(said)
     assert "rank 5's next_batch (input) in data" in first
     assert rhythm == "Rank 5's timing pattern also differs most from the others."
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("same_durations", "No operator events confirm the verdict: it points to data on rank 5, and so do"),
+        ("differ", "The verdict points to data on rank 5, its stage durations rank by rank to rank 5's"),
+        ("kair_only", "The verdict is healthy, but its stage durations rank by rank point to rank 5's"),
+    ],
+)
+def test_without_operator_events_stage_durations_are_no_second_witness(kind: str, said: str) -> None:
+    laid = replace(said_of("input"), kind=kind, stage="data.next_wait", rank=5, reasons=("from_stages",))  # type: ignore[arg-type]
+    first, why = words.agreement_sentences(laid, found_in.diagnosis())
+    assert first.startswith(said)
+    assert "operators agree" not in first
+    assert why.startswith("There are no operator events")
 
 
 def test_where_no_operator_accounts_for_the_aim_it_says_so_and_why() -> None:

@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import pytest
 import simulated_windows as jobs
+from builders import CALLBACKS
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -205,3 +206,25 @@ def test_exactly_at_the_limit_is_within_it(aba: Comparison) -> None:
     assert aba.main.relative is not None
     assert not words.over_limit(aba.main, aba.main.relative)
     assert words.over_limit(aba.main, aba.main.relative - Fraction(1, 10**12))
+
+
+def test_the_same_total_with_another_cause_is_not_called_as_fast() -> None:
+    # Given two windows that are as long, one by a late data stage of rank 3, one by a late callback of it
+    slow = [
+        jobs.against_healthy(jobs.ddp(extra_SNR={stage: jobs.on(3, 60)}, number=number), "carry_over")[1]
+        for number, stage in enumerate(("data", "callbacks"))
+    ]
+    found = compare(*slow)
+    assert abs(float(found.main.relative or 0)) < 0.005
+    headline = words.comparison(found).headline
+    assert headline == "Same total, different cause: A data on rank 3, B callbacks on rank 3"
+
+
+def test_all_numbers_of_a_stage_are_on_one_frontier() -> None:
+    found = compare(*(jobs.against_healthy(made(), "step")[1] for made in (jobs.healthy, jobs.slow_callback)))
+    assert found.split_on == "carry_over"
+    assert not any("aligned" in column.field for column in comparison_tables.stage_columns(found))
+    shares = found.b.shares("carry_over")
+    rows = {row["stage"]: row for row in comparison_tables.stage_rows(found)}
+    assert shares is not None
+    assert rows[CALLBACKS]["share_text"].endswith(format.percent(shares[CALLBACKS]))

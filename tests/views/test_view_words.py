@@ -10,9 +10,10 @@ from builders import BACKWARD, CALLBACKS, MS, OPTIMIZER, ddp_job, lasting_fault,
 
 from sfapp.accounting import RunWaits, diagnose, diagnose_runs, judge, measure, nearest_changes
 from sfapp.model import Gates, Label
-from sfapp.model.diagnosis import Frontier
+from sfapp.model.gates import FRONTIERS, Frontier
 from sfapp.views import format
 from sfapp.views import text as words
+from sfapp.views.figures.frontier import frontier_steps
 from sfapp.views.text.long_steps import long_steps
 
 
@@ -33,9 +34,17 @@ def test_a_chronic_rank_is_named_with_its_place() -> None:
 
 
 def test_it_says_how_the_others_misread_a_delay_that_carries_over() -> None:
-    assert (
-        "The other seven ranks wait for it in backward of the next step." in card("slow_callback").explanation
+    assert card("slow_callback").explanation[1] == (
+        "Step-aligned: backward 79 % instead of 40 %; rank 3, late in callbacks after the last sync, shows "
+        "up in the next step's backward."
     )
+
+
+def test_the_frontier_plot_says_by_how_much_the_frontiers_differ_and_why() -> None:
+    for frontier in FRONTIERS:
+        figure = frontier_steps(*jobs.against_healthy(jobs.slow_callback(), frontier))
+        assert figure["layout"]["meta"]["notes"] == [card("slow_callback", frontier).explanation[1]]
+    assert frontier_steps(*jobs.against_healthy(jobs.healthy()))["layout"]["meta"]["notes"] == []
 
 
 def test_a_delay_seen_in_its_own_step_is_said_to_be_waited_for() -> None:
@@ -45,7 +54,7 @@ def test_a_delay_seen_in_its_own_step_is_said_to_be_waited_for() -> None:
 def test_nobody_is_said_to_wait_where_no_wait_was_measured() -> None:
     said = " ".join(card("hand_overs").explanation)
     assert "ranks show it" not in said
-    assert "the delay comes from the previous step" in said
+    assert "a delay in one step shows up in the next" in said
 
 
 def test_a_rotating_tail_says_why_ranks_rotate_and_where_to_look() -> None:
@@ -247,13 +256,45 @@ def test_without_a_reference_the_excess_is_said() -> None:
 
 
 def test_evidence_is_counted_and_dissent_named() -> None:
-    verdict = card("slow_callback")
-    assert verdict.evidence_summary == "5 of 6 checks agree"
+    verdict = card("slow_callback", "step")
+    assert verdict.evidence_summary == "1 of 2 sources agree"
     assert verdict.dissent == "per-step share points to backward"
     marks = {line.name: line.mark for line in verdict.evidence}
     assert marks["frontier_share"] == "✗"
     assert marks["carry_over_share"] == "✓"
     assert marks["device_events"] == "–"
+
+
+def test_checks_of_one_matrix_are_one_source() -> None:
+    # Given a delay after the last sync, on the frontier that follows it into the next step
+    verdict = card("slow_callback")
+    # Then the step-aligned share, the same durations under the other accounting, contradicts nothing
+    assert verdict.evidence_summary == "2 of 2 sources agree"
+    assert verdict.dissent == ""
+    assert verdict.numbers[2].note == "independent: this window's durations, another window"
+    sources = {line.name: line.source for line in verdict.evidence}
+    assert sources["delta"] == "another window"
+    assert {
+        sources[name] for name in ("frontier_share", "carry_over_share", "excess", "rank_persistence")
+    } == {"this window's durations"}
+
+
+def test_one_eligible_step_shows_no_persistence() -> None:
+    measures, diagnosis = jobs.look(jobs.one_off(), "carry_over")
+    assert diagnosis.culprit is not None
+    assert diagnosis.culprit.eligible_steps == 1
+    lines = {line.name: line for line in words.verdict(diagnosis, measures.window.ranks).evidence}
+    assert (lines["rank_persistence"].mark, lines["rank_persistence"].agrees) == ("–", None)
+    assert "a single step" in lines["rank_persistence"].text
+
+
+def test_tied_stages_are_no_doubt_in_a_healthy_window_nor_beside_full_agreement() -> None:
+    def tones(kind: str, frontier: Frontier = "carry_over") -> dict[str, str]:
+        return {chip.terms[0].name: chip.tone for chip in card(kind, frontier).chips}
+
+    assert tones("healthy")["co_critical"] == "fact"
+    assert tones("slow_callback", "step")["co_critical"] == "doubt"
+    assert tones("slow_callback")["carry_over"] == "fact"
 
 
 def test_absent_evidence_names_the_gate_it_waits_for() -> None:

@@ -120,7 +120,7 @@ class HistoryPage:
         windows = {
             row["window"]: f"{row['window']} · {format.duration(row['step_time_ns'])}" for row in self._rows
         }
-        return {AUTOMATIC: "fastest complete one", **windows}
+        return {AUTOMATIC: "healthy windows, found automatically", **windows}
 
     def _chosen(self) -> int:
         reference = self._summary.reference_window

@@ -117,7 +117,7 @@ def _tables(found: Comparison) -> None:
         _keep_order(table)
         table.classes("with-sum").mark("stages")
     frontier = "carry-over" if found.frontier == "carry_over" else "step-aligned"
-    with titled("Shares and labels", f"shares, routing sets and labels: {frontier} frontier"):
+    with titled("Shares and labels", f"routing sets and labels: {frontier} frontier"):
         table = data_table(comparison_tables.side_columns(found), comparison_tables.side_rows(found), "what")
         _keep_order(table)
         table.mark("sides")

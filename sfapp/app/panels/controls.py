@@ -11,7 +11,7 @@ from nicegui import events, ui
 from sfapp.app.theme import box, label_text, link, term, with_keys
 from sfapp.errors import GateError
 from sfapp.model import ALL_RANKS, CHOICE_DOCS, GATE_DOCS, Gates
-from sfapp.model.gates import GATE_BY_NAME, ChoiceDoc, GateDoc
+from sfapp.model.gates import GATE_BY_NAME, PRESET_FRONTIERS, ChoiceDoc, GateDoc
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.service.judging import JudgedWindow
 from sfapp.views.address import window_page
@@ -27,10 +27,10 @@ BASELINE_HELP = {
     "cohort_median": "Clips each rank to the median of all ranks in the same step (default).",
     "reference": "Clips each stage to its median in the healthy window.",
 }
-FRONTIER_NAMES = {"step": "step-aligned", "carry_over": "carry-over"}
+FRONTIER_NAMES = {"carry_over": "carry-over", "step": "step-aligned"}
 FRONTIER_HELP = {
-    "step": "Each step starts at zero, as in the paper (default).",
-    "carry_over": "Delays after the last wait of a step carry over into the next step.",
+    "carry_over": "Delays after the last wait of a step carry over into the next step (default).",
+    "step": "Each step starts at zero, as in the paper.",
 }
 
 
@@ -140,6 +140,7 @@ class Controls:
         self._actions = actions
         self._references = dict(references)
         self._gates: dict[str, GateControl] = {}
+        self._gate_choices: dict[str, ui.select] = {}
         self._view = view
         self._judged = judged
         with box("", "section"):
@@ -169,6 +170,8 @@ class Controls:
         self._view, self._judged = view, judged
         for name, control in self._gates.items():
             control.show(getattr(view.gates, name))
+        for name, choice in self._gate_choices.items():
+            choice.value = getattr(view.gates, name)
         others = [name for name in view.gates.changed() if name not in FIRST_GATES]
         more = len(GATE_DOCS) + len(CHOICE_DOCS) - len(FIRST_GATES)
         changed = f"{len(others)} changed" if others else "all at their defaults"
@@ -211,11 +214,13 @@ class Controls:
                 name = term(doc.symbol, "gate", doc.name, "gate-name")
                 with_keys(name, label=f"What {doc.title} means")
                 label_text(doc.title, "span", "gate-title")
-            ui.select(
+            choice = ui.select(
                 list(doc.help),
                 value=getattr(self._view.gates, doc.name),
                 on_change=lambda event: self._actions.gate(doc.name, event.value),
-            ).props(f"dense outlined options-dense aria-label='{doc.title}'").mark(doc.name)
+            )
+            choice.props(f"dense outlined options-dense aria-label='{doc.title}'").mark(doc.name)
+            self._gate_choices[doc.name] = choice
             choices = " ".join(f"{name}: {what}" for name, what in doc.help.items())
             label_text(choices, "div", "hint")
 
@@ -224,6 +229,9 @@ class Controls:
             label_text("Frontier", "h2")
             self._frontier = self._toggle(FRONTIER_NAMES, "frontier", self._view.frontier)
             self._frontier_hint = label_text("", "div", "hint")
+            paper = label_text("Use the paper's preset", "button", "plain")
+            paper.on("click", self._use_paper).mark("preset-paper")
+            paper.props["title"] = "Step-aligned frontier and the paper's thresholds; Reset goes back."
         with box("", "section"):
             label_text("Baseline", "h2")
             self._baseline = self._toggle(BASELINE_NAMES, "baseline", self._view.baseline)
@@ -244,6 +252,10 @@ class Controls:
                 lambda event: self._actions.change(group=event.value or ALL_RANKS),
                 "group",
             )
+
+    def _use_paper(self) -> None:
+        """Judge as the paper does: its thresholds and its frontier."""
+        self._actions.change(gates=Gates.preset("paper"), frontier=PRESET_FRONTIERS["paper"])
 
     def _toggle(self, names: Mapping[str, str], field: str, value: str) -> ui.toggle:
         return (

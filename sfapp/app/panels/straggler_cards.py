@@ -29,6 +29,7 @@ RANKS_OFFERED = 256
 
 TONES: Mapping[str, str] = {
     "agree": "alarm",
+    "same_durations": "warn",
     "differ": "warn",
     "frontier_only": "warn",
     "kair_only": "warn",
@@ -254,7 +255,7 @@ def collective_table(model: TabViewModel, _: Reactions) -> None:
     """Show wait and transfer of each collective."""
     total = len(model.findings.blame.collectives)
     rows = _numbered(tables.collective_rows(model.findings))
-    subtitle = "wait for the last rank to arrive, then the transfer"
+    subtitle = "wait for the last rank to arrive, then computing or transfer"
     if len(rows) < total:
         subtitle += f"; the longest {len(rows)} of {format.count(total)}"
     with titled("Collectives", subtitle):

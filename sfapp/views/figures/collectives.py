@@ -24,10 +24,10 @@ from sfapp.views.text.stragglers import COLLECTIVE_VERDICTS
 
 PLOT = PlotSpec(
     name="collective_split",
-    title="Wait vs transfer",
+    title="Wait for the last rank",
     help=(
         "One bar per collective. Hatched: how long the first rank to arrive waits for the last one, which is "
-        "late. Solid: the transfer itself, on the network. Grey: the two cannot be separated."
+        "late. Solid: the time after it arrived, computing or transfer. Grey: the two cannot be separated."
     ),
     source=FindingsInput,
     build=lambda given, dark: collective_split(given.findings, given.diagnosis, given.view.step, dark=dark),
@@ -62,7 +62,7 @@ def collective_split(
         _traces(shown, unit, dark),
         dark=dark,
         title=PLOT.title,
-        subtitle="per collective: wait of the first rank to arrive for the last one, then the transfer",
+        subtitle="per collective: wait of the first rank to arrive for the last one, then what followed",
         alt=_in_words(found),
         notes=_notes(found, len(shown)),
         height=340,
@@ -93,10 +93,10 @@ def _traces(shown: Sequence[Collective], unit: format.Unit, dark: bool) -> list[
 
     traces = [
         bars(wait, "wait for the last rank", "#D55E00", is_hatched=True),
-        bars(transfer, "transfer", "#56B4E9" if dark else "#0072B2"),
+        bars(transfer, "after the last rank arrived", "#56B4E9" if dark else "#0072B2"),
     ]
     if not all(is_known):
-        traces.append(bars(unknown, "wait or transfer", palette.theme(dark).quiet))
+        traces.append(bars(unknown, "cannot be separated", palette.theme(dark).quiet))
     return traces
 
 
@@ -139,11 +139,11 @@ def _hover(collective: Collective) -> str:
         f"group {plain(collective.group, 40)}, number {collective.sequence}, "
         f"{f'step {collective.step}' if collective.step >= 0 else 'outside any step'}",
         f"{format.counted(collective.ranks, 'rank')}, last to arrive: rank {collective.last_rank}",
-        f"wait {format.duration(collective.skew_ns)}, transfer {format.duration(collective.transfer_ns)}",
+        f"wait {format.duration(collective.skew_ns)}, then {format.duration(collective.transfer_ns)}",
         f"{collective.verdict}{f': {plain(collective.why, 120)}' if collective.why else ''}",
     ]
     if collective.slow_ns:
-        lines.append(f"transfer {format.duration(collective.slow_ns)} slower than elsewhere")
+        lines.append(f"{format.duration(collective.slow_ns)} longer after the last arrival than elsewhere")
     return "<br>".join(lines)
 
 

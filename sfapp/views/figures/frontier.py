@@ -19,6 +19,7 @@ from sfapp.views.figures.active_frontier import (
 )
 from sfapp.views.figures.base import Figure, Trace, axis, figure, note, plain, revision
 from sfapp.views.plot_registry import Placement, PlotSpec, WindowInput
+from sfapp.views.text.frontiers import frontier_difference
 
 PLOT = PlotSpec(
     name="frontier_steps",
@@ -32,7 +33,7 @@ PLOT = PlotSpec(
     ),
     source=WindowInput,
     build=lambda given, dark: frontier_steps(given.measures, given.diagnosis, given.view.step, dark=dark),
-    reads=("frontier", "leaders", "step"),
+    reads=("frontier", "aim", "leaders", "step"),
     tabs=(Placement("overview", 10, 7, 400), Placement("frontier", 20, 6, 440)),
     report=10,
     notebook="frontier",
@@ -120,7 +121,8 @@ def frontier_steps(
     """Return F over the stage boundaries as a staircase, with the sums of per-stage max and mean for
     reference.
 
-    With the carry-over frontier, the step-aligned one is a third reference.
+    With the carry-over frontier, the step-aligned one is a third reference; a note says by how much the two
+    differ and why.
 
     Args:
         step: a logical step number, None for the window's mean step.
@@ -128,6 +130,7 @@ def frontier_steps(
     active = active_frontier(measures, diagnosis)
     stairs = _Stairs(measures, diagnosis, active, step, step_index(measures, step), dark)
     unit = stairs.unit
+    apart = frontier_difference(diagnosis) if stairs.index is None else ""
     highest = max(stairs.total, float(stairs.largest_S[-1])) / unit.ns
     return figure(
         [_blocks(stairs), *_references(stairs), _main_line(stairs)],
@@ -135,6 +138,7 @@ def frontier_steps(
         title=PLOT.title,
         subtitle=f"{active.words}, {stairs.which}",
         alt=_in_words(stairs),
+        notes=(apart,) if apart else (),
         height=360,
         bargap=0,
         margin={"l": 8, "r": 12, "t": 8, "b": 8},

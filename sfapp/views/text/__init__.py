@@ -22,6 +22,7 @@ from sfapp.views.text.evidence import (
 )
 from sfapp.views.text.explanations import against_recorder, changes, why
 from sfapp.views.text.findings import attention_by_chance, attention_count, effect_cell
+from sfapp.views.text.frontiers import frontier_difference
 from sfapp.views.text.key_numbers import Number
 from sfapp.views.text.limitations import unknown
 from sfapp.views.text.live import STALE_S, RollingWords, counters, rolling_words, silences, standing
@@ -75,6 +76,7 @@ __all__ = [
     "extent",
     "findings_notes",
     "fix_place",
+    "frontier_difference",
     "headline_of",
     "leader_words",
     "limit_sentence",

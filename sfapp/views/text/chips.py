@@ -9,6 +9,9 @@ from sfapp.model import CULPRITS, LABELS, REASONS, Diagnosis, Label
 from sfapp.model.labels import label_words
 from sfapp.model.reasons import reason_sentence, reason_words
 from sfapp.views import format
+from sfapp.views.text.evidence import agreement
+
+Tone = Literal["fact", "strong", "doubt", "limit", "culprit"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,7 @@ class Chip:
 
     terms: tuple[Term, ...]
     meaning: str
-    tone: Literal["fact", "strong", "doubt", "limit", "culprit"]
+    tone: Tone
 
     @property
     def text(self) -> str:
@@ -39,20 +42,38 @@ class Chip:
 
 def chips(diagnosis: Diagnosis) -> tuple[Chip, ...]:
     """Return labels with their reasons, then reasons without a label, then the kind of culprit."""
-    found = [_label_chip(label) for label in diagnosis.labels]
+    found = [_label_chip(label, _tone(label, diagnosis)) for label in diagnosis.labels]
     found += [
-        Chip((_reason(reason),), f"{reason}: {reason_sentence(reason)}", "doubt")
+        Chip((_reason(reason),), f"{reason}: {reason_sentence(reason)}", _reason_tone(reason, diagnosis))
         for reason in diagnosis.reasons
     ]
     culprit, aim = diagnosis.culprit, diagnosis.aim
     has_culprit = aim is not None and aim.rank_reason not in ("all_ranks", "single_rank")
-    if culprit is not None and culprit.kind != "none" and has_culprit and not diagnosis.is_quiet:
+    has_culprit &= not diagnosis.is_quiet and diagnosis.steps > 1
+    if culprit is not None and culprit.kind != "none" and has_culprit:
         term = Term(culprit_words(diagnosis), "culprit", culprit.kind)
         found.append(Chip((term,), f"{culprit.kind}: {CULPRITS[culprit.kind].explanation}", "culprit"))
     return tuple(found)
 
 
-def _label_chip(label: Label) -> Chip:
+def _tone(label: Label, diagnosis: Diagnosis) -> Tone:
+    """Return the colour role of a label: tied stages are no doubt in a healthy window, nor where all evidence
+    on the suspect agrees."""
+    spec = LABELS.get(label.label)
+    if spec is None:
+        return "doubt"
+    agree, of = agreement(diagnosis)
+    is_settled = diagnosis.is_quiet or (agree == of and of > 0)
+    return "fact" if label.label == "co_critical" and is_settled else spec.tone
+
+
+def _reason_tone(reason: str, diagnosis: Diagnosis) -> Tone:
+    """Return the colour role of a reason without a label: a delay that carries over is no doubt on the
+    frontier that follows it."""
+    return "fact" if reason == "carry_over" and diagnosis.frontier == "carry_over" else "doubt"
+
+
+def _label_chip(label: Label, tone: Tone) -> Chip:
     name = label.label
     terms = (Term(label_words(name), "label" if name in LABELS else "", name), *map(_reason, label.reasons))
     names = f"{name} ({', '.join(label.reasons)})" if label.reasons else name
@@ -60,7 +81,7 @@ def _label_chip(label: Label) -> Chip:
         LABELS[name].explanation if name in LABELS else "This version of sfapp does not know the label."
     )
     meaning = " ".join((f"{names}: {explanation}", *map(reason_sentence, label.reasons)))
-    return Chip(terms, meaning, LABELS[name].tone if name in LABELS else "doubt")
+    return Chip(terms, meaning, tone)
 
 
 def _reason(reason: str) -> Term:

@@ -117,11 +117,35 @@ def headline(found: Comparison) -> str:
     """Return ``B is 78 ms per step slower than A, all of it in data``."""
     change = found.main
     if _is_unchanged(change):
+        causes = _different_causes(found)
+        if causes:
+            return f"Same total, different cause: {causes}"
         return f"B is as fast as A ({format.change(float(change.total_ns))} per step)"
     total = float(change.total_ns)
     size = format.change(abs(total)).removeprefix("+")
     direction = "slower" if total > 0 else "faster"
     return f"B is {size} per step {direction} than A{where_it_lies(total, floats(change.delta_ns))}"
+
+
+def _different_causes(found: Comparison) -> str:
+    """Return what makes A and B slow where these differ, or the stages that changed in opposite directions;
+    empty where neither does."""
+    a, b = found.a.suspect, found.b.suspect
+    if a is not None and b is not None and a != b:
+        return f"A {_place(a)}, B {_place(b)}"
+    deltas = floats(found.main.delta_ns)
+    up, down = main_stage(1.0, deltas), main_stage(-1.0, deltas)
+    if min(deltas[up], -deltas[down]) < GROWTH * float(found.main.before.step_ns):
+        return ""
+    return (
+        ", ".join(f"{format.short_stage(one)} {format.change(deltas[one])}" for one in (up, down))
+        + " per step"
+    )
+
+
+def _place(suspect: tuple[str, int | None]) -> str:
+    stage, rank = suspect
+    return format.short_stage(stage) + ("" if rank is None else f" on rank {rank}")
 
 
 def floats(delta_ns: Mapping[str, Fraction]) -> dict[str, float]:
@@ -296,7 +320,10 @@ def _numbers(found: Comparison) -> tuple[Number, ...]:
         account = found.account(side)
         steps = format.counted(side.steps, "step")
         windows = "" if side.window is not None else f" in {format.counted(len(side.windows), 'window')}"
-        numbers.append(Number(f"step of {letter}", format.duration(float(account.step_ns)), steps + windows))
+        kind = "step" if found.split_on == "carry_over" or side.carry_over is None else "step-aligned step"
+        numbers.append(
+            Number(f"{kind} of {letter}", format.duration(float(account.step_ns)), steps + windows)
+        )
     if found.c is not None:
         recovery = found.recovery
         value = format.percent(None if recovery is None else float(recovery))

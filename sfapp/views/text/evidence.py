@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from sfapp.model import ALL_RANKS, Diagnosis, EvidenceLine
 from sfapp.model.reasons import reason_sentence
@@ -35,9 +36,18 @@ EVIDENCE_MEANING: Mapping[str, str] = {
 """Meaning of each check, for tooltips and the glossary."""
 
 
+Source = Literal["this window's durations", "another window", "the run's windows", "device events"]
+
+_SOURCES: Mapping[str, Source] = {"delta": "another window", "device_events": "device events"}
+"""What a check rests on beside this window's stage durations, on which all others rest."""
+
+
 @dataclass(frozen=True, slots=True)
 class EvidenceWords:
-    """One check: ``mark`` is ✓ (agrees), ✗ (points to another stage) or – (absent)."""
+    """One check: ``mark`` is ✓ (agrees), ✗ (points to another stage) or – (absent).
+
+    Checks of one ``source`` are computed from the same numbers, so together they are one witness.
+    """
 
     name: str
     title: str
@@ -45,6 +55,7 @@ class EvidenceWords:
     text: str
     agrees: bool | None
     meaning: str
+    source: str
 
 
 def evidence_lines(diagnosis: Diagnosis) -> tuple[EvidenceWords, ...]:
@@ -54,26 +65,59 @@ def evidence_lines(diagnosis: Diagnosis) -> tuple[EvidenceWords, ...]:
     return tuple(_line(diagnosis, line) for line in diagnosis.aim.evidence)
 
 
+def evidence_sources(diagnosis: Diagnosis) -> dict[Source, bool]:
+    """Return by independent source whether it agrees with the suspect: no check of it disagrees.
+
+    The share of the frontier that is not in use counts for nothing: it is the same durations under an
+    accounting that was not chosen.
+    """
+    found: dict[Source, bool] = {}
+    for line in _present(diagnosis):
+        source = _source(diagnosis, line)
+        found[source] = found.get(source, True) and line.agrees is True
+    return found
+
+
 def agreement(diagnosis: Diagnosis) -> tuple[int, int]:
-    """Return how many checks agree, and how many are present."""
-    found = [line.agrees for line in diagnosis.aim.evidence] if diagnosis.aim else []
-    return sum(agrees is True for agrees in found), sum(agrees is not None for agrees in found)
+    """Return how many sources agree, and how many there are."""
+    found = evidence_sources(diagnosis)
+    return sum(found.values()), len(found)
 
 
 def agreement_words(diagnosis: Diagnosis) -> str:
-    """Return ``4 of 5 checks agree``."""
+    """Return ``2 of 2 sources agree``."""
     agree, of = agreement(diagnosis)
     if not of:
         return "no evidence"
-    return f"{agree} of {of} {'check agrees' if of == 1 else 'checks agree'}"
+    if of == 1:
+        return "one source, agrees" if agree else "one source, in conflict"
+    return f"{agree} of {of} sources agree"
+
+
+def sources_words(diagnosis: Diagnosis) -> str:
+    """Return what the evidence rests on: ``independent: this window's durations, another window``."""
+    found = list(evidence_sources(diagnosis))
+    return f"{'independent: ' if len(found) > 1 else ''}{', '.join(found)}"
+
+
+def _present(diagnosis: Diagnosis) -> list[EvidenceLine]:
+    """Return the checks that count."""
+    if diagnosis.aim is None:
+        return []
+    unused = "frontier_share" if diagnosis.frontier == "carry_over" else "carry_over_share"
+    return [line for line in diagnosis.aim.evidence if line.agrees is not None and line.name != unused]
+
+
+def _source(diagnosis: Diagnosis, line: EvidenceLine) -> Source:
+    if line.name == "wait_fit" and diagnosis.waits_from == "run":
+        return "the run's windows"
+    return _SOURCES.get(line.name, "this window's durations")
 
 
 def dissent(diagnosis: Diagnosis) -> str:
     """Return which checks disagree: ``per-step share points to backward``; empty where none does."""
-    if diagnosis.aim is None:
-        return ""
     parts = []
-    for line in diagnosis.aim.evidence:
+    for line in _present(diagnosis):
         if line.agrees is False:
             verdict = f"points to {format.short_stage(line.stage)}" if line.stage else "disagrees"
             parts.append(f"{EVIDENCE_TITLES.get(line.name, line.name)} {verdict}")
@@ -84,7 +128,8 @@ def _line(diagnosis: Diagnosis, line: EvidenceLine) -> EvidenceWords:
     mark = {True: "✓", False: "✗", None: "–"}[line.agrees]
     title = EVIDENCE_TITLES.get(line.name, line.name)
     meaning = EVIDENCE_MEANING.get(line.name, "")
-    return EvidenceWords(line.name, title, mark, _text(diagnosis, line), line.agrees, meaning)
+    source = _source(diagnosis, line)
+    return EvidenceWords(line.name, title, mark, _text(diagnosis, line), line.agrees, meaning, source)
 
 
 def _text(diagnosis: Diagnosis, line: EvidenceLine) -> str:

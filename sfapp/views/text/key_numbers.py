@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sfapp.model import Diagnosis
 from sfapp.views import format
-from sfapp.views.text.evidence import agreement_words, dissent
+from sfapp.views.text.evidence import agreement_words, dissent, sources_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,8 @@ class Number:
 
 def key_numbers(diagnosis: Diagnosis) -> tuple[Number, ...]:
     """Return step time, exposed imbalance and the evidence's agreement."""
-    evidence = Number("Evidence", agreement_words(diagnosis), dissent(diagnosis) or "no conflicting evidence")
+    note = dissent(diagnosis) or sources_words(diagnosis) or "no conflicting evidence"
+    evidence = Number("Evidence", agreement_words(diagnosis), note)
     return (_step_time(diagnosis), _imbalance(diagnosis), evidence)
 
 

@@ -37,10 +37,14 @@ class LongSteps:
 def long_steps(diagnosis: Diagnosis) -> LongSteps | None:
     """Return the few steps in which most of the window's time was spent; None where no few steps dominate.
 
+    Step times are those of the frontier in use.
+
     Of N steps no more than k = N − 1 − ⌊0.95 (N − 1)⌋ lie above the 95th percentile; the other N − k take no
-    longer than that each, so what they leave of Σ_t F[S,t] was spent in the k.
+    longer than that each, so what they leave of the total was spent in the k.
     """
     steps, total_ns = diagnosis.steps, diagnosis.exposed_makespan_ns
+    if diagnosis.frontier == "carry_over" and diagnosis.carry_over_advances_ns is not None:
+        total_ns = sum(diagnosis.carry_over_advances_ns.values())
     most = steps - 1 - math.floor(0.95 * (steps - 1))
     if most < 1 or total_ns <= 0:
         return None

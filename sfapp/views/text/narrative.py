@@ -12,6 +12,7 @@ from sfapp.views.text.findings import (
     other_findings,
     resolution_sentence,
 )
+from sfapp.views.text.frontiers import frontier_difference
 from sfapp.views.text.limitations import waits_inside
 from sfapp.views.text.long_steps import long_steps
 
@@ -28,14 +29,19 @@ def explanation(diagnosis: Diagnosis) -> tuple[str, ...]:
             f"{format.duration(diagnosis.gates.floor_ns)}: too little for meaningful shares.",
         )
     if diagnosis.is_quiet:
-        sentences = (_healthy_sentence(diagnosis), resolution_sentence(diagnosis), *other_findings(diagnosis))
+        sentences = (
+            _healthy_sentence(diagnosis),
+            resolution_sentence(diagnosis),
+            *other_findings(diagnosis),
+            frontier_difference(diagnosis),
+        )
         return tuple(sentence for sentence in sentences if sentence)
     long = long_steps(diagnosis)
     sentences = (
         delta_sentence(diagnosis),
         "" if long is None else long.sentence,
         _ranks_sentence(diagnosis),
-        misread_sentence(diagnosis),
+        frontier_difference(diagnosis) or misread_sentence(diagnosis),
         _recurrence_sentence(diagnosis),
         effect_sentence(diagnosis),
         *other_findings(diagnosis),
@@ -109,26 +115,14 @@ def delta_sentence(diagnosis: Diagnosis) -> str:
 
 
 def misread_sentence(diagnosis: Diagnosis) -> str:
-    """Return where the delay appears on other ranks or in per-step shares; empty where it misleads
-    no reader."""
+    """Return where the delay appears on other ranks; empty where it misleads no reader."""
     aim = diagnosis.aim
     if aim is None or diagnosis.ranks < 2 or aim.rank_reason == "all_ranks" or not diagnosis.shares:
         return ""
-    aligned = max(diagnosis.shares, key=lambda stage: (diagnosis.shares or {})[stage])
-    if "carry_over" in diagnosis.reasons and aligned != aim.stage:
-        name = format.short_stage(aligned)
-        if diagnosis.sync_boundary is None:
-            return f"Per-step shares point to {name} instead: the delay comes from the previous step."
-        return f"{_other_ranks(diagnosis)} {_in_next_step(aligned)}."
     wait = broad_stage(diagnosis.sync_boundary) if diagnosis.sync_boundary else None
     if wait is not None and wait != aim.stage:
         return f"{_other_ranks(diagnosis)} {format.in_stage(wait)}."
     return ""
-
-
-def _in_next_step(stage: str) -> str:
-    where = format.in_stage(stage)
-    return f"{where} of the next step" if where.startswith("in ") else f"{where}, before the next one"
 
 
 def _other_ranks(diagnosis: Diagnosis) -> str:

@@ -31,9 +31,10 @@ NATURES: Mapping[str, str] = {
 
 COLLECTIVE_VERDICTS: Mapping[str, str] = {
     "skew": "Most of the time, the first rank to arrive waited for the last: look at the late rank.",
-    "transfer": "Most of the time went into the transfer after all ranks had arrived: look at the network.",
-    "mixed": "Neither waiting nor the transfer is twice the other.",
-    "inconclusive": "The events do not separate waiting from transfer.",
+    "transfer": "Most of the time passed after the last rank had arrived, in computing or transfer: compare "
+    "what ranks compute there, then the network.",
+    "mixed": "Neither the wait for the last rank nor the time after it arrived is twice the other.",
+    "inconclusive": "The events do not separate the wait for the last rank from the time after it arrived.",
 }
 """How a collective spent its time."""
 
@@ -116,7 +117,7 @@ def cause_words(cause: Cause, ranks: RankTable | None = None) -> str:
     """Return ``rank 5's next_batch (input)``: a cause as the subject of a sentence."""
     name = operator_name(cause.name, _NAME_LENGTH)
     if cause.kind == "transfer":
-        return f"the transfer of {name} ({cause.nature})"
+        return f"the time after the last rank arrived in {name} (computing or transfer)"
     rank = f"rank {cause.rank}"
     subject = {
         "operator": f"{rank}'s {name}",
@@ -136,6 +137,8 @@ def agreement_sentences(agreement: Agreement, diagnosis: Diagnosis) -> tuple[str
     """Return whether verdict and operators name the same place, and possible reasons where they do not."""
     aim = _aim_words(agreement, diagnosis)
     cause = agreement.cause
+    if "from_stages" in agreement.reasons:
+        return (_by_stages(agreement, aim), *(AGREEMENT_REASONS[reason] for reason in agreement.reasons))
     found = "" if cause is None else _place_words(agreement, cause)
     if cause is None and agreement.kind == "quiet":
         first = "Neither the verdict nor the operators find a delay."
@@ -149,6 +152,23 @@ def agreement_sentences(agreement: Agreement, diagnosis: Diagnosis) -> tuple[str
         first = f"The verdict is healthy, but the operators name a cause: {found}."
     reasons = tuple(AGREEMENT_REASONS[reason] for reason in agreement.reasons)
     return (first, *_similarity_words(agreement), *reasons)
+
+
+def _by_stages(agreement: Agreement, aim: str) -> str:
+    """Return what stage durations alone show beside the verdict, which rests on them as well."""
+    if agreement.kind == "quiet":
+        return "Neither the verdict nor its stage durations rank by rank show a delay."
+    if agreement.cause is None:
+        return f"The verdict points to {aim}; there are no operator events to explain it."
+    found = _place_words(agreement, agreement.cause)
+    if agreement.kind == "same_durations":
+        return (
+            f"No operator events confirm the verdict: it points to {aim}, and so do the same stage durations "
+            f"rank by rank ({found})."
+        )
+    if agreement.kind == "kair_only":
+        return f"The verdict is healthy, but its stage durations rank by rank point to {found}."
+    return f"The verdict points to {aim}, its stage durations rank by rank to {found}."
 
 
 def findings_notes(findings: Findings) -> tuple[str, ...]:

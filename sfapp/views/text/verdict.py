@@ -33,7 +33,7 @@ class VerdictText:
         chips: labels with their explanation.
         numbers: step time, exposed imbalance, evidence.
         evidence: one line per check.
-        evidence_summary: ``4 of 5 checks agree``.
+        evidence_summary: ``2 of 2 sources agree``.
         dissent: checks that point to another stage.
         why: the gates that decided.
         unknown: limitations.

@@ -78,7 +78,7 @@ def test_the_verdict_names_stage_and_rank(page: Page) -> None:
 
 
 def test_a_dragged_slider_changes_label_and_plot(page: Page) -> None:
-    page.goto(SICK)
+    page.goto(f"{SICK}?frontier=step")
     figures_drawn(page)
     expect(page.locator(".verdict .chips")).to_contain_text("stages or ranks tied")
     # When dominance is dragged to the right end
@@ -130,11 +130,11 @@ def test_dominance_is_dragged_on_the_verdict_map(page: Page) -> None:
 
 
 def test_the_address_restores_the_view(page: Page) -> None:
-    page.goto(f"{SICK}?tab=ambiguity&gamma_a=0.85&frontier=carry_over&step=405")
+    page.goto(f"{SICK}?tab=ambiguity&gamma_a=0.85&frontier=step&step=405")
     figures_drawn(page)
     expect(page.get_by_role("tab", name="Ambiguity")).to_have_attribute("aria-selected", "true")
     expect(page.get_by_role("slider", name="dominance")).to_have_attribute("aria-valuenow", "0.85")
-    expect(page.get_by_role("button", name="carry-over")).to_have_attribute("aria-pressed", "true")
+    expect(page.get_by_role("button", name="step-aligned")).to_have_attribute("aria-pressed", "true")
     expect(page.get_by_text("step 405", exact=True)).to_be_visible()
     # And a bad value is told, not thrown
     page.goto(f"{SICK}?gamma_a=loud")

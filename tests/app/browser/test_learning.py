@@ -38,7 +38,7 @@ def test_a_dismissed_reading_aid_stays_away_until_asked_for(page: Page) -> None:
 
 
 def test_a_label_leads_to_its_meaning_by_keyboard_without_losing_the_view(page: Page) -> None:
-    page.goto(f"{SICK}?tab=ambiguity&gamma_a=0.5")
+    page.goto(f"{SICK}?tab=ambiguity&gamma_a=0.5&frontier=step")
     label = page.locator(".verdict").get_by_role("link", name="stages or ranks tied")
     label.focus()
     with page.context.expect_page() as opened:
