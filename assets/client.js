@@ -256,6 +256,20 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", (event) =>
   sfapp.remember("system", event.matches ? "dark" : "light");
   emitEvent("system_theme", event.matches);
 });
+// Tables scroll inside, and the keyboard can scroll only what it can focus.
+{
+  let due = false;
+  const reach = () => {
+    due = false;
+    for (const part of document.querySelectorAll(".q-table__middle:not([tabindex])")) {
+      if (part.scrollHeight <= part.clientHeight && part.scrollWidth <= part.clientWidth) continue;
+      for (const [name, value] of [["tabindex", "0"], ["role", "group"], ["aria-label", "Table"]])
+        part.setAttribute(name, value);
+    }
+  };
+  const changed = () => due || ((due = true), setTimeout(reach, 300));
+  new MutationObserver(changed).observe(document.body, { childList: true, subtree: true });
+}
 // The server stops updating a hidden page.
 document.addEventListener("visibilitychange", () => emitEvent("visible", !document.hidden));
 if (location.hash === "#search") {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -89,6 +90,9 @@ def author_of(request: Request) -> str:
     return " ".join(name.split())[:MAX_NAME]
 
 
+_NO_WORD = re.compile(r"[^\w.]+|\.(?!\d)")
+
+
 def label_text(content: str, tag: str = "div", classes: str = "") -> TextElement:
     """Add plain text in a tag that fits its meaning; it is never parsed as markup."""
     element = TextElement(tag=tag, text=content)
@@ -121,8 +125,14 @@ def with_keys(element: ElementT, shortcut: str = "", label: str = "") -> Element
     if shortcut:
         element.props["aria-keyshortcuts"] = shortcut
     if label:
-        element.props["aria-label"] = label
+        element.props["aria-label"] = _named(element.text if isinstance(element, TextElement) else "", label)
     return element
+
+
+def _named(shown: str, label: str) -> str:
+    """Return an accessible name that holds the words shown, so that voice control finds what it is called."""
+    words, name = (" ".join(_NO_WORD.sub(" ", each).lower().split()) for each in (shown, label))
+    return label if len(words) < 2 or words in name else f"{shown}: {label}"
 
 
 def chips(texts: Sequence[tuple[str, str, str]]) -> None:
@@ -248,12 +258,19 @@ class PageFrame:
 
 @contextmanager
 def frame(
-    workspace: Workspace, request: Request, title: str, crumbs: Sequence[Crumb], *, searches: bool = False
+    workspace: Workspace,
+    request: Request,
+    title: str,
+    crumbs: Sequence[Crumb],
+    *,
+    searches: bool = False,
+    heading: str = "",
 ) -> Iterator[PageFrame]:
     """Build the header with breadcrumbs, live badge and keys; the content goes into the body of ``with``.
 
     Args:
-        searches: the page has its own search field; other pages link to it.
+        searches: the page has its own search field; on other pages, its key opens the finder.
+        heading: for screen readers, on pages that show no heading of their own.
     """
     _head(is_dark(request))
     ui.page_title(f"{title} · sfapp")
@@ -285,8 +302,10 @@ def frame(
             link("Live", "/live", "nav", "l")
             link("Incidents", "/incidents", "nav", "i")
             live_badge(workspace)
-            find = label_text("Find  ⌃K", "button", "key find-switch")
-            with_keys(find, "Control+k" if searches else "Control+k /", "Find runs, windows, ranks and hosts")
+            find = label_text("Find ⌃K", "button", "key find-switch")
+            with_keys(
+                find, "Control+k" if searches else "Control+k /", "runs, windows, ranks, hosts, commands"
+            )
             find.on("click", js_handler="() => sfappFinder.open()")
             with_keys(label_text("?", "button", "key"), "?", "Keys and help").on("click", help_dialog.open)
             switch = with_keys(label_text("◐", "button", "key"), "d", "Switch between light and dark")
@@ -294,6 +313,8 @@ def frame(
     # Quasar's page is already the landmark ``main``.
     with box("page") as main:
         main.props["id"] = "main"
+        if heading:
+            label_text(heading, "h1", "visually-hidden")
         yield PageFrame(main, actions, dark)
 
 
@@ -326,9 +347,9 @@ def _notify_error(error: Exception) -> None:
 
 def live_badge(workspace: Workspace) -> None:
     """Add a badge with the state of the store and the age of the newest packet; it updates itself."""
-    badge = link("", "/", "live")
-    badge.props["role"] = "status"
-    badge.mark("live")
+    with box("live-state") as state:
+        state.props["role"] = "status"
+        badge = link("", "/", "live").mark("live")
 
     def refresh() -> None:
         status = workspace.status()
