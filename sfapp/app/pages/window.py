@@ -144,11 +144,11 @@ class WindowPage:
                 )
             with box("content stack"):
                 notices(messages)
-                welcome(request, WELCOME)
                 example = self._workspace.example(key.run_id)
                 if example is not None:
                     lesson_card(example, model.judged)
                 self._verdict = VerdictCard()
+                welcome(request, WELCOME)
                 self._tabs = TabBar(model.window, self._session.change, self._session.next_step)
                 with self._tabs.actions:
                     self._notes_panel.buttons()
