@@ -256,18 +256,19 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", (event) =>
   sfapp.remember("system", event.matches ? "dark" : "light");
   emitEvent("system_theme", event.matches);
 });
-// Tables scroll inside, and the keyboard can scroll only what it can focus.
+// Tables scroll inside, and the keyboard can scroll only what it can focus. Quasar's loading bar has no name.
 {
   let due = false;
   const reach = () => {
     due = false;
+    document.querySelector(".q-loading-bar:not([aria-label])")?.setAttribute("aria-label", "Loading");
     for (const part of document.querySelectorAll(".q-table__middle:not([tabindex])")) {
       if (part.scrollHeight <= part.clientHeight && part.scrollWidth <= part.clientWidth) continue;
       for (const [name, value] of [["tabindex", "0"], ["role", "group"], ["aria-label", "Table"]])
         part.setAttribute(name, value);
     }
   };
-  const changed = () => due || ((due = true), setTimeout(reach, 300));
+  const changed = () => due || ((due = true), setTimeout(reach, 100));
   new MutationObserver(changed).observe(document.body, { childList: true, subtree: true });
 }
 // The server stops updating a hidden page.

@@ -45,6 +45,7 @@ def test_axe_finds_nothing_serious_in_either_theme(page: Page, path: str) -> Non
     page.goto(path)
     expect(page.locator(PAGES[path]).first).to_be_visible()
     page.evaluate(AXE)
+    page.wait_for_timeout(300)  # what the page does to its tables once they are drawn
     light = page.evaluate(FINDINGS)
     page.keyboard.press("d")
     expect(page.locator("body")).to_have_class(re.compile("body--dark"))
