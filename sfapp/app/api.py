@@ -15,7 +15,7 @@ from fastapi import Path as PathParameter
 from starlette.responses import Response
 
 from sfapp.accounting import suspect_fix
-from sfapp.app import api_docs
+from sfapp.app import api_docs, finder
 from sfapp.app.address import run_of
 from sfapp.app.asked_window import asked_view, judge_asked
 from sfapp.app.prometheus import Metrics
@@ -121,6 +121,7 @@ def build(application: FastAPI, workspace: Workspace) -> None:
     _add_compare(application, workspace)
     _add_glossary(application)
     _add_incidents(application, workspace)
+    finder.build(application, workspace)
     api_docs.add(application)
 
 

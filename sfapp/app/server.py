@@ -24,7 +24,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 import sfapp
-from sfapp.app import api, finder
+from sfapp.app import api
 from sfapp.app.pages import (
     compare,
     glossary,
@@ -129,7 +129,6 @@ def build(workspace: Workspace, *, on_ready: Callable[[], None] | None = None) -
     )
     application.mount("/assets", _Assets(directory=assets()), name="assets")
     api.build(application, workspace)
-    finder.build(application, workspace)
     build_pages(workspace)
     ui.run_with(
         application,
