@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 pytestmark = pytest.mark.browser
 
@@ -87,27 +87,25 @@ def page_colours(page: Page) -> str:
     return str(page.evaluate("sessionStorage.colours"))
 
 
-def ink_of_the_strip(page: Page) -> str | None:
-    return page.locator(".run-timeline .main-svg .ytick text").first.evaluate(
-        "tick => getComputedStyle(tick).fill"
-    )
+def strip(page: Page) -> Locator:
+    return page.locator(".run-timeline .main-svg .ytick text").first
 
 
 def test_the_first_visit_is_in_the_systems_theme_without_a_flash(page: Page) -> None:
     # Given a system that prefers dark, and a browser that was never here
     page.emulate_media(color_scheme="light")
     page.goto(SICK)
-    light = ink_of_the_strip(page)
+    light = strip(page).evaluate("tick => getComputedStyle(tick).fill")
     page.context.clear_cookies()
     page.emulate_media(color_scheme="dark")
     page.add_init_script(WATCH_COLOURS)
     # When it opens a page
-    page.goto(f"{SICK}?tab=rules")
+    page.goto(f"{SICK}?step=400")
     # Then all of it is dark from the first frame on, plots included, and the view is the one asked for
     expect(page.locator(".run-timeline .main-svg").first).to_be_visible()
-    assert ink_of_the_strip(page) != light
+    expect(strip(page)).not_to_have_css("fill", light)
     assert page_colours(page) == DARK
-    expect(page.get_by_role("tab", name="Rules")).to_have_attribute("aria-selected", "true")
+    expect(page.locator(".stepper")).to_contain_text("step 400")
 
 
 def test_a_theme_chosen_here_outlives_what_the_system_prefers(page: Page) -> None:
