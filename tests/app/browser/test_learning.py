@@ -144,7 +144,7 @@ def test_a_theme_chosen_on_the_way_to_another_page_is_not_lost(page: Page) -> No
 
 def test_an_open_page_follows_the_system_into_the_evening(page: Page) -> None:
     page.goto(SICK)
-    light = ink_of_the_strip(page)
+    light = strip(page).evaluate("tick => getComputedStyle(tick).fill")
     page.emulate_media(color_scheme="dark")
     expect(page.locator("body")).to_have_css("background-color", DARK)
     expect(page.locator(".run-timeline .main-svg").first).to_be_visible()

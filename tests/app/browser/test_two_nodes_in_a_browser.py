@@ -145,7 +145,6 @@ def test_both_nodes_are_on_one_page_with_who_is_slow_and_who_is_silent(
     # And the slow one is named
     expect(page.locator("a[href^='/w/job/']")).to_contain_text(f"on rank {SLOW}", timeout=60_000)
     # And each node has its tab
-    page.get_by_role("tab", name="Nodes").click()
     for node in range(NODES):
         page.get_by_role("tab", name=f"Node {node}").click()
         expect(page.get_by_role("heading", name=f"Live ranks of node {node}")).to_be_visible()
