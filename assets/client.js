@@ -6,11 +6,15 @@ const sfapp = {
   // --- keys -------------------------------------------------------------------------------------------------
   // An element with aria-keyshortcuts is clicked, or focused if it is a field, when one of its keys is pressed.
   handleKey(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
+    if (event.altKey || event.isComposing || document.querySelector("dialog[open]")) return;
     const target = event.target;
     const typing = target.closest?.("input, textarea, select, [contenteditable=true]");
     if (event.key === "Escape" && typing) return target.blur();
-    if (typing) return;
+    if (event.key === "Escape") sfapp.closeAll();
+    // Inside a field, Ctrl-Z is the field's own undo; Ctrl-K works everywhere.
+    const control = event.ctrlKey || event.metaKey ? "Control+" : "";
+    if (typing && !(control && event.key === "k")) return;
+    if (control && event.shiftKey) return;
     // Shift and an arrow move the selected item of an incident.
     const direction = event.shiftKey && { ArrowUp: "up", ArrowDown: "down" }[event.key];
     const moveButton =
@@ -18,25 +22,81 @@ const sfapp = {
     if (moveButton) return event.preventDefault(), moveButton.click();
     const usesArrows = target.closest?.('[role="slider"], [role="tab"], [role="listbox"], [role="radio"], .ag-root');
     if (usesArrows && event.key.startsWith("Arrow")) return;
-    const control = [...document.querySelectorAll("[aria-keyshortcuts]")].find(
-      (element) => element.getAttribute("aria-keyshortcuts").split(" ").includes(event.key) && element.offsetParent,
-    );
-    if (!control) {
+    const named = sfapp.withKey(control + event.key);
+    if (!named) {
+      if (control) return;
       const by = { j: 1, k: -1 }[event.key];
       if (by && sfapp.focusNextRow(by)) event.preventDefault();
       return;
     }
     event.preventDefault();
+    sfapp.use(named);
+  },
+  withKey(key) {
+    return [...document.querySelectorAll("[aria-keyshortcuts]")].find(
+      (element) => element.getAttribute("aria-keyshortcuts").split(" ").includes(key) && element.offsetParent,
+    );
+  },
+  use(control) {
     const field = control.matches("input") ? control : control.querySelector("input");
     if (field) field.focus();
     else control.click();
   },
 
+  // --- drawer and menu of narrow screens --------------------------------------------------------------------
+  switchDrawer() {
+    sfapp.switchOn("drawer-open", ".drawer-switch", ".rail");
+  },
+  switchMenu() {
+    sfapp.switchOn("menu-open", ".menu-switch", ".top-menu");
+  },
+  switchOn(name, button, part) {
+    const open = document.body.classList.toggle(name);
+    document.querySelector(button)?.setAttribute("aria-expanded", open);
+    if (open) document.querySelector(part)?.querySelector("a, button, input, [tabindex='0']")?.focus();
+    else document.querySelector(button)?.focus();
+  },
+  closeAll() {
+    if (document.body.classList.contains("drawer-open")) sfapp.switchDrawer();
+    if (document.body.classList.contains("menu-open")) sfapp.switchMenu();
+  },
+
   // --- the address ------------------------------------------------------------------------------------------
   // A dragged slider changes the view many times a second; browsers limit how often the address can change.
-  showAddress(url) {
+  // ``depth`` counts the changes that can be undone. Each has an entry in the browser's history, in which
+  // ``view`` is its place, so that Back undoes it and Undo goes back.
+  showAddress(url, depth) {
+    if (sfapp.address && sfapp.address.depth !== depth) sfapp.writeAddress();
     clearTimeout(sfapp.addressTimer);
-    sfapp.addressTimer = setTimeout(() => history.replaceState(history.state, "", url), 150);
+    sfapp.address = { url, depth };
+    sfapp.addressTimer = setTimeout(sfapp.writeAddress, 150);
+  },
+  view: history.state?.view ?? 0,
+  firstView: history.state?.view ?? 0, // after a reload, nothing of what was done before can be undone
+  writeAddress() {
+    if (!sfapp.address) return;
+    const { url, depth } = sfapp.address;
+    sfapp.address = null;
+    clearTimeout(sfapp.addressTimer);
+    const [at, view] = [sfapp.view, depth === null ? sfapp.view : sfapp.firstView + depth];
+    const state = { ...history.state, view };
+    sfapp.view = view;
+    if (view > at) return history.pushState(state, "", url);
+    if (view === at) return history.replaceState(state, "", url);
+    sfapp.returning = url;
+    history.go(view - at);
+  },
+  followAddress(event) {
+    const view = event.state?.view;
+    if (view === undefined || sfapp.returning) {
+      // A link to a place on the page, which has no place of its own in the order, or the end of an undo.
+      history.replaceState({ ...history.state, view: sfapp.view }, "", sfapp.returning ?? location.href);
+      sfapp.returning = null;
+      return;
+    }
+    sfapp.view = view;
+    sfapp.firstView = Math.min(sfapp.firstView, view);
+    emitEvent("address", [location.search.slice(1), view - sfapp.firstView]);
   },
 
   async copyLink() {
@@ -181,12 +241,36 @@ const sfapp = {
 };
 
 document.addEventListener("keydown", sfapp.handleKey);
+addEventListener("popstate", sfapp.followAddress);
+history.replaceState({ ...history.state, view: sfapp.view }, "");
+// The plots of a first visit may have been drawn in the theme that the system does not prefer.
+{
+  const drawn = document.documentElement.dataset.drawn;
+  const dark = matchMedia("(prefers-color-scheme: dark)").matches;
+  const tell = () => (window.did_handshake ? emitEvent("system_theme", dark) : setTimeout(tell, 10));
+  if (drawn && dark !== (drawn === "dark")) tell();
+}
 // Follow the system's theme when it changes, unless a theme was chosen here.
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", (event) => {
   if (sfapp.remembered("dark")) return;
   sfapp.remember("system", event.matches ? "dark" : "light");
   emitEvent("system_theme", event.matches);
 });
+// Tables scroll inside, and the keyboard can scroll only what it can focus. Quasar's loading bar has no name.
+{
+  let due = false;
+  const reach = () => {
+    due = false;
+    document.querySelector(".q-loading-bar:not([aria-label])")?.setAttribute("aria-label", "Loading");
+    for (const part of document.querySelectorAll(".q-table__middle:not([tabindex])")) {
+      if (part.scrollHeight <= part.clientHeight && part.scrollWidth <= part.clientWidth) continue;
+      for (const [name, value] of [["tabindex", "0"], ["role", "group"], ["aria-label", "Table"]])
+        part.setAttribute(name, value);
+    }
+  };
+  const changed = () => due || ((due = true), setTimeout(reach, 100));
+  new MutationObserver(changed).observe(document.body, { childList: true, subtree: true });
+}
 // The server stops updating a hidden page.
 document.addEventListener("visibilitychange", () => emitEvent("visible", !document.hidden));
 if (location.hash === "#search") {

@@ -14,7 +14,7 @@ from fastapi import Path as PathParameter
 from starlette.responses import Response
 
 from sfapp.accounting import suspect_fix
-from sfapp.app import api_docs, problems_api
+from sfapp.app import api_docs, finder, problems_api
 from sfapp.app.address import run_of
 from sfapp.app.answers import csv_answer, json_answer
 from sfapp.app.asked_window import asked_view, judge_asked
@@ -122,6 +122,7 @@ def build(application: FastAPI, workspace: Workspace) -> None:
     _add_compare(application, workspace)
     _add_glossary(application)
     _add_incidents(application, workspace)
+    finder.build(application, workspace)
     api_docs.add(application)
 
 

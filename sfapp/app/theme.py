@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -41,12 +42,13 @@ NAME_COOKIE = "sfapp-name"
 """Cookie of the name under which this browser writes notes: freely chosen, not authenticated."""
 
 KEYS = (
-    ("/", "Search windows"),
+    ("/  ⌃K", "Search runs, windows, ranks, hosts and commands"),
     ("j  k", "Next, previous window (also ↓ ↑)"),
     ("[  ]", "Previous, next step (also ← →)"),
     ("1 … 9", "Tab of the first to ninth node"),
     ("o", "Overview"),
-    ("u", "Undo the last change of a control"),
+    ("u  ⌃Z", "Undo the last change of the view (also the browser's Back)"),
+    ("c", "Open, close the controls on a narrow screen"),
     ("n", "Write a note on this view"),
     ("a", "Add this view to an incident"),
     ("z", "Undo the last edit of a note or incident"),
@@ -88,6 +90,9 @@ def author_of(request: Request) -> str:
     return " ".join(name.split())[:MAX_NAME]
 
 
+_NO_WORD = re.compile(r"[^\w.]+|\.(?!\d)")
+
+
 def label_text(content: str, tag: str = "div", classes: str = "") -> TextElement:
     """Add plain text in a tag that fits its meaning; it is never parsed as markup."""
     element = TextElement(tag=tag, text=content)
@@ -120,8 +125,14 @@ def with_keys(element: ElementT, shortcut: str = "", label: str = "") -> Element
     if shortcut:
         element.props["aria-keyshortcuts"] = shortcut
     if label:
-        element.props["aria-label"] = label
+        element.props["aria-label"] = _named(element.text if isinstance(element, TextElement) else "", label)
     return element
+
+
+def _named(shown: str, label: str) -> str:
+    """Return an accessible name that holds the words shown, so that voice control finds what it is called."""
+    words, name = (" ".join(_NO_WORD.sub(" ", each).lower().split()) for each in (shown, label))
+    return label if len(words) < 2 or words in name else f"{shown}: {label}"
 
 
 def chips(texts: Sequence[tuple[str, str, str]]) -> None:
@@ -174,17 +185,20 @@ def empty(title: str, next_step: str, command: str = "") -> None:
             label_text(command, "pre")
 
 
-# Only the browser knows which theme the system prefers, and the server draws the plots in one. Where the
-# two differ, the script stores the preference and reloads the page once, before any of it is visible. Without
-# cookies, the theme stays as the server chose it.
+# Only the browser knows which theme the system prefers, and the server draws the plots in one. On a first
+# visit the script has the page follow the system from its first frame on and stores the preference;
+# ``client.js`` then tells the server where it drew the other theme.
 _SYSTEM_THEME_SCRIPT = """<script>((drawn) => {
-  const cookie = (name) => document.cookie.match(`(?:^|; )sfapp-${name}=([^;]*)`)?.[1];
-  const system = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
-  if (cookie("dark") || drawn === system) return;
-  document.cookie = `sfapp-system=${system}; path=/; max-age=31536000; samesite=strict`;
-  if (cookie("system") !== system || performance.getEntriesByType("navigation")[0].type === "reload") return;
-  document.documentElement.style.cssText = `color-scheme: ${system}; display: none`;
-  location.reload();
+  if (/(?:^|; )sfapp-dark=[^;]/.test(document.cookie)) return;
+  const dark = matchMedia("(prefers-color-scheme: dark)").matches;
+  document.cookie = `sfapp-system=${dark ? "dark" : "light"}; path=/; max-age=31536000; samesite=strict`;
+  document.documentElement.dataset.drawn = drawn;
+  if (dark === (drawn === "dark")) return;
+  document.documentElement.style.colorScheme = dark ? "dark" : "light";
+  new MutationObserver((_, observer) => {
+    document.body?.classList.toggle("body--dark", dark);
+    if (document.body) observer.disconnect();
+  }).observe(document.documentElement, {childList: true});
 })("%s")</script>"""
 
 # NiceGUI sets the body's theme when the page is mounted, which is after the first frame was painted.
@@ -218,7 +232,9 @@ def _head(dark: bool) -> None:
     )
     ui.add_head_html(
         f'<style>{rules}</style><link rel="stylesheet" href="{asset_url("style.css")}">'
+        f'<link rel="stylesheet" href="{asset_url("frame.css")}">'
         f'<script src="{asset_url("client.js")}" defer></script>'
+        f'<script src="{asset_url("finder.js")}" defer></script>'
         # Plots are drawn once the page is connected; their library loads in the meantime.
         f'<link rel="modulepreload" href="{asset_url("plotly.js")}">'
         f'<link rel="modulepreload" href="/assets/{PLOTLY}">'
@@ -242,18 +258,26 @@ class PageFrame:
 
 @contextmanager
 def frame(
-    workspace: Workspace, request: Request, title: str, crumbs: Sequence[Crumb], *, searches: bool = False
+    workspace: Workspace,
+    request: Request,
+    title: str,
+    crumbs: Sequence[Crumb],
+    *,
+    searches: bool = False,
+    heading: str = "",
 ) -> Iterator[PageFrame]:
     """Build the header with breadcrumbs, live badge and keys; the content goes into the body of ``with``.
 
     Args:
-        searches: the page has its own search field; other pages link to it.
+        searches: the page has its own search field; on other pages, its key opens the finder.
+        heading: for screen readers, on pages that show no heading of their own.
     """
     _head(is_dark(request))
     ui.page_title(f"{title} · sfapp")
     ui.colors(primary=palette.theme(is_dark(request)).accent)
     ui.on_exception(_notify_error)
-    dark = ui.dark_mode(is_dark(request))
+    # Where none was chosen, the page follows the system by itself; the server is told of a difference.
+    dark = ui.dark_mode(is_dark(request) if DARK_COOKIE in request.cookies else None)
 
     def apply_theme(event: events.GenericEventArguments) -> None:
         dark.value = event.args is True
@@ -263,37 +287,57 @@ def frame(
     help_dialog = _help_dialog()
     link("Skip to content", "#main", "skip")
     with box("top", "header"):
-        with link("", "/", "brand", label="sfapp: all windows"):
-            ui.element("img").props["src"] = asset_url("logo.svg")
+        with link("", "/", "brand", label="sfapp: all problems"):
+            logo = ui.element("img")
+            logo.props["src"] = asset_url("logo.svg")
+            logo.props["alt"] = ""  # the word beside it says the same
             label_text("sfapp", "span")
-        with box("crumbs", "nav") as breadcrumbs:
-            breadcrumbs.props["aria-label"] = "Breadcrumbs"
-            for crumb in crumbs:
-                if crumb.href is not None:
-                    link(crumb.text, crumb.href)
-                else:
-                    label_text(crumb.text, "strong")
-                if crumb.detail:
-                    label_text(crumb.detail, "span", "detail")
-        actions = box("page-actions")
-        box("grow")
-        link("Live", "/live", "nav", "l")
-        link("Incidents", "/incidents", "nav", "i")
-        live_badge(workspace)
-        if not searches:
-            link("/", "/#search", "key", "/", "Search windows")
-        with_keys(label_text("?", "button", "key"), "?", "Keys and help").on("click", help_dialog.open)
-        switch = with_keys(label_text("◐", "button", "key"), "d", "Switch between light and dark")
-        switch.on("click", apply_theme, js_handler="() => emit(sfapp.switchTheme())")
+        _breadcrumbs(crumbs)
+        menu = with_keys(label_text("☰", "button", "key menu-switch"), label="Menu")
+        menu.props["aria-expanded"] = "false"
+        menu.on("click", js_handler="() => sfapp.switchMenu()")
+        with box("top-menu"):
+            actions = box("page-actions")
+            box("grow")
+            link("Live", "/live", "nav", "l")
+            link("Incidents", "/incidents", "nav", "i")
+            live_badge(workspace)
+            find = label_text("Find ⌃K", "button", "key find-switch")
+            with_keys(
+                find, "Control+k" if searches else "Control+k /", "runs, windows, ranks, hosts, commands"
+            )
+            find.on("click", js_handler="() => sfappFinder.open()")
+            with_keys(label_text("?", "button", "key"), "?", "Keys and help").on("click", help_dialog.open)
+            switch = with_keys(label_text("◐", "button", "key"), "d", "Switch between light and dark")
+            switch.on("click", apply_theme, js_handler="() => emit(sfapp.switchTheme())")
     # Quasar's page is already the landmark ``main``.
     with box("page") as main:
         main.props["id"] = "main"
+        if heading:
+            label_text(heading, "h1", "visually-hidden")
         yield PageFrame(main, actions, dark)
 
 
-def show_address(url: str) -> None:
-    """Show ``url`` as the page's address without loading it; quick changes are combined."""
-    ui.run_javascript(f"sfapp.showAddress({json.dumps(url)})")
+def _breadcrumbs(crumbs: Sequence[Crumb]) -> None:
+    with box("crumbs", "nav") as breadcrumbs:
+        breadcrumbs.props["aria-label"] = "Breadcrumbs"
+        for crumb in crumbs:
+            if crumb.href is not None:
+                link(crumb.text, crumb.href).props["title"] = crumb.text
+            else:
+                label_text(crumb.text, "strong")
+            if crumb.detail:
+                label_text(crumb.detail, "span", "detail")
+
+
+def show_address(url: str, depth: int | None = None) -> None:
+    """Show ``url`` as the page's address without loading it; quick changes are combined.
+
+    Args:
+        depth: changes of the view that can be undone. Each is an entry of the browser's history, so that Back
+            undoes it; None where the page has no such changes.
+    """
+    ui.run_javascript(f"sfapp.showAddress({json.dumps(url)}, {json.dumps(depth)})")
 
 
 def _notify_error(error: Exception) -> None:
@@ -303,9 +347,9 @@ def _notify_error(error: Exception) -> None:
 
 def live_badge(workspace: Workspace) -> None:
     """Add a badge with the state of the store and the age of the newest packet; it updates itself."""
-    badge = link("", "/", "live")
-    badge.props["role"] = "status"
-    badge.mark("live")
+    with box("live-state") as state:
+        state.props["role"] = "status"
+        badge = link("", "/", "live").mark("live")
 
     def refresh() -> None:
         status = workspace.status()

@@ -21,6 +21,9 @@ from sfapp.service.workspace import Workspace
 UNDO_PAUSE = 1.0
 """Changes of one control less than this many seconds apart are undone together: a drag is one change."""
 
+MAX_FORWARD = 1_000
+"""Most changes that are taken as undoable after the browser went forward to a view."""
+
 
 def judge_fitted(
     workspace: Workspace, key: WindowKey, view: ViewState
@@ -97,6 +100,11 @@ class WindowSession:
         """The run and number of the window."""
         return self.model.judged.source.key
 
+    @property
+    def depth(self) -> int:
+        """How many changes can be undone."""
+        return len(self._undo)
+
     # --- changes by the user --------------------------------------------------------------------------
 
     def change(self, **changes: Any) -> None:
@@ -161,6 +169,21 @@ class WindowSession:
             return
         self._last_change = ("", 0.0)
         self._sync(self._undo.pop())
+
+    def show_query(self, query: str, depth: int) -> None:
+        """Show the view of an address that the browser went back or forward to.
+
+        Args:
+            depth: how many changes could be undone when it was shown.
+        """
+        view, _ = parse_query(query)
+        view, _ = view.fitted(self.model.window)
+        self._last_change = ("", 0.0)
+        del self._undo[max(0, depth) :]
+        missing = min(depth, MAX_FORWARD) - len(self._undo)
+        self._undo.extend([self.view] * missing)
+        if view != self.view:
+            self._sync(view)
 
     def apply(self, view: ViewState, name: str) -> None:
         """Change to a view; successive changes of the same name are undone together."""

@@ -347,7 +347,7 @@ async def test_clicking_a_step_in_a_plot_picks_it(user: User) -> None:
 
 
 async def test_a_threshold_dragged_in_a_plot_moves_its_gate(user: User) -> None:
-    await user.open(SICK)
+    await user.open(f"{SICK}?tab=ambiguity")
     await user.should_see("Ambiguity plane")
     plane = plot(user, "Ambiguity plane")
     place = [shape.get("name") for shape in plane.figure["layout"]["shapes"]].index("gamma_a")

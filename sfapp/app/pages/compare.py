@@ -174,6 +174,7 @@ class ComparePage:
             return
         self._view.clear()
         with self._empty, box("card", "section"):
+            label_text("Compare", "h1", "visually-hidden")
             if self._result.refusal:
                 empty("These cannot be compared", self._result.refusal)
             else:

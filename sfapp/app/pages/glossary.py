@@ -30,7 +30,10 @@ def build(workspace: Workspace) -> None:
     @ui.page("/glossary")
     def glossary_page(request: Request) -> None:
         rows = glossary()
-        with frame(workspace, request, "glossary", (Crumb("Problems", "/"), Crumb("Glossary"))), box("stack"):
+        crumbs = (Crumb("Problems", "/"), Crumb("Glossary"))
+        with frame(workspace, request, "glossary", crumbs), box("stack"):
+            with box("overview-head"):
+                label_text("Glossary", "h1")
             with box("toolbar"):
                 label_text("The meaning of every term in a verdict.", "p", "muted")
                 box("grow")

@@ -77,7 +77,7 @@ class HistoryPage:
         run_id = self._summary.run_id
         name = format.clip(run_id)
         crumbs = (Crumb("Problems", "/"), Crumb(f"Run {name}", detail=self._size()))
-        with frame(self._workspace, request, f"run {name}", crumbs) as page:
+        with frame(self._workspace, request, f"run {name}", crumbs, heading=f"Run {name}") as page:
             page.dark.on_value_change(lambda event: self._draw(bool(event.value)))
             with box("stack"):
                 with box("toolbar"):

@@ -79,7 +79,7 @@ class IncidentPage:
         """Build the page without its evidence."""
         title = format.clip(self._incident.title)
         crumbs = (Crumb("Incidents", "/incidents"), Crumb(title))
-        with frame(self._workspace, request, title, crumbs) as page:
+        with frame(self._workspace, request, title, crumbs, heading=title) as page:
             page.dark.on_value_change(lambda event: self._apply_theme(bool(event.value)))
             with page.actions:
                 report_button("this incident", lambda: incident_report(self._workspace, self._incident.id))

@@ -31,7 +31,9 @@ def build(workspace: Workspace) -> None:
         await workspace.incident_service.current()
         asked = request.query_params.get("sort", "")
         page = IncidentsPage(workspace.incident_service, asked if asked in ORDERS else "changed")
-        with frame(workspace, request, "incidents", (Crumb("Problems", "/"), Crumb("Incidents"))):
+        with frame(
+            workspace, request, "incidents", (Crumb("Problems", "/"), Crumb("Incidents")), heading="Incidents"
+        ):
             page.build(author_of(request))
         await ui.context.client.connected()
         event_of(workspace.incident_service.changed).subscribe(page.show)
@@ -119,7 +121,7 @@ class IncidentsPage:
             on_upload=self._imported, on_rejected=self._too_large, auto_upload=True, max_file_size=MAX_UPLOAD
         )
         upload.props("accept=.json").classes("visually-hidden").mark("import")
-        upload.props["aria-hidden"] = "true"
+        upload.props["inert"] = True  # the button below opens it; nothing in it is to be focused
         button = with_keys(label_text("Import…", "button", "badge"), label="Import an exported incident")
         button.on("click", js_handler=f"() => runMethod({upload.id}, 'pickFiles', [])")
 

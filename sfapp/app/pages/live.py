@@ -91,7 +91,7 @@ class LiveRunsPage:
 
     async def build(self, request: Request) -> None:
         """Build the list; it updates itself."""
-        with frame(self._workspace, request, "live", (Crumb("Problems", "/"), Crumb("Live"))):
+        with frame(self._workspace, request, "live", (Crumb("Problems", "/"), Crumb("Live")), heading="Live"):
             self._list = box("stack")
         await self._refresh()
         ui.timer(2 * REFRESH_S, self._refresh, immediate=False)

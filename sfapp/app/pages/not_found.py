@@ -41,7 +41,7 @@ def missing(
         ui.status_code(404)
     title = "Not read yet" if is_early else "Not found"
     with (
-        frame(workspace, request, title, (Crumb("Problems", "/"), Crumb(title))),
+        frame(workspace, request, title, (Crumb("Problems", "/"), Crumb(title)), heading=title),
         box("card", "section"),
     ):
         if is_early:

@@ -57,6 +57,8 @@ def build(workspace: Workspace) -> None:
 
 
 def _content(files: list[QuarantinedFile], conflicts: list[WindowConflict]) -> None:
+    with box("overview-head"):
+        label_text("Refused files", "h1")
     with box("toolbar"):
         label_text(
             "Fix or remove a refused file; it is read again when it changes. Other files are unaffected.",

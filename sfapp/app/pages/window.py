@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from fastapi import Request
-from nicegui import background_tasks, ui
+from nicegui import background_tasks, events, ui
 
 from sfapp.accounting import nearest_changes
 from sfapp.app.address import run_of
@@ -16,6 +16,7 @@ from sfapp.app.events import event_of
 from sfapp.app.pages.not_found import missing
 from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
 from sfapp.app.panels.controls import ControlActions, Controls
+from sfapp.app.panels.drawer import controls_drawer, controls_switch
 from sfapp.app.panels.neighbours import NeighbourLinks, Neighbours
 from sfapp.app.panels.notes_panel import NotesPanel
 from sfapp.app.panels.plot_card import Reactions
@@ -25,7 +26,7 @@ from sfapp.app.panels.run_timeline import RunTimeline
 from sfapp.app.panels.stragglers_tab import StragglersPanel
 from sfapp.app.panels.tab_bar import TabBar
 from sfapp.app.panels.tabs import Panel, items_of
-from sfapp.app.panels.verdict_card import VerdictCard
+from sfapp.app.panels.verdict_card import EvidenceCard, VerdictCard
 from sfapp.app.panels.view_model import TabViewModel
 from sfapp.app.panels.what_if_panel import WhatIfPanel
 from sfapp.app.panels.worked_example import lesson_card
@@ -33,7 +34,7 @@ from sfapp.app.theme import Crumb, author_of, box, frame, is_dark, notices, show
 from sfapp.app.window_session import WindowSession, judge_fitted
 from sfapp.errors import GateError, StoreError, WindowNotFoundError
 from sfapp.incidents import IncidentState
-from sfapp.model.view import STRAGGLERS, WindowKey, parse_query
+from sfapp.model.view import OVERVIEW, STRAGGLERS, WindowKey, parse_query
 from sfapp.report.workspace_report import window_report
 from sfapp.service.workspace import Workspace
 from sfapp.views import figures, format, text
@@ -123,7 +124,7 @@ class WindowPage:
         key, model = self._key, self._model
         self._plot_help = PlotHelp.of(request)
         crumbs = (
-            Crumb("Windows", "/"),
+            Crumb("Problems", "/"),
             Crumb(f"Run {format.clip(key.run_id)}", run_page(key.run_id)),
             Crumb(f"Window {key.window}", detail=text.extent(model.window)),
         )
@@ -136,24 +137,25 @@ class WindowPage:
                     f"window {key.window}", lambda: window_report(self._workspace, key, self._session.view)
                 )
             page.dark.on_value_change(lambda event: self._apply_theme(bool(event.value)))
-            with box("rail", "aside") as rail:
-                rail.props["aria-label"] = "controls"
+            with controls_drawer():
                 self._what_if = WhatIfPanel(self._workspace, model, self._session.choose_fix)
                 self._controls = Controls(
                     model.judged, model.view, self._references(), self._control_actions()
                 )
             with box("content stack"):
                 notices(messages)
-                welcome(request, WELCOME)
                 example = self._workspace.example(key.run_id)
                 if example is not None:
                     lesson_card(example, model.judged)
                 self._verdict = VerdictCard()
-                self._run_timeline = RunTimeline(key, self._open)
+                welcome(request, WELCOME)
                 self._tabs = TabBar(model.window, self._session.change, self._session.next_step)
                 with self._tabs.actions:
                     self._notes_panel.buttons()
+                    controls_switch()
                 self._panel_box = box("panels")
+                self._evidence = EvidenceCard()
+                self._run_timeline = RunTimeline(key, self._open)
         self._show_verdict()
         self._show_hints()
         self._show_notes()
@@ -174,8 +176,8 @@ class WindowPage:
 
     async def start(self) -> None:
         """Draw the plots once the browser is connected, then follow the store."""
-        self._run_timeline.show(self._rows, self._model.dark)
         self._show_panel()
+        ui.on("address", self._follow_address)
         event_of(self._workspace.changed).subscribe(self._follow)
         event_of(self._workspace.incident_service.changed).subscribe(self._follow_notes)
         self._follow_notes(self._workspace.incident_service.book)
@@ -250,16 +252,18 @@ class WindowPage:
             self._notes_panel.follow()
             if self._hints_key() != self._hinted:
                 self._show_hints_soon()
-            show_address(self._session.view.href(window_page(self._key)))
+            show_address(self._session.view.href(window_page(self._key)), self._session.depth)
 
     def _apply_theme(self, dark: bool) -> None:
-        self._run_timeline.show(self._rows, dark)
         self._session.set_dark(dark)
 
     def _show_verdict(self) -> None:
         model = self._model
         verdict = text.verdict(model.diagnosis, model.window.ranks)
-        self._verdict.show(verdict)
+        is_overview = model.view.tab == OVERVIEW
+        self._verdict.show(verdict, as_line=not is_overview)
+        self._evidence.show(verdict)
+        self._evidence.set_visible(is_overview)
         self._controls.show(model.judged, model.view, verdict.recorder)
         self._what_if.show(model)
         self._neighbour_links.show(model, self._neighbours)
@@ -280,7 +284,7 @@ class WindowPage:
         nearest = nearest_changes(model.measures, model.diagnosis, self._controls.shown_gates)
         changes = text.changes(nearest, model.diagnosis)
         self._controls.hint(changes)
-        self._verdict.show_changes({name: changes[name] for name in FIRST_GATES})
+        self._evidence.show_changes({name: changes[name] for name in FIRST_GATES})
         if model.view.tab in self._panels:
             self._panels[model.view.tab][1].update(model, resting=True)
 
@@ -292,6 +296,7 @@ class WindowPage:
     def _show_panel(self) -> None:
         """Show the open tab's panel, built when it is first opened, and hide the others."""
         name = self._session.view.tab
+        self._show_run()
         for other, (container, _) in self._panels.items():
             container.set_visibility(other == name)
         if name in self._panels:
@@ -301,11 +306,24 @@ class WindowPage:
             panel = self._build_panel(name)
         self._panels[name] = (container, panel)
 
+    def _show_run(self) -> None:
+        """Show the timeline of the run below the overview; drawn while hidden, it would have no width."""
+        is_overview = self._session.view.tab == OVERVIEW
+        self._run_timeline.set_visible(is_overview)
+        if is_overview:
+            self._run_timeline.show(self._rows, self._model.dark)
+
     def _build_panel(self, tab: str) -> Panel | StragglersPanel:
         reactions = self._reactions()
         if tab == STRAGGLERS:
             return StragglersPanel(self._workspace, self._model, reactions, author=lambda: self._toolbar.name)
         return Panel(items_of(tab, self._session.view.node, self._tabs.many_nodes), self._model, reactions)
+
+    def _follow_address(self, event: events.GenericEventArguments) -> None:
+        """Show the view that the browser went back or forward to."""
+        match event.args:
+            case [str(query), int(depth)]:
+                self._session.show_query(query, depth)
 
     # --- following notes and the store ----------------------------------------------------------------
 
@@ -336,7 +354,7 @@ class WindowPage:
         if arrived:
             with self._panel_box:
                 ui.notify(f"Window{'s' if len(arrived) > 1 else ''} {format.ranges(arrived)} arrived")
-        self._run_timeline.show(self._rows, self._model.dark)
+        self._show_run()
         await self._session.refresh()
 
 

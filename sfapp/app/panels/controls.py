@@ -146,11 +146,13 @@ class Controls:
         with box("", "section"):
             label_text("Thresholds", "h2")
             self._gate_controls(FIRST_GATES)  # always shown; the others are folded away
+        self._choices()
+        with box("", "section"):
+            label_text("Other thresholds", "h2")
             with box("", "details").mark("more-gates") as more:
                 self._more_title = label_text("", "summary")
                 self._more = box()
             more.on("toggle", self._open_more, [])
-        self._choices()
         with box("", "section") as self._recorder_section:
             label_text("Recorder's own verdict", "h2")
             self._recorder = label_text("", "div", "hint").mark("recorder")
@@ -226,16 +228,16 @@ class Controls:
 
     def _choices(self) -> None:
         with box("", "section"):
+            label_text("Baseline", "h2")
+            self._baseline = self._toggle(BASELINE_NAMES, "baseline", self._view.baseline)
+            self._baseline_hint = label_text("", "div", "hint")
+        with box("", "section"):
             label_text("Frontier", "h2")
             self._frontier = self._toggle(FRONTIER_NAMES, "frontier", self._view.frontier)
             self._frontier_hint = label_text("", "div", "hint")
             paper = label_text("Use the paper's preset", "button", "plain")
             paper.on("click", self._use_paper).mark("preset-paper")
             paper.props["title"] = "Step-aligned frontier and the paper's thresholds; Reset goes back."
-        with box("", "section"):
-            label_text("Baseline", "h2")
-            self._baseline = self._toggle(BASELINE_NAMES, "baseline", self._view.baseline)
-            self._baseline_hint = label_text("", "div", "hint")
         with box("", "section"):
             label_text("Compared with", "h2")
             self._reference = self._select(
@@ -287,7 +289,7 @@ class Controls:
             label_text("This view", "h2")
             label_text("This URL saves the view: thresholds, tab, step and ranks.", "div", "hint")
             with box("actions"):
-                undo = with_keys(label_text("Undo", "button", "plain"), "u", "Undo the last change")
+                undo = with_keys(label_text("Undo", "button", "plain"), "u Control+z", "Undo the last change")
                 undo.on("click", self._actions.undo).mark("undo")
                 label_text("Reset", "button", "plain").on("click", self._actions.reset).mark("reset")
                 label_text("Copy link", "button", "plain").on("click", self._actions.copy)

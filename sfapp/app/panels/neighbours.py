@@ -20,9 +20,11 @@ class NeighbourLinks:
     def __init__(self) -> None:
         """Build inside the current container."""
         self._links: tuple[TextElement, ...] = (
-            link("‹ k", "", "key", "k ArrowUp", "Previous window"),
-            link("j ›", "", "key", "j ArrowDown", "Next window"),
+            link("‹", "", "key", "k ArrowUp", "Previous window"),
+            link("›", "", "key", "j ArrowDown", "Next window"),
         )
+        for element, title in zip(self._links, ("Previous window: k", "Next window: j"), strict=True):
+            element.props["title"] = title
         self._compare = link("Compare with…", "", "key").mark("compare")
 
     def show(self, model: TabViewModel, neighbours: Neighbours) -> None:

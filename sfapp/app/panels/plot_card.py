@@ -172,7 +172,7 @@ class FigureCard:
             if not bare:
                 self._head(meta, add_help)
             self.plot = PlotElement(figure).classes("plot")
-            self.plot.props["role"] = "img"
+            self.plot.props["role"] = "figure"  # an image has nothing in it to focus
             self.plot.props["aria-label"] = meta["alt"]
             self._texts["notes"] = label_text(_texts(meta)["notes"], "div", "notes")
 

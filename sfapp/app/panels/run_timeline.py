@@ -1,4 +1,4 @@
-"""The timeline of the run's windows above the tabs; a click opens a window."""
+"""The timeline of the run's windows below the overview; a click opens a window."""
 
 from __future__ import annotations
 
@@ -28,15 +28,23 @@ class RunTimeline:
         self._open = open_window
         self._container = box("run-timeline")
         self._card: FigureCard | None = None
+        self._shown: tuple[Rows, bool] | None = None
+
+    def set_visible(self, visible: bool) -> None:
+        """Show or hide the timeline."""
+        self._container.set_visibility(visible)
 
     def show(self, rows: Rows, dark: bool) -> None:
-        """Draw the windows around the open one; a run with a single window has no timeline.
+        """Draw the windows around the open one, if they changed; a single window has no timeline.
 
         Args:
             rows: the run's windows, in ascending order.
         """
         if self._card is None and len(rows) < 2:
             return
+        if self._shown is not None and self._shown[0] is rows and self._shown[1] == dark:
+            return
+        self._shown = (rows, dark)
         figure = self._figure(rows, dark)
         if self._card is not None:
             self._card.redraw(figure)

@@ -1,22 +1,42 @@
-"""Show the tabs of a window page, one per node where there are few, and the step chooser."""
+"""Show the tabs of a window page, the nested tabs of nodes and of the analysis, and the step chooser."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 from nicegui import events, ui
 
 from sfapp.app.theme import box, label_text, with_keys
 from sfapp.model import Window
-from sfapp.model.view import NOTES, TABS, ViewState
-from sfapp.views import format
+from sfapp.model.view import NOTES, OVERVIEW, STRAGGLERS, ViewState
 
 NODE_TABS = 16
 """More nodes than this share one tab with a search field."""
 
 NODES = "nodes"
-"""Name of the shared tab of many nodes."""
+ANALYSIS = "analysis"
+"""Names of the tabs that hold other tabs; links name what is in them: ``node:K``, ``frontier`` and so on."""
+
+ANALYSIS_TABS: Mapping[str, str] = {
+    "frontier": "Frontier",
+    "ambiguity": "Ambiguity",
+    "evidence": "Evidence",
+    "rules": "Rules",
+}
+"""Tabs nested under *Analysis*, by their name in links."""
+
+MAIN_TABS: Mapping[str, str] = {
+    OVERVIEW: "Overview",
+    "ranks": "Ranks",
+    NODES: "Nodes",
+    STRAGGLERS: "Operators",
+    ANALYSIS: "Analysis",
+    NOTES: "Notes",
+    "data": "Data",
+}
+
+_PROPS = "dense no-caps inline-label align=left outside-arrows mobile-arrows"
 
 
 class TabBar:
@@ -41,44 +61,61 @@ class TabBar:
         self._node_tabs: dict[int, ui.tab] = {}
         self._shown = ViewState()
         self._aimed_node = self._nodes[0]
-        with box("tab-row"):
-            self._tabs = self._build_tabs()
-            self._build_steps()
-            self.actions = box("tab-beside")
+        self._analysis = next(iter(ANALYSIS_TABS))
+        with box("tab-bar"):
+            with box("tab-row"):
+                self._tabs = self._build_tabs()
+                self._build_steps()
+                self.actions = box("tab-beside")
+            self._nested = {NODES: self._build_nodes(), ANALYSIS: self._build_analysis()}
 
     def show(self, view: ViewState, marked: Set[int], aimed_node: int | None) -> None:
         """Mark the open tab, the step and the nodes that hold a straggler.
 
         Args:
             marked: nodes to mark with ▲.
-            aimed_node: the node that the shared tab opens with.
+            aimed_node: the node that the tab of nodes opens with.
         """
         self._shown = view
         self._aimed_node = self._nodes[0] if aimed_node is None else aimed_node
-        self._tabs.value = self._name(view)
+        main = _main(view)
+        if main == ANALYSIS:
+            self._analysis = view.tab
+        self._tabs.value = main
+        for name, row in self._nested.items():
+            if row is not None:
+                row.value = view.tab if name == main else None
+                row.classes(add="" if name == main else "folded", remove="folded" if name == main else "")
         self._step.text = "window mean" if view.step is None else f"step {view.step}"
+        self._main_tabs[NODES].props["label"] = "Nodes ▲" if marked else "Nodes"
         for node, tab in self._node_tabs.items():
             tab.props["label"] = f"Node {node} ▲" if node in marked else f"Node {node}"
 
     def count_notes(self, number: int) -> None:
         """Show the number of notes on their tab."""
-        self._notes.props["label"] = f"Notes {number}" if number else "Notes"
+        self._main_tabs[NOTES].props["label"] = f"Notes {number}" if number else "Notes"
 
     def _build_tabs(self) -> ui.tabs:
-        with ui.tabs(on_change=self._picked).props(
-            "dense no-caps inline-label align=left outside-arrows mobile-arrows"
-        ) as tabs:
-            for name in TABS[:3]:
-                ui.tab(name, name.capitalize())
-            if self.many_nodes:
-                ui.tab(NODES, format.counted(len(self._nodes), "node"))
-            else:
-                self._node_tabs = {node: ui.tab(f"node:{node}", f"Node {node}") for node in self._nodes}
-            named = {name: ui.tab(name, name.capitalize()) for name in TABS[3:]}
-            self._notes = named[NOTES]
+        with ui.tabs(on_change=self._picked).props(_PROPS) as tabs:
+            self._main_tabs = {name: ui.tab(name, title) for name, title in MAIN_TABS.items()}
+        with_keys(self._main_tabs[OVERVIEW], "o")
+        return tabs
+
+    def _build_nodes(self) -> ui.tabs | None:
+        """Build a tab for each node; many nodes have a chooser on their tab instead."""
+        if self.many_nodes:
+            return None
+        with ui.tabs(on_change=self._picked_nested).props(_PROPS).classes("nested folded") as tabs:
+            self._node_tabs = {node: ui.tab(f"node:{node}", f"Node {node}") for node in self._nodes}
+        # The keys work while the row is folded: styles hide it without taking it out of the layout.
         for place, tab in enumerate(list(self._node_tabs.values())[:9], start=1):
             with_keys(tab, str(place))
-        with_keys(next(iter(tabs.descendants())), "o")
+        return tabs
+
+    def _build_analysis(self) -> ui.tabs:
+        with ui.tabs(on_change=self._picked_nested).props(_PROPS).classes("nested folded") as tabs:
+            for name, title in ANALYSIS_TABS.items():
+                ui.tab(name, title)
         return tabs
 
     def _build_steps(self) -> None:
@@ -93,11 +130,18 @@ class TabBar:
         button = with_keys(label_text(shown, "button", "key"), keys, label).mark(label.replace(" ", "-"))
         button.on("click", lambda: self._walk(by))
 
-    def _name(self, view: ViewState) -> str:
-        """Return the name of the open tab: a node's own, or the shared one."""
-        return NODES if view.node is not None and self.many_nodes else view.tab
-
     def _picked(self, event: events.ValueChangeEventArguments[Any]) -> Any:
-        if event.value in (None, self._name(self._shown)):
+        if event.value in (None, _main(self._shown)):
             return None
-        return self._change(tab=f"node:{self._aimed_node}" if event.value == NODES else event.value)
+        opened = {NODES: f"node:{self._aimed_node}", ANALYSIS: self._analysis}
+        return self._change(tab=opened.get(event.value, event.value))
+
+    def _picked_nested(self, event: events.ValueChangeEventArguments[Any]) -> Any:
+        return None if event.value in (None, self._shown.tab) else self._change(tab=event.value)
+
+
+def _main(view: ViewState) -> str:
+    """Return the name of the tab in the first row that is or holds the open one."""
+    if view.node is not None:
+        return NODES
+    return ANALYSIS if view.tab in ANALYSIS_TABS else view.tab

@@ -1,20 +1,24 @@
-"""The verdict card: the likely cause, its evidence, the reasons and what would change the verdict."""
+"""The verdict card (likely cause, cost, confidence, next action) and the card with its evidence."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
 from nicegui import ui
+from nicegui.elements.mixins.text_element import TextElement
 
 from sfapp.app.theme import box, label_text, term
 from sfapp.model.gates import GATE_BY_NAME
 from sfapp.views.text import Chip, EvidenceWords, VerdictText
 
+SENTENCES = 2
+"""Sentences of the explanation on the verdict card; the others stand with the evidence."""
+
 _MARKS = {True: "agrees", False: "disagrees", None: "absent"}
 
 
-class VerdictCard:
-    """The card; ``show`` rebuilds only the parts that changed.
+class RebuiltParts:
+    """Parts of a card, each built again only when its content changed.
 
     A dragged gate changes the reasons many times a second and the rest rarely. Building an element takes
     0.1 ms, and building the whole card ten times as long as a judgement.
@@ -22,6 +26,20 @@ class VerdictCard:
 
     def __init__(self) -> None:
         self._shown: dict[str, object] = {}
+
+    def differs(self, part: str, content: object) -> bool:
+        """Return whether a part must be built again for its content."""
+        if part in self._shown and self._shown[part] == content:
+            return False
+        self._shown[part] = content
+        return True
+
+
+class VerdictCard:
+    """The card above the tabs: what holds the job, what that costs, how certain it is, what to do next."""
+
+    def __init__(self) -> None:
+        self._parts = RebuiltParts()
         self._card = box("card verdict", "section")
         self._card.props["aria-live"] = "polite"
         self._card.props["aria-label"] = "Verdict"
@@ -29,9 +47,37 @@ class VerdictCard:
         with self._card:
             self._summary = box("summary")
             self._facts = box("facts")
+            self._chips = box("chips", "ul")
+
+    def show(self, verdict: VerdictText, *, as_line: bool) -> None:
+        """Show a verdict.
+
+        Args:
+            as_line: whether in one line: the headline and the labels, which follow every gate.
+        """
+        if self._parts.differs("look", (verdict.tone, as_line)):
+            look = "as-line" if as_line else ""
+            self._card.classes(replace=f"card verdict tone-{verdict.tone} {look}".strip())
+        summary = (verdict.kicker, verdict.headline, verdict.place, verdict.explanation, verdict.action)
+        if self._parts.differs("summary", summary):
+            _rebuild(self._summary, lambda: _summary(verdict))
+        if self._parts.differs("facts", verdict.numbers):
+            _rebuild(self._facts, lambda: _facts(verdict))
+        if self._parts.differs("chips", verdict.chips):
+            _rebuild(self._chips, lambda: _chips(verdict.chips))
+
+
+class EvidenceCard:
+    """The card below the plots: what speaks for the verdict and against it, and what would change it."""
+
+    def __init__(self) -> None:
+        self._parts = RebuiltParts()
+        with box("card grounds-card", "section") as self._card:
+            label_text("Evidence", "h2")
             with box("grounds", "dl"):
-                label_text("Evidence", "dt", "eyebrow")
+                label_text("Checks", "dt", "eyebrow")
                 self._marks = box("marks", "dd")
+                self._effect = (label_text("Effect", "dt", "eyebrow"), label_text("", "dd"))
                 label_text("Why", "dt", "eyebrow")
                 self._why = label_text("", "dd")
                 label_text("Changes at", "dt", "eyebrow")
@@ -39,32 +85,27 @@ class VerdictCard:
                 self._unknown = (label_text("Limitations", "dt", "eyebrow"), label_text("", "dd"))
 
     def show(self, verdict: VerdictText) -> None:
-        """Show a verdict."""
-        if self._differs("tone", verdict.tone):
-            self._card.classes(replace=f"card verdict tone-{verdict.tone}")
-        summary = (verdict.kicker, verdict.headline, verdict.place, verdict.explanation, verdict.action)
-        if self._differs("summary", (*summary, verdict.chips)):
-            _rebuild(self._summary, lambda: _summary(verdict))
-        if self._differs("facts", verdict.numbers):
-            _rebuild(self._facts, lambda: _facts(verdict))
-        if self._differs("marks", verdict.evidence):
+        """Show the evidence of a verdict."""
+        if self._parts.differs("marks", verdict.evidence):
             _rebuild(self._marks, lambda: _marks(verdict.evidence))
         self._why.text = " ".join(verdict.why)
-        title, unknown = self._unknown
-        unknown.text = " ".join(verdict.unknown)
-        for element in (title, unknown):
-            element.set_visibility(bool(verdict.unknown))
+        _show_line(self._effect, verdict.explanation[SENTENCES:])
+        _show_line(self._unknown, verdict.unknown)
 
     def show_changes(self, changes: Mapping[str, str]) -> None:
         """Show what would change the verdict: the nearest change of each gate."""
         self._changes.text = " · ".join(_change(gate, change) for gate, change in changes.items())
 
-    def _differs(self, part: str, content: object) -> bool:
-        """Return whether a part of the card must be rebuilt for its content."""
-        if part in self._shown and self._shown[part] == content:
-            return False
-        self._shown[part] = content
-        return True
+    def set_visible(self, visible: bool) -> None:
+        """Show or hide the card."""
+        self._card.set_visibility(visible)
+
+
+def _show_line(line: tuple[TextElement, TextElement], sentences: Sequence[str]) -> None:
+    """Show a title and its sentences, or neither where there are none."""
+    line[1].text = " ".join(sentences)
+    for element in line:
+        element.set_visibility(bool(sentences))
 
 
 def _rebuild(container: ui.element, build: Callable[[], None]) -> None:
@@ -80,12 +121,14 @@ def _summary(verdict: VerdictText) -> None:
         if verdict.place:
             label_text(f" {verdict.place}", "span", "rest")
     with box("why"):
-        label_text(" ".join(verdict.explanation), "p")
+        label_text(" ".join(verdict.explanation[:SENTENCES]), "p")
         if verdict.action:
             label_text(verdict.action, "p", "action")
-    with box("chips", "ul"):
-        for chip in verdict.chips:
-            _chip(chip)
+
+
+def _chips(chips: Sequence[Chip]) -> None:
+    for chip in chips:
+        _chip(chip)
 
 
 def _chip(chip: Chip) -> None:

@@ -114,8 +114,11 @@ class WhatIfPanel:
             label_text(_HELP, "div", "hint")
             self._stage = self._select("stage", self._pick_stage)
             self._ranks = self._select("ranks", self._pick_ranks)
-            self._number = ui.number(placeholder="another rank", on_change=self._pick_number, format="%d")
-            self._number.props("dense outlined debounce=300 min=0 step=1").mark("what-if-rank")
+            # The limit is not in ``props``: there it would be text, which no number compares with.
+            self._number = ui.number(
+                placeholder="another rank", on_change=self._pick_number, format="%d", min=0, step=1
+            )
+            self._number.props("dense outlined debounce=300").mark("what-if-rank")
             self._number.props["aria-label"] = "what-if: another rank"
             with box("what-if-result") as result:
                 result.props["role"] = "status"

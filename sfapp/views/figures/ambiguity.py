@@ -22,7 +22,7 @@ PLOT = PlotSpec(
     source=WindowInput,
     build=lambda given, dark: ambiguity_plane(given.diagnosis, dark=dark),
     reads=("verdict",),
-    tabs=(Placement("overview", 40, 4, 340), Placement("ambiguity", 10, 7, 420)),
+    tabs=(Placement("ambiguity", 10, 7, 420),),
     report=50,
     notebook="ambiguity",
     gates=("gamma_a", "gamma_g"),

@@ -29,7 +29,7 @@ PLOT = PlotSpec(
         given.measures, given.diagnosis, given.view.step, selected=given.view.ranks, dark=dark
     ),
     reads=("frontier", "aim", "leaders", "step", "ranks"),
-    tabs=(Placement("overview", 20, 5, 400), Placement("frontier", 30, 6, 440)),
+    tabs=(Placement("frontier", 30, 6, 440),),
     report=20,
     notebook="crossings",
     shows_one_step=True,

@@ -51,7 +51,7 @@ PLOT = PlotSpec(
         dark=dark,
     ),
     reads=("frontier", "aim", "stage", "quantity", "step"),
-    tabs=(Placement("overview", 50, 4, 340), Placement("ranks", 20)),
+    tabs=(Placement("overview", 50, 5, 400), Placement("ranks", 20)),
     report=60,
     notebook="heatmap",
     picks_step=True,

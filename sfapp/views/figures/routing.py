@@ -21,7 +21,7 @@ PLOT = PlotSpec(
     source=WindowInput,
     build=lambda given, dark: routing_pareto(given.diagnosis, dark=dark),
     reads=("verdict",),
-    tabs=(Placement("overview", 30, 4, 340), Placement("ambiguity", 20, 5, 420)),
+    tabs=(Placement("ambiguity", 20, 5, 420),),
     report=40,
     notebook="routing",
     gates=("tau_c",),

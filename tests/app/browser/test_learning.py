@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 pytestmark = pytest.mark.browser
 
@@ -16,7 +16,6 @@ def test_a_dismissed_reading_aid_stays_away_until_asked_for(page: Page) -> None:
     # Given a first visit, which teaches both plots
     page.goto(SICK)
     expect(page.get_by_text(RISE)).to_be_visible()
-    expect(page.get_by_text(CROSSING)).to_be_visible()
     # When one aid is dismissed
     frontier = page.locator(".reading", has_text=RISE)
     frontier.get_by_role("button", name="Got it").click()
@@ -87,27 +86,25 @@ def page_colours(page: Page) -> str:
     return str(page.evaluate("sessionStorage.colours"))
 
 
-def ink_of_the_strip(page: Page) -> str | None:
-    return page.locator(".run-timeline .main-svg .ytick text").first.evaluate(
-        "tick => getComputedStyle(tick).fill"
-    )
+def strip(page: Page) -> Locator:
+    return page.locator(".run-timeline .main-svg .ytick text").first
 
 
 def test_the_first_visit_is_in_the_systems_theme_without_a_flash(page: Page) -> None:
     # Given a system that prefers dark, and a browser that was never here
     page.emulate_media(color_scheme="light")
     page.goto(SICK)
-    light = ink_of_the_strip(page)
+    light = strip(page).evaluate("tick => getComputedStyle(tick).fill")
     page.context.clear_cookies()
     page.emulate_media(color_scheme="dark")
     page.add_init_script(WATCH_COLOURS)
     # When it opens a page
-    page.goto(f"{SICK}?tab=rules")
+    page.goto(f"{SICK}?step=400")
     # Then all of it is dark from the first frame on, plots included, and the view is the one asked for
     expect(page.locator(".run-timeline .main-svg").first).to_be_visible()
-    assert ink_of_the_strip(page) != light
+    expect(strip(page)).not_to_have_css("fill", light)
     assert page_colours(page) == DARK
-    expect(page.get_by_role("tab", name="Rules")).to_have_attribute("aria-selected", "true")
+    expect(page.locator(".stepper")).to_contain_text("step 400")
 
 
 def test_a_theme_chosen_here_outlives_what_the_system_prefers(page: Page) -> None:
@@ -146,7 +143,7 @@ def test_a_theme_chosen_on_the_way_to_another_page_is_not_lost(page: Page) -> No
 
 def test_an_open_page_follows_the_system_into_the_evening(page: Page) -> None:
     page.goto(SICK)
-    light = ink_of_the_strip(page)
+    light = strip(page).evaluate("tick => getComputedStyle(tick).fill")
     page.emulate_media(color_scheme="dark")
     expect(page.locator("body")).to_have_css("background-color", DARK)
     expect(page.locator(".run-timeline .main-svg").first).to_be_visible()

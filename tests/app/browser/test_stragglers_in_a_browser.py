@@ -29,7 +29,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def test_from_the_tab_to_a_cause_its_step_and_perfetto(page: Page, tmp_path: Path) -> None:
     # Given the window of a job that was profiled, when its stragglers are looked at
     page.goto(WINDOW)
-    page.get_by_role("tab", name="Stragglers").click()
+    page.get_by_role("tab", name="Operators").click()
     # Then the operator is named, and the plots are drawn
     expect(page.get_by_text("Verdict and operators agree")).to_be_visible(timeout=PATIENT_MS)
     expect(page.locator(".panels .figure .main-svg:visible").first).to_be_visible()
