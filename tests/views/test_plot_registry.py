@@ -46,6 +46,7 @@ HELPERS = {
     "draw",
     "notes",
     "prefix_curves",
+    "swim_lane_words",
     "timeline_lanes",
 }
 """Modules of the package that draw no plot of their own: a new plot is not listed here, a new helper is."""
