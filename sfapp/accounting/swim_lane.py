@@ -16,11 +16,8 @@ import numpy as np
 from sfapp.accounting.leaders import Floats
 from sfapp.accounting.measures import Measures
 from sfapp.accounting.swim_lane_rows import LaneKind, Row, healthy_advances, rows_of
-from sfapp.accounting.swim_lane_times import StepTimeline, Wait, timeline_of
+from sfapp.accounting.swim_lane_times import BLOCKED, StepTimeline, Wait, timeline_of
 from sfapp.model import Diagnosis
-
-BLOCKED = 0.01
-"""A lane that waits for less than this part of the step is not said to be blocked."""
 
 LISTED = 64
 """Ranks of a group that its lane lists."""
@@ -229,7 +226,7 @@ def _arrows(
     timeline: StepTimeline, rows: Sequence[Row], lanes: Sequence[Lane], names: Sequence[str]
 ) -> tuple[Arrow, ...]:
     """Return arrows from the lane of each late rank to the lanes that wait for it."""
-    least = BLOCKED * max(1.0, timeline.end_ns - timeline.begin_ns)
+    least = BLOCKED * timeline.exposed_ns
     source_of = {row.places[0]: lane for lane, row in enumerate(rows) if len(row.places) == 1}
     found = []
     for wait in timeline.waits:

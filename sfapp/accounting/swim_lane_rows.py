@@ -10,7 +10,7 @@ import numpy as np
 
 from sfapp.accounting.leaders import Floats, Ints
 from sfapp.accounting.measures import Measures
-from sfapp.accounting.swim_lane_times import StepTimeline
+from sfapp.accounting.swim_lane_times import BLOCKED, StepTimeline
 from sfapp.model import Diagnosis
 
 LaneKind = Literal[
@@ -67,8 +67,9 @@ def rows_of(
     ranks = measures.window.ranks.rank
     place_of = {rank: place for place, rank in enumerate(ranks)}
     arrival_R = timeline.arrival_R
+    least_ns = BLOCKED * timeline.exposed_ns
     suspects = [place_of[rank] for rank in _suspects(diagnosis) if rank in place_of][:MOST_SUSPECTS]
-    late = [wait.late for wait in timeline.waits if wait.late is not None]
+    late = [wait.late for wait in timeline.waits if wait.late is not None and wait.mean_ns >= least_ns]
     slowest = [*late, int(arrival_R.argmax())] if len(ranks) > 1 else []
     if timeline.sync is None and suspects:
         slowest = []  # Steps whose waiting is not known are equally long on ranks that wait.
@@ -112,7 +113,7 @@ def _other_rows(measures: Measures, timeline: StepTimeline, others: Ints, arriva
         return _by_role(measures, others)
     typical = ordered[len(ordered) // 2]
     rest = others[others != typical]
-    least_ns = _APART * max(1.0, timeline.end_ns - timeline.begin_ns)
+    least_ns = _APART * timeline.exposed_ns
     return [Row("typical", np.array([typical])), *_by_node(measures, rest, arrival_R, least_ns)]
 
 

@@ -18,6 +18,9 @@ from sfapp.accounting.measures import Measures
 from sfapp.accounting.own_time import split_steps
 from sfapp.model.arrays import to_numpy
 
+BLOCKED = 0.01
+"""Waiting of less than this part of the step is not mentioned, and no arrow leads to it."""
+
 CLEAR = 0.5
 """Part of the waiting in a stage that one rank must cause to be named for it."""
 
@@ -73,6 +76,11 @@ class StepTimeline:
     begin_ns: float
     end_ns: float
     has_step_before: bool
+
+    @property
+    def exposed_ns(self) -> float:
+        """How long the step is; at least 1."""
+        return max(1.0, self.end_ns - self.begin_ns)
 
     @property
     def arrival_R(self) -> Floats:
