@@ -16,7 +16,7 @@ import numpy as np
 from sfapp.accounting.leaders import Floats
 from sfapp.accounting.measures import Measures
 from sfapp.accounting.swim_lane_rows import LaneKind, Row, healthy_advances, rows_of
-from sfapp.accounting.swim_lane_times import BLOCKED, StepTimeline, Wait, timeline_of
+from sfapp.accounting.swim_lane_times import BLOCKED, StageWait, StepTimeline, timeline_of
 from sfapp.model import Diagnosis
 
 LISTED = 64
@@ -51,7 +51,7 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class SwimLane:
     """One row: a rank, the mean of several, or the healthy windows.
 
     Attributes:
@@ -112,9 +112,9 @@ class SwimLanes:
         left_out: how many selected ranks have no row.
     """
 
-    lanes: tuple[Lane, ...]
+    lanes: tuple[SwimLane, ...]
     arrows: tuple[Arrow, ...]
-    waits: tuple[Wait, ...]
+    waits: tuple[StageWait, ...]
     step: int | None
     sync_stage: str | None
     start_ns: float
@@ -123,7 +123,7 @@ class SwimLanes:
     left_out: int = 0
 
     @property
-    def main_wait(self) -> Wait | None:
+    def main_wait(self) -> StageWait | None:
         """The longest wait that is worth a word; None where ranks hardly wait."""
         least = BLOCKED * max(1.0, self.end_ns - self.start_ns)
         worth = [wait for wait in self.waits if wait.mean_ns >= least]
@@ -179,11 +179,11 @@ class _Builder:
         self.at_ns = end
 
 
-def _lane(measures: Measures, timeline: StepTimeline, row: Row) -> Lane:
+def _lane(measures: Measures, timeline: StepTimeline, row: Row) -> SwimLane:
     """Return one row as blocks: of a group, the mean of its ranks, which adds up as each of them does."""
     ranks = measures.window.ranks.rank
     if row.kind == "missing":
-        return Lane(row.kind, row.missing, len(row.missing), "", (), timeline.begin_ns)
+        return SwimLane(row.kind, row.missing, len(row.missing), "", (), timeline.begin_ns)
     numbers = tuple(ranks[place] for place in row.places[:LISTED])
 
     def mean(value_SR: Floats) -> list[float]:
@@ -201,10 +201,10 @@ def _lane(measures: Measures, timeline: StepTimeline, row: Row) -> Lane:
         builder.add(names[place], spent_ns, waited_ns, bool(timeline.inferred_S[place]), True)
     for place, (spent_ns, waited_ns) in enumerate(zip(spent, waited, strict=True)):
         builder.add(names[place], spent_ns, waited_ns, bool(timeline.inferred_S[place]), False)
-    return Lane(row.kind, numbers, len(row.places), row.name, tuple(builder.blocks), begin)
+    return SwimLane(row.kind, numbers, len(row.places), row.name, tuple(builder.blocks), begin)
 
 
-def _healthy_lane(measures: Measures, diagnosis: Diagnosis, timeline: StepTimeline) -> Lane | None:
+def _healthy_lane(measures: Measures, diagnosis: Diagnosis, timeline: StepTimeline) -> SwimLane | None:
     """Return the critical path of the healthy windows, from the same moment on; None where not known."""
     advances = healthy_advances(measures, diagnosis, timeline)
     if advances is None:
@@ -219,11 +219,11 @@ def _healthy_lane(measures: Measures, diagnosis: Diagnosis, timeline: StepTimeli
     begin = builder.at_ns
     for name, advance_ns in zip(broad, advances, strict=True):
         builder.add(name, advance_ns, 0.0, False, False)
-    return Lane("healthy", (), 0, "", tuple(builder.blocks), begin)
+    return SwimLane("healthy", (), 0, "", tuple(builder.blocks), begin)
 
 
 def _arrows(
-    timeline: StepTimeline, rows: Sequence[Row], lanes: Sequence[Lane], names: Sequence[str]
+    timeline: StepTimeline, rows: Sequence[Row], lanes: Sequence[SwimLane], names: Sequence[str]
 ) -> tuple[Arrow, ...]:
     """Return arrows from the lane of each late rank to the lanes that wait for it."""
     least = BLOCKED * timeline.exposed_ns
@@ -246,10 +246,10 @@ def _arrows(
     return tuple(found)
 
 
-def _end_of(lane: Lane, stage: str) -> float:
+def _end_of(lane: SwimLane, stage: str) -> float:
     """Return where a stage of the step that is shown ends in a lane."""
     ends = [block.end_ns for block in lane.blocks if block.stage == stage and not block.is_before]
     return ends[-1] if ends else lane.step_start_ns
 
 
-__all__ = ["Arrow", "Block", "Lane", "SwimLanes", "Wait", "swim_lanes"]
+__all__ = ["Arrow", "Block", "StageWait", "SwimLane", "SwimLanes", "swim_lanes"]

@@ -32,7 +32,7 @@ TimelineKey = tuple[int | None, int | None, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class StageWait:
     """How ranks wait in one stage of the step.
 
     Attributes:
@@ -71,7 +71,7 @@ class StepTimeline:
     before_SR: Floats
     before_wait_SR: Floats
     inferred_S: Flags
-    waits: tuple[Wait, ...]
+    waits: tuple[StageWait, ...]
     sync: int | None
     begin_ns: float
     end_ns: float
@@ -136,7 +136,7 @@ class _Shown:
     duration_SR: Floats
     wait_SR: Floats
     inferred_S: Flags
-    waits: tuple[Wait, ...]
+    waits: tuple[StageWait, ...]
     latest_end_ns: float
 
 
@@ -249,15 +249,15 @@ class _Seen:
         self.least_N = np.minimum(self.least_N, waited_NR.min(axis=1))
         self.sum_N = self.sum_N + waited_NR.sum(axis=1)
 
-    def wait(self, stage: int, ranks: int, is_inferred: bool) -> Wait | None:
-        """Return what was seen; None where nobody could wait for another."""
+    def wait(self, stage: int, ranks: int, is_inferred: bool) -> StageWait | None:
+        """Return what was seen; None where there is one rank only."""
         if ranks < 2:
             return None
         others_N = (self.sum_N - self.late_wait_N) / (ranks - 1)
         caused_R = np.bincount(self.late_N, weights=np.maximum(0.0, others_N - self.least_N), minlength=ranks)
         late = int(caused_R.argmax())
         is_clear = caused_R[late] > 0 and caused_R[late] >= CLEAR * caused_R.sum()
-        return Wait(
+        return StageWait(
             stage, late if is_clear else None, float(others_N.mean()), float(self.least_N.mean()), is_inferred
         )
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfapp.accounting import Measures, judge, measure, reference_of
-from sfapp.accounting.swim_lane import Lane, SwimLanes, swim_lanes
+from sfapp.accounting.swim_lane import SwimLane, SwimLanes, swim_lanes
 from sfapp.accounting.swim_lane_rows import BANDS_FROM
 from sfapp.model import DEFAULT_STAGES, Diagnosis, Window
 from sfapp.model.arrays import to_numpy
@@ -28,7 +28,7 @@ def lanes_of(window: Window, step: int | None = None, selected: tuple[int, ...] 
     return swim_lanes(*judged(window), step, selected)
 
 
-def spent(lane: Lane, kind: str = "", stage: str = "") -> float:
+def spent(lane: SwimLane, kind: str = "", stage: str = "") -> float:
     """Time of the step that is shown: of one kind or stage, or all of it."""
     return sum(
         block.duration_ns

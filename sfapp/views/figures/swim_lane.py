@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from sfapp.accounting import Measures
-from sfapp.accounting.swim_lane import Block, Lane, SwimLanes, Wait, swim_lanes
+from sfapp.accounting.swim_lane import Block, StageWait, SwimLane, SwimLanes, swim_lanes
 from sfapp.model import Diagnosis, broad_stage
 from sfapp.views import format, palette
 from sfapp.views.figures.base import (
@@ -154,7 +154,7 @@ def swim_lane(
     )
 
 
-def _bars(drawing: _Drawing, blocks: Sequence[tuple[int, Lane, Block]], name: str) -> Trace:
+def _bars(drawing: _Drawing, blocks: Sequence[tuple[int, SwimLane, Block]], name: str) -> Trace:
     """Return blocks as horizontal bars on their lanes, without colours."""
     short = format.short_stages(drawing.measures.broad)
     texts = []
@@ -182,7 +182,7 @@ def _bars(drawing: _Drawing, blocks: Sequence[tuple[int, Lane, Block]], name: st
     }
 
 
-def _blocks(drawing: _Drawing, kind: str) -> list[tuple[int, Lane, Block]]:
+def _blocks(drawing: _Drawing, kind: str) -> list[tuple[int, SwimLane, Block]]:
     """Return the blocks of one kind with their lanes, without those of the healthy windows."""
     return [
         (place, lane, block)
@@ -308,7 +308,7 @@ def _arrows(drawing: _Drawing) -> list[dict[str, Any]]:
     return notes
 
 
-def _synchronised(waits: Sequence[Wait], found: SwimLanes) -> Any:
+def _synchronised(waits: Sequence[StageWait], found: SwimLanes) -> Any:
     """Return the arrow of the longest waiting between neighbouring rows; None where there is none."""
     beside = [arrow for arrow in found.arrows if abs(arrow.source - arrow.target) == 1]
     return max(beside, key=lambda arrow: arrow.waited_ns, default=None) if waits else None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from sfapp.accounting import Measures
-from sfapp.accounting.swim_lane import Block, Lane, SwimLanes, Wait
+from sfapp.accounting.swim_lane import Block, StageWait, SwimLane, SwimLanes
 from sfapp.model import RankIdentity, broad_stage
 from sfapp.views import format
 from sfapp.views.figures.active_frontier import too_few_rows
@@ -70,7 +70,7 @@ class LaneWords:
             notes.append(f"{too_few_rows(self.measures).partition(', and')[0]}.")
         return tuple(notes)
 
-    def label(self, lane: Lane) -> str:
+    def label(self, lane: SwimLane) -> str:
         """Return the label of a row."""
         if lane.kind == "healthy":
             return "healthy"
@@ -87,7 +87,7 @@ class LaneWords:
             return f"{plain(lane.name or 'no role', 12)} ({format.count(lane.count)})"
         return f"{format.count(lane.count)} {'other ' if len(self.found.lanes) > 1 else ''}ranks"
 
-    def name(self, lane: Lane) -> str:
+    def name(self, lane: SwimLane) -> str:
         """Return what a row stands for, in full."""
         if lane.kind == "healthy":
             return "healthy windows, critical path"
@@ -100,7 +100,7 @@ class LaneWords:
             return f"{ranks} of role {plain(lane.name or 'none', 28)}, mean"
         return f"{format.count(lane.count)} other ranks, mean"
 
-    def hover(self, lane: Lane, block: Block) -> str:
+    def hover(self, lane: SwimLane, block: Block) -> str:
         """Return the hover text of a block."""
         head = f"<b>{self.name(lane)}</b>"
         identity = self._identity.get(lane.ranks[0]) if lane.count == 1 else None
@@ -122,7 +122,7 @@ class LaneWords:
     def _short(self, stage: str) -> str:
         return format.short_stage(stage)
 
-    def _for_whom(self, lane: Lane, block: Block) -> str:
+    def _for_whom(self, lane: SwimLane, block: Block) -> str:
         names = self.measures.window.stages
         for wait in self.found.waits:
             if names[wait.stage] == block.stage and not block.is_before:
@@ -131,11 +131,11 @@ class LaneWords:
                     return f" for rank {late}"
         return ""
 
-    def rank_of(self, wait: Wait) -> int | None:
+    def rank_of(self, wait: StageWait) -> int | None:
         """Return the global rank that the others wait for; None where there is no single one."""
         return None if wait.late is None else self.measures.window.ranks.rank[wait.late]
 
-    def cause(self, wait: Wait) -> tuple[str, float] | None:
+    def cause(self, wait: StageWait) -> tuple[str, float] | None:
         """Return the stage in which the late rank loses the most against a typical one, and how much, ns.
 
         None where no stage explains most of the waiting.
@@ -159,7 +159,7 @@ class LaneWords:
         return (stage, more) if more >= _EXPLAINS * wait.mean_ns else None
 
 
-def _own_by_stage(lane: Lane) -> dict[str, float]:
+def _own_by_stage(lane: SwimLane) -> dict[str, float]:
     """Return own time by broad stage: between two synchronisations, of the step before where it is shown."""
     before = {broad_stage(block.stage) for block in lane.blocks if block.is_before}
     own: dict[str, float] = {}
@@ -171,7 +171,7 @@ def _own_by_stage(lane: Lane) -> dict[str, float]:
 
 
 def headline(words: LaneWords) -> str:
-    """Return who waits for whom, in one sentence without its full stop."""
+    """Return which ranks wait for which, in one sentence without its full stop."""
     found, ranks = words.found, words.measures.ranks
     if ranks == 1:
         return "One rank, which waits for no other"
