@@ -47,7 +47,7 @@ def swim_lane_drawn(browser: Browser) -> Iterator[Result]:
 
 
 def once(page: Page, measures: Measures, diagnosis: Diagnosis) -> tuple[float, float]:
-    """Return the seconds that building takes, where no other step was shown before, and that drawing takes."""
+    """Return the seconds that building takes, with no step shown before, and that drawing takes."""
     kept = {key: value for key, value in measures._kept.items() if key[0] != "swim_lane"}
     fresh = replace(measures, _kept=kept)
     begin = time.perf_counter()

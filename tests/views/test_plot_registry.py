@@ -155,7 +155,7 @@ def test_a_new_plot_is_a_notebook_method(toy: PlotSpec[WindowInput]) -> None:
 
 def test_a_notebook_names_the_plots_that_there_are() -> None:
     found = Figures(*jobs.look(jobs.healthy()))
-    with pytest.raises(AttributeError, match="no plot is called 'toy'; there are swim_lane, frontier, crossings"):
+    with pytest.raises(AttributeError, match="no plot is called 'toy'; there are swim_lane, frontier"):
         found.toy()
     with pytest.raises(TypeError, match="unexpected keyword argument 'ranks'"):
         found.frontier(ranks=(3,))
