@@ -140,8 +140,8 @@ def swim_lanes(
         step: a logical step number; the mean step where None or absent from the window.
         selected: global ranks that have rows of their own.
     """
-    found = np.flatnonzero(measures.step_N == step) if step is not None else []
-    index = int(found[0]) if len(found) else None
+    found: list[int] = [] if step is None else np.flatnonzero(measures.step_N == step).tolist()
+    index = found[0] if found else None
     names = measures.window.stages
     waits = tuple(names.index(stage) for stage in names if stage in diagnosis.wait_stages)
     sync = names.index(diagnosis.sync_boundary) if diagnosis.sync_boundary in names else None

@@ -194,7 +194,8 @@ class _Pass:
         if self.carry is not None:
             front_N = frontier_before(self.carry.frontier_SN, self.carry.start)[0, span]
             before_NR = to_numpy(measures.before_NR[span, block])
-            return before_NR - self.carry.offset_R[block] - front_N[:, None]
+            start_NR: Ints = before_NR - self.carry.offset_R[block] - front_N[:, None]
+            return start_NR
         if self.sync is None:
             width = block.stop - block.start
             return np.zeros((span.stop - span.start, width), dtype=np.int64)
