@@ -96,7 +96,7 @@ class _Drawing:
 
     def at(self, ns: float) -> float:
         """Return a position on the time axis."""
-        return round(ns / self.unit.ns, 4)
+        return round(ns / self.unit.ns, 3)
 
 
 def swim_lane(
@@ -170,7 +170,7 @@ def _bars(drawing: _Drawing, blocks: Sequence[tuple[int, SwimLane, Block]], name
         "y": [place for place, *_ in blocks],
         "x": [drawing.at(block.duration_ns) for *_, block in blocks],
         "base": [drawing.at(block.start_ns) for *_, block in blocks],
-        "width": [_THIN if lane.kind == "healthy" else _THICK for _, lane, _ in blocks],
+        "width": _THIN if blocks[0][1].kind == "healthy" else _THICK,
         "name": plain(name, 40),
         "text": texts,
         "textposition": "inside",

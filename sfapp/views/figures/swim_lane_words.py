@@ -17,13 +17,13 @@ _KINDS = {
     "suspect": "suspect",
     "slowest": "arrives last",
     "selected": "selected",
-    "typical": "typical: half of the others arrive later",
+    "typical": "typical",
 }
 _QUANTILES = {
-    "min": "the first of the other ranks to arrive",
-    "median": "half of the other ranks arrive later",
-    "p99": "1 % of the other ranks arrive later",
-    "max": "the last of the other ranks to arrive",
+    "min": "first of the others to arrive",
+    "median": "half of the others arrive later",
+    "p99": "1 % of the others arrive later",
+    "max": "last of the others to arrive",
 }
 _EXPLAINS = 0.5
 """Part of the waiting that a stage of the late rank must explain to be named."""
@@ -111,13 +111,12 @@ class LaneWords:
         spent = format.duration(block.duration_ns)
         if block.kind == "waiting":
             text = f"waits {spent} {stage}{self._for_whom(lane, block)}"
-            text += "<br>inferred from when the last rank arrives" if block.is_inferred else "<br>measured"
+            text += "<br>inferred from the last arrival" if block.is_inferred else "<br>measured"
         else:
             text = f"{stage} {spent}"
         if block.is_before:
             text += "<br>of the step before"
-        ends = f"from {format.duration(block.start_ns)} to {format.duration(block.end_ns)}"
-        return "<br>".join(filter(None, (head, why, text, ends)))
+        return "<br>".join(filter(None, (head, why, text)))
 
     def _short(self, stage: str) -> str:
         return format.short_stage(stage)
