@@ -67,7 +67,7 @@ def test_an_incident_is_told_in_order_with_its_notes(packets: Path, tmp_path: Pa
     places = [page.find(words) for words in said]
     assert -1 not in places, said[places.index(-1)]
     assert places == sorted(places)
-    assert page.count('class="plot"') == 6 + 2
+    assert page.count('class="plot"') == 7 + 2
     assert page.count("<h2>gpt-small-ddp · window 13") == 2
 
 

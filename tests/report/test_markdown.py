@@ -47,7 +47,7 @@ def test_it_says_what_the_report_says_and_its_drawings_lie_beside_it() -> None:
         assert part in seen(text), part
     named = re.findall(r"\]\(<incident_files/([^>]*)>\)", text)
     assert named == list(drawings)
-    assert len(named) == 6
+    assert len(named) == 7
     for svg in drawings.values():
         ElementTree.fromstring(svg)
 

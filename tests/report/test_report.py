@@ -75,7 +75,7 @@ def test_a_report_opens_from_a_file_and_asks_for_nothing(browser: Browser, tmp_p
     assert made.returncode == 0, made.stderr
     seen, heard = opened(browser, tmp_path / "incident.html")
     assert heard == []
-    assert seen["drawn"] == 12
+    assert seen["drawn"] == 14
     assert seen["plots"] >= 12
     for said in ("Slow callback", "callbacks on rank 3", "data", "not known", "sha256", "sfapp report"):
         assert said in seen["text"]

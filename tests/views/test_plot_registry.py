@@ -47,6 +47,7 @@ HELPERS = {
     "live_lateness",
     "notes",
     "prefix_curves",
+    "swim_lane_words",
     "timeline_lanes",
 }
 """Modules of the package that draw no plot of their own: a new plot is not listed here, a new helper is."""

@@ -14,7 +14,7 @@ from sfapp.report.svg.values import each, unsupported, values
 
 Trace = Mapping[str, Any]
 
-_LEAST = 6.0
+LEAST = 6.0
 """Smallest font size, pixels: a text that needs a smaller one to fit its bar is left out."""
 
 _GAP = 3.0
@@ -145,8 +145,12 @@ def fill(marker: Mapping[str, Any], index: int, patterns: dict[str, str]) -> str
     return f'fill="url(#{name})"'
 
 
-def draw_text(bar: Bar, x_axis: Axis, y_axis: Axis) -> str:
-    """What stands in a bar or beyond its end."""
+def draw_text(bar: Bar, x_axis: Axis, y_axis: Axis, least: float = LEAST) -> str:
+    """What stands in a bar or beyond its end.
+
+    Args:
+        least: smallest font size, pixels, of a text inside its bar.
+    """
     trace = bar.trace
     label = str(each(trace.get("text"), bar.index, "") or "")
     where = each(trace.get("textposition"), bar.index, "none")
@@ -159,18 +163,20 @@ def draw_text(bar: Bar, x_axis: Axis, y_axis: Axis) -> str:
     style = Style(size, str(each(trace.get(kind, {}).get("color"), bar.index, colour)))
     box = _box(bar, x_axis, y_axis)
     if inside:
-        return _text_inside(label, style, box, trace)
+        return _text_inside(label, style, box, trace, least)
     return _text_beyond(label, style, box, bar)
 
 
-def _text_inside(label: str, style: Style, box: tuple[float, float, float, float], trace: Trace) -> str:
+def _text_inside(
+    label: str, style: Style, box: tuple[float, float, float, float], trace: Trace, least: float
+) -> str:
     x, y, width, height = box
     scale = min(
         1.0,
         (width - _GAP) / max(1e-9, text.width(label, style.size)),
         (height - 1) / text.height(label, style.size),
     )
-    if scale * style.size < _LEAST:
+    if scale * style.size < least:
         return ""
     style = Style(scale * style.size, style.colour)
     at_end = trace.get("insidetextanchor", "end") == "end"

@@ -261,7 +261,8 @@ class _SvgDrawing:
                 drawn.append(self._clipped(heatmap.draw(trace, *pair, palette.LIGHT.surface), trace, pair))
         for x_axis, y_axis, found in bars_by_pair:
             boxes = "".join(bars.draw(bar, x_axis, y_axis, self.patterns) for bar in found)
-            words = "".join(bars.draw_text(bar, x_axis, y_axis) for bar in found)
+            least = float(self.layout.get("uniformtext", {}).get("minsize", bars.LEAST))
+            words = "".join(bars.draw_text(bar, x_axis, y_axis, least) for bar in found)
             drawn.append(self._clipped(boxes, {}, (x_axis, y_axis)) + words)
         for place, trace in enumerate(self.traces):
             if trace["type"] == "scatter":

@@ -1,0 +1,116 @@
+"""What the swim-lane shows of a window, in blocks, labels, arrows and words."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+import simulated_windows as jobs
+
+from sfapp.report.svg import to_svg
+from sfapp.views.figures import Figure
+from sfapp.views.figures.swim_lane import swim_lane
+from sfapp.views.plot_registry import PLOTS
+
+
+def drawn(kind: str, step: int | None = None, **options: Any) -> Figure:
+    return swim_lane(*jobs.against_healthy(jobs.ALL[kind](), "carry_over"), step, **options)
+
+
+def bars(figure: Figure, row: int) -> Iterator[tuple[float, float, str]]:
+    """Start, end and hover text of the blocks in a row."""
+    for trace in figure["data"]:
+        if trace["type"] == "bar":
+            for place, start, length, text in zip(
+                trace["y"], trace["base"], trace["x"], trace["hovertext"], strict=True
+            ):
+                if place == row:
+                    yield start, start + length, text
+
+
+def rows(figure: Figure) -> list[str]:
+    return [text.replace("<br>", ", ") for text in figure["layout"]["yaxis"]["ticktext"]]
+
+
+def test_it_is_the_first_plot_of_the_overview_and_of_a_report() -> None:
+    assert PLOTS.on_tab("overview")[0][0].name == "swim_lane"
+    assert PLOTS["swim_lane"].report == min(
+        spec.report for spec in PLOTS if spec.report is not None and spec.source is PLOTS["swim_lane"].source
+    )
+
+
+def test_blocks_of_a_row_stand_end_to_end_without_overlap() -> None:
+    figure = drawn("slow_callback")
+    for row in range(len(rows(figure))):
+        blocks = sorted(bars(figure, row))
+        assert len(blocks) > 5
+        for (_, end, _), (start, _, _) in itertools.pairwise(blocks):
+            assert start == pytest.approx(end, abs=2e-3)
+
+
+def test_the_late_rank_comes_first_and_arrows_lead_to_those_that_wait() -> None:
+    figure = drawn("slow_callback")
+    assert rows(figure) == ["<b>▶ rank 3</b>", "rank 1, typical", "6 other ranks", "healthy"]
+    arrows = [note for note in figure["layout"]["annotations"] if note["showarrow"]]
+    assert [(round(note["ay"]), round(note["y"])) for note in arrows] == [(0, 1), (0, 2)]
+    assert "callbacks 61." in " ".join(text for *_, text in bars(figure, 0))
+
+
+def test_the_sentence_names_the_wait_the_rank_and_the_stage_that_it_loses_time_in() -> None:
+    meta = drawn("slow_callback")["layout"]["meta"]
+    assert meta["subtitle"].startswith(
+        "The 7 other ranks wait 58.6 ms in backward for rank 3, which takes 60.0 ms longer in callbacks; "
+    )
+    assert "no clocks are compared" in meta["subtitle"]
+    assert "rank 3: callbacks 61." in meta["alt"]
+    assert "6 other ranks, mean: backward" in meta["alt"]
+
+
+@pytest.mark.parametrize(("step", "words"), [(None, "inferred from the last"), (419, "measured")])
+def test_a_hover_text_says_whether_waiting_was_measured(step: int | None, words: str) -> None:
+    # In one step of this window the wait of a rank was not measured.
+    waits = [text for *_, text in bars(drawn("slow_inside_backward", step), 1) if "waits" in text]
+    assert waits
+    assert all(words in text for text in waits)
+    assert all("for rank 2" in text for text in waits)
+
+
+def test_a_wait_for_different_ranks_names_none() -> None:
+    figure = drawn("rotating_data_tail")
+    assert figure["layout"]["meta"]["subtitle"].startswith(
+        "Ranks wait 60.0 ms in backward on average, for different ranks; "
+    )
+    assert not [note for note in figure["layout"]["annotations"] if note["showarrow"]]
+
+
+def test_where_ranks_wait_may_be_unknown_and_is_then_said() -> None:
+    meta = drawn("gaps")["layout"]["meta"]
+    assert meta["subtitle"].startswith("It is not known where ranks wait for each other; ")
+    assert "every rank from the start of its step" in meta["subtitle"]
+
+
+def test_the_healthy_row_has_an_entry_in_the_legend_that_hides_it() -> None:
+    grouped = [trace for trace in drawn("slow_callback")["data"] if trace.get("legendgroup") == "healthy"]
+    assert [(trace["type"], trace.get("showlegend", True)) for trace in grouped] == [
+        ("bar", False), ("scatter", True)
+    ]  # fmt: skip
+
+
+def test_a_still_holds_the_rows_and_leaves_out_texts_that_do_not_fit() -> None:
+    figure = drawn("slow_callback")
+    root = ElementTree.fromstring(to_svg(figure))
+    said = ["".join(element.itertext()) for element in root.iter("{http://www.w3.org/2000/svg}text")]
+    for words in (
+        "▶ rank 3",
+        "6 other ranks",
+        "healthy",
+        "waiting",
+        "callbacks 61.2 ms",
+        "ranks synchronise",
+    ):
+        assert words in said
+    sizes = [float(element.get("font-size", 12)) for element in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert min(sizes) >= 12
