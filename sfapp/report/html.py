@@ -13,6 +13,7 @@ import hashlib
 from typing import Any
 
 import msgspec
+import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from sfapp.assets import PLOTLY, assets
@@ -46,7 +47,7 @@ def to_html(report: Report) -> str:
         loader=loader,
         scripts=f"'{_hash(loader)}' '{_hash(bundle)}'",
         bundle=_packed(bundle.encode()),
-        plots=_packed(msgspec.json.encode(plots)),
+        plots=_packed(msgspec.json.encode(coarse(plots))),
     )
 
 
@@ -66,6 +67,19 @@ def changes(old: Any, new: Any, at: tuple[str | int, ...] = ()) -> list[list[Any
             for change in changes(a, b, (*at, place))
         ]
     return [] if old == new else [[list(at), new]]
+
+
+def coarse(value: Any) -> Any:
+    """Return plain data of figures with their arrays of float32 rounded to five digits, to compress better:
+    hover texts show no more of them."""
+    if isinstance(value, dict):
+        if value.get("dtype") == "f4":
+            array = np.frombuffer(base64.b64decode(value["bdata"]), "<f4")
+            bits = array.view("<u4")
+            rounded = np.where(np.isfinite(array), (bits + 0x40) & 0xFFFFFF80, bits).astype("<u4")
+            return {**value, "bdata": base64.b64encode(rounded.tobytes()).decode("ascii")}
+        return {key: coarse(part) for key, part in value.items()}
+    return [coarse(part) for part in value] if isinstance(value, list) else value
 
 
 def _packed(content: bytes) -> str:

@@ -1,4 +1,4 @@
-"""Lanes of a swim-lane: blocks on one axis, waiting measured or inferred, arrows from late ranks (§18)."""
+"""Lanes of a swim-lane: blocks on one axis, waiting measured or inferred, arrows from late ranks (§19)."""
 
 from __future__ import annotations
 

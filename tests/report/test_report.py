@@ -118,7 +118,7 @@ def test_five_windows_of_64_ranks_stay_below_a_megabyte(browser: Browser, tmp_pa
     assert run("report", tmp_path, "-o", "wide.html", cwd=tmp_path).returncode == 0
     assert (tmp_path / "wide.html").stat().st_size <= 1_000_000
     seen, heard = opened(browser, tmp_path / "wide.html")
-    assert (seen["drawn"], heard) == (30, [])
+    assert (seen["drawn"], heard) == (35, [])
 
 
 def test_a_redacted_report_holds_no_name_of_run_or_host(browser: Browser, tmp_path: Path) -> None:
