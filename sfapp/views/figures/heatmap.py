@@ -24,6 +24,7 @@ from sfapp.views.figures.base import (
     Figure,
     Trace,
     axis,
+    colour_key,
     empty_figure,
     f4,
     figure,
@@ -145,10 +146,7 @@ def _heat(measures: Measures, cells: _Cells, stage: str, quantity: Quantity, dar
         "zmax": max(largest / unit.ns, 1e-9),
         "xgap": 0.5 if value_RN.shape[1] <= 120 else 0,
         "ygap": 1 if value_RN.shape[0] <= 64 else 0,
-        "colorbar": {
-            "title": {"text": unit.name, "font": {"size": 11}, "side": "top"},
-            "thickness": 10, "outlinewidth": 0, "len": 0.9, "nticks": 5, "tickfont": {"color": colours.muted},
-        },
+        "colorbar": colour_key(dark, unit.name),
         "hoverongaps": False,
         "hovertemplate": f"step %{{x}}<br>%{{y}}<br>{name} {quantity} %{{z:.2f}} {unit.name}<extra></extra>",
     }  # fmt: skip
@@ -244,7 +242,7 @@ def _rank_axis(measures: Measures, merged: int, aimed: int | None, dark: bool) -
         texts = [f"node {node}" for node, _, _ in groups][::step]
     return axis(
         dark, type="category", autorange="reversed", showgrid=False, tickvals=values, ticktext=texts,
-        tickfont={"color": palette.theme(dark).ink, "size": 11},
+        tickfont={"color": palette.theme(dark).ink, "size": 12},
     )  # fmt: skip
 
 
@@ -283,7 +281,7 @@ def _aim_mark(ranks: tuple[int, ...], aimed: int | None, merged: int, dark: bool
     return [
         note(
             f"<b>rank {aimed} ▸</b>", 0, row, dark,
-            xref="paper", xanchor="right", xshift=-3, bgcolor=palette.theme(dark).surface, font={"size": 11},
+            xref="paper", xanchor="right", xshift=-3, bgcolor=palette.theme(dark).surface, font={"size": 12},
         )
     ]  # fmt: skip
 
