@@ -17,7 +17,8 @@ from sfapp.views.figures.ambiguity import ambiguity_plane
 from sfapp.views.figures.crossings import ALL_RANKS_UP_TO, prefix_crossings
 from sfapp.views.figures.frontier import frontier_steps
 from sfapp.views.figures.handover import handover_matrix
-from sfapp.views.figures.heatmap import CELLS, rank_step_heatmap
+from sfapp.views.figures.heatmap import rank_step_heatmap
+from sfapp.views.figures.heatmap_rows import CELLS
 from sfapp.views.figures.history import run_history
 from sfapp.views.figures.node import node_ranks, node_sparklines
 from sfapp.views.figures.node_skew import node_skew
