@@ -17,7 +17,8 @@ from sfapp.views.figures.ambiguity import ambiguity_plane
 from sfapp.views.figures.crossings import ALL_RANKS_UP_TO, prefix_crossings
 from sfapp.views.figures.frontier import frontier_steps
 from sfapp.views.figures.handover import handover_matrix
-from sfapp.views.figures.heatmap import CELLS, rank_step_heatmap
+from sfapp.views.figures.heatmap import rank_step_heatmap
+from sfapp.views.figures.heatmap_rows import CELLS
 from sfapp.views.figures.history import run_history
 from sfapp.views.figures.node import node_ranks, node_sparklines
 from sfapp.views.figures.node_skew import node_skew
@@ -275,7 +276,7 @@ def test_rules_show_both_frontiers_five_rivals_and_their_overcount() -> None:
     _, diagnosis = jobs.look(jobs.slow_callback())
     figure = rules(diagnosis)
     assert len(figure["data"][0]["y"]) == 7
-    assert "×1.41: counts 41 % twice" in texts(figure)
+    assert "per-stage max<br>×1.41: counts 41 % twice" in figure["layout"]["yaxis"]["ticktext"]
     for place in range(7):
         assert sum(found["x"][place] for found in figure["data"] if found["type"] == "bar") == pytest.approx(
             1
@@ -388,7 +389,7 @@ def test_skew_inside_a_node_is_its_slowest_rank_against_its_median() -> None:
 def test_nodes_show_own_time_where_waits_are_known() -> None:
     measures, diagnosis = jobs.look(jobs.slow_inside_backward())
     tiles = node_ranks(measures, diagnosis, 0)
-    assert "▲ rank 2 own backward 119.0 ms" in texts(tiles).replace("</b>", "").replace("<b>", "")
+    assert "▲ rank 2 own 119.0 ms" in texts(tiles).replace("</b>", "").replace("<b>", "")
     hovers = [text for row in tiles["data"][0]["hovertext"] for text in row]
     assert "backward 124.0 ms per step<br>own 119.0 ms, waiting 5.0" in hovers[2]
     whole, own = node_sparklines(measures, diagnosis, 0)["data"]

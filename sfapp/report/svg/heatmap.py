@@ -163,7 +163,8 @@ def has_key(trace: Trace) -> bool:
 def _key_axis(trace: Trace) -> Axis:
     low, high = limits(trace)
     bar = trace.get("colorbar", {})
-    axis = Axis("y", {"nticks": bar.get("nticks", 6), "tickfont": bar.get("tickfont")})
+    kept = {"tickfont": bar.get("tickfont"), "ticksuffix": bar.get("ticksuffix", "")}
+    axis = Axis("y", {"nticks": bar.get("nticks", 6)} | kept)
     axis.low, axis.high = low, high
     return axis
 

@@ -68,10 +68,11 @@ def ambiguity_plane(diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
             threshold("gamma_g", "y", gates.gamma_g, "γG", dark, span=(0, 1)),
         ],
         annotations=[
-            *_zone_words(diagnosis, right, top, dark),
+            # What comes first stays where a narrow plot lacks room for all.
             *_names(diagnosis, order, shares, gains, right, top, dark),
             *_takeovers(diagnosis, order[0], shares, gains, dark),
             *_widest(shares, gains, excess, right, dark),
+            *_zone_words(diagnosis, right, top, dark),
         ],
         hovermode="closest",
         draggable=True,
@@ -206,7 +207,7 @@ def _zones(
 
 def _zone_words(diagnosis: Diagnosis, right: float, top: float, dark: bool) -> list[dict[str, Any]]:
     colours = palette.theme(dark)
-    small = {"size": 11}
+    small = {"size": 12}
     return [
         # The label is placed below the name of γA.
         note("direct exposure", right, top, dark, xanchor="right", yanchor="top", yshift=-16,
@@ -253,7 +254,7 @@ def _names(
                 "showarrow": True, "ax": aside, "ay": -above, "arrowhead": 0, "arrowwidth": 1, "standoff": 8,
                 "arrowcolor": palette.theme(dark).muted,
             }  # fmt: skip
-        font = {"size": 12 if stage == order[0] else 11}
+        font = {"size": 12}
         labels.append(
             note(f"<b>{name}</b>", x, gains[stage], dark, xanchor=side, yanchor="bottom", font=font, **place)
         )
@@ -298,7 +299,7 @@ def _widest(
     return [
         note(
             text, shares[stage], excess[stage], dark, xanchor="right", xshift=-9,
-            font={"size": 11, "color": palette.theme(dark).muted},
+            font={"size": 12, "color": palette.theme(dark).muted},
             bgcolor=palette.alpha(palette.theme(dark).surface, 0.85),
         )
     ]  # fmt: skip

@@ -58,6 +58,8 @@ def axis(dark: bool, **settings: Any) -> dict[str, Any]:
         "showline": False,
         "exponentformat": "none",
         "ticks": "",
+        # Else the labels of two axes lie on each other where both begin at their common corner.
+        "ticklabelstandoff": 4,
         "tickfont": {"color": colours.muted, "size": 12},
         "automargin": True,
         "fixedrange": False,
@@ -65,6 +67,22 @@ def axis(dark: bool, **settings: Any) -> dict[str, Any]:
     if title is not None:
         style["title"] = {"text": title, "font": {"color": colours.muted, "size": 12}, "standoff": 8}
     return style | settings
+
+
+def name_axis(dark: bool, names: int, **settings: Any) -> dict[str, Any]:
+    """Return a horizontal axis of names, turned as far as the plot's width asks; many are always turned."""
+    turned: dict[str, Any] = {"autotickangles": [0, -30, -60, -90]} if names <= 8 else {"tickangle": -45}
+    font = {"color": palette.theme(dark).ink, "size": 12}
+    return axis(dark, showgrid=False, tickfont=font, **(turned | settings))
+
+
+def colour_key(dark: bool, unit: str = "") -> dict[str, Any]:
+    """Return the key of a colour scale, with the unit at its numbers: a title would lie on the top one."""
+    return {
+        "thickness": 10, "outlinewidth": 0, "len": 0.9, "nticks": 5,
+        "tickfont": {"color": palette.theme(dark).muted, "size": 12},
+        **({"ticksuffix": f" {unit}"} if unit else {}),
+    }  # fmt: skip
 
 
 def step_axis(dark: bool, steps: int, **settings: Any) -> dict[str, Any]:
@@ -196,7 +214,7 @@ def empty_figure(
     )
 
 
-def _wrapped(text: str, width: int = 56) -> list[str]:
+def _wrapped(text: str, width: int = 40) -> list[str]:
     lines = [""]
     for word in text.split():
         if lines[-1] and len(lines[-1]) + len(word) >= width:

@@ -81,12 +81,13 @@ def blame_path(findings: Findings, diagnosis: Diagnosis, view: ViewState, *, dar
             tickfont={"color": palette.theme(dark).ink, "size": 12},
         ),
         annotations=[
-            *_edges(nodes, row_of, dark),
+            # Where a narrow plot lacks room for all texts, those of the cause and the delayed event stay.
             *(
                 words
-                for node in nodes
+                for node in sorted(nodes, key=lambda node: not _role(cause, node.step))
                 for words in _labels(node, _role(cause, node.step), row_of, len(nodes), dark)
             ),
+            *_edges(nodes, row_of, dark),
         ],
         hovermode="closest",
         uirevision=revision(diagnosis, "path", view.cause),
@@ -187,7 +188,7 @@ def _edges(nodes: list[_Node], row_of: dict[int, int], dark: bool) -> list[dict[
         drawn.append(
             note(
                 via, (before.x + after.x) / 2, (y0 + y1) / 2, dark, bgcolor=colours.surface,
-                borderpad=1, font={"size": 10, "color": colours.muted}, yshift=0 if y0 != y1 else -9,
+                borderpad=1, font={"size": 12, "color": colours.muted}, yshift=0 if y0 != y1 else -9,
             )
         )  # fmt: skip
     return drawn
@@ -223,10 +224,10 @@ def _labels(
         name = f"<b>{role}</b><br>{name}"
     at = row_of[node.step.rank]
     return [
-        note(name, node.x, at, dark, yanchor="bottom", yshift=14, font={"size": 11, "color": colours.ink}),
+        note(name, node.x, at, dark, yanchor="bottom", yshift=14, font={"size": 12, "color": colours.ink}),
         note(
             _late(node.step) if math.isfinite(node.step.late_ns) else "no counterpart", node.x, at, dark,
-            yanchor="top", yshift=-16, font={"size": 10, "color": colours.muted},
+            yanchor="top", yshift=-16, font={"size": 12, "color": colours.muted},
         ),
     ]  # fmt: skip
 

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from sfapp.accounting import LETTERS, Account, Change, Comparison, Side
 from sfapp.views import format, palette
+from sfapp.views.figures import base
 from sfapp.views.figures.base import Figure, Trace, axis, f4, figure, legend_above, legend_key, note, plain
 from sfapp.views.plot_registry import ComparisonInput, Placement, PlotSpec
 from sfapp.views.text.compare import headline, side_names
@@ -89,7 +90,7 @@ def comparison_bars(found: Comparison, *, dark: bool = False) -> Figure:
         height=96 + 54 * len(names),
         barmode="stack",
         bargap=0.3,
-        uniformtext={"minsize": 10, "mode": "hide"},
+        uniformtext={"minsize": 12, "mode": "hide"},
         margin={"l": 8, "r": 74, "t": 34, "b": 8},
         xaxis=axis(dark, ticksuffix=f" {unit.name}", rangemode="tozero", nticks=6, fixedrange=True),
         yaxis=axis(
@@ -175,13 +176,12 @@ def comparison_waterfall(found: Comparison, *, dark: bool = False) -> Figure:
         height=330,
         bargap=0.2,
         margin={"l": 8, "r": 12, "t": 16, "b": 8},
-        xaxis=axis(
-            dark, showgrid=False, fixedrange=True, tickmode="array", tickvals=list(range(len(blocks))),
+        xaxis=base.name_axis(
+            dark, len(blocks), fixedrange=True, tickmode="array", tickvals=list(range(len(blocks))),
             ticktext=[
                 f"<b>{plain(block.name, 28)}</b>" if block.is_step else plain(block.name, 28)
                 for block in blocks
             ],
-            tickfont={"color": colours.ink, "size": 12},
         ),
         yaxis=axis(
             dark, ticksuffix=f" {unit.name}", nticks=6, fixedrange=True,
@@ -198,7 +198,7 @@ def comparison_waterfall(found: Comparison, *, dark: bool = False) -> Figure:
         annotations=[
             note(
                 f"<b>{block.label}</b>" if block.is_step else block.label, place, block.top / unit.ns, dark,
-                yanchor="bottom", yshift=2, font={"size": 11, "color": colours.ink},
+                yanchor="bottom", yshift=2, font={"size": 12, "color": colours.ink},
             )
             for place, block in enumerate(blocks)
         ],

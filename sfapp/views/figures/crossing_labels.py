@@ -20,7 +20,7 @@ def notes_of(given: CurvesInput) -> list[dict[str, Any]]:
     heading = note(
         "lead over the slowest rank", 0, 0.29, given.dark,
         xref="paper", yref="paper", xanchor="left", yanchor="bottom",
-        font={"size": 11, "color": colours.muted},
+        font={"size": 12, "color": colours.muted},
     )  # fmt: skip
     return [
         heading,
@@ -55,7 +55,7 @@ def _names(given: CurvesInput) -> list[dict[str, Any]]:
                 where,
                 float(position_SR[where, places[0]]) / given.unit.ns,
                 given.dark,
-                font={"size": 11, "color": colours.alarm if aimed else colours.ink},
+                font={"size": 12, "color": colours.alarm if aimed else colours.ink},
                 **spot,
             )
         )
@@ -68,7 +68,7 @@ def _names(given: CurvesInput) -> list[dict[str, Any]]:
                 note(
                     # Two lines, because a narrow plot has little room at its side.
                     "<br>".join(text.rsplit(" ", 1)), end, level / given.unit.ns, given.dark,
-                    xanchor="left", xshift=7, align="left", font={"size": 11, "color": colours.muted},
+                    xanchor="left", xshift=7, align="left", font={"size": 12, "color": colours.muted},
                 )
             )  # fmt: skip
     return labels
@@ -88,7 +88,7 @@ def _start_note(given: CurvesInput) -> list[dict[str, Any]]:
     return [
         note(
             text, 0.08, (float(start_R[last]) + middle) / 2 / given.unit.ns, given.dark,
-            xanchor="left", align="left", font={"size": 11, "color": palette.theme(given.dark).alarm},
+            xanchor="left", align="left", font={"size": 12, "color": palette.theme(given.dark).alarm},
         )
     ]  # fmt: skip
 
@@ -111,7 +111,7 @@ def _meeting_note(given: CurvesInput) -> list[dict[str, Any]]:
             float(curves.frontier_S[end]) / given.unit.ns,
             given.dark,
             showarrow=True, arrowhead=0, arrowwidth=1, arrowcolor=palette.theme(given.dark).muted,
-            ax=-14, ay=-44, xanchor="right", align="right", standoff=5, font={"size": 11},
+            ax=-14, ay=-44, xanchor="right", align="right", standoff=5, font={"size": 12},
         )
     ]  # fmt: skip
 
@@ -125,7 +125,7 @@ def _handover_notes(given: CurvesInput) -> list[dict[str, Any]]:
             f"rank {ranks[crossing.old]} → rank {ranks[crossing.new]}",
             crossing.x, crossing.height / given.unit.ns, given.dark,
             showarrow=True, arrowhead=0, arrowwidth=1, arrowcolor=palette.theme(given.dark).muted,
-            ax=-34, ay=-26, font={"size": 11}, standoff=5,
+            ax=-34, ay=-26, font={"size": 12}, standoff=5,
         )
         for crossing in found[:_NAMED_HANDOVERS]
     ]  # fmt: skip

@@ -11,7 +11,7 @@ from sfapp.accounting import Measures
 from sfapp.model import Diagnosis
 from sfapp.views import format, palette
 from sfapp.views.figures.active_frontier import active_frontier, step_index, too_few_rows
-from sfapp.views.figures.base import Figure, Trace, axis, empty_figure, f4, figure, plain, revision
+from sfapp.views.figures.base import Figure, Trace, axis, empty_figure, f4, figure, name_axis, plain, revision
 from sfapp.views.figures.crossing_labels import notes_of
 from sfapp.views.figures.prefix_curves import Curves, CurvesInput, curves_of
 from sfapp.views.plot_registry import Placement, PlotSpec, WindowInput
@@ -246,18 +246,15 @@ def _panels(given: CurvesInput) -> dict[str, Any]:
     stages = given.measures.window.stages
     short = format.short_stages(stages)
     count = len(stages)
-    crowded = count > 8
     colours = palette.theme(given.dark)
     return {
-        "xaxis": axis(
+        "xaxis": name_axis(
             given.dark,
+            count,
             tickvals=[place + 0.5 for place in range(count)],
             ticktext=[plain(short[stage], 28) for stage in stages],
             range=[-0.03 * count / 6, count * (1 + 0.13)],
-            showgrid=False,
             anchor="y2",
-            tickangle=-45 if crowded else 0,
-            tickfont={"color": colours.ink, "size": 10 if crowded else 12},
         ),
         "yaxis": axis(given.dark, ticksuffix=f" {given.unit.name}", domain=[0.37, 1], nticks=6),
         "yaxis2": axis(

@@ -8,7 +8,7 @@ from sfapp.model import CATEGORIES, Diagnosis
 from sfapp.model.view import ViewState
 from sfapp.operators import Band, Findings, Frequency, frequency
 from sfapp.views import format, palette
-from sfapp.views.figures.base import Figure, axis, empty_figure, f4, figure, revision
+from sfapp.views.figures.base import Figure, axis, colour_key, empty_figure, f4, figure, revision
 from sfapp.views.plot_registry import FindingsInput, Placement, PlotSpec
 from sfapp.views.selection import operator_shown
 from sfapp.views.text.stragglers import operator_name
@@ -73,10 +73,7 @@ def operator_frequency(
         "zmin": 0,
         "zmax": max(int(found.count_RT[rows].max()), 1),
         "ygap": 1 if len(rows) <= 64 else 0,
-        "colorbar": {
-            "title": {"text": "times", "font": {"size": 11}, "side": "top"},
-            "thickness": 10, "outlinewidth": 0, "len": 0.9, "nticks": 5, "tickfont": {"color": colours.muted},
-        },
+        "colorbar": colour_key(dark, "×"),
         "hovertemplate": f"%{{y}}, around %{{x:.2f}} {unit.name}<br>%{{z:d}} times<extra></extra>",
     }  # fmt: skip
     return figure(
@@ -119,7 +116,7 @@ def _rank_axis(ranks: list[int], dark: bool) -> dict[str, object]:
     return axis(
         dark, type="category", autorange="reversed", showgrid=False, tickvals=places,
         ticktext=[f"r{ranks[place]}" for place in places],
-        tickfont={"color": palette.theme(dark).ink, "size": 11},
+        tickfont={"color": palette.theme(dark).ink, "size": 12},
     )  # fmt: skip
 
 

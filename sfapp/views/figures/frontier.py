@@ -17,7 +17,17 @@ from sfapp.views.figures.active_frontier import (
     mean_rise,
     step_index,
 )
-from sfapp.views.figures.base import Figure, Trace, axis, figure, note, plain, revision
+from sfapp.views.figures.base import (
+    Figure,
+    Trace,
+    axis,
+    figure,
+    legend_above,
+    name_axis,
+    note,
+    plain,
+    revision,
+)
 from sfapp.views.plot_registry import Placement, PlotSpec, WindowInput
 from sfapp.views.text.frontiers import frontier_difference
 
@@ -42,6 +52,9 @@ PLOT = PlotSpec(
 
 _LABELLED = 8
 """Rises labelled in the plot; hover texts cover all of them."""
+
+_HEADROOM = 1.08
+"""End of the axis relative to the highest line: room for a label above it."""
 
 _WORTH_LABELLING = 0.02
 """Differences below this part of the step are not mentioned."""
@@ -143,33 +156,15 @@ def frontier_steps(
         bargap=0,
         margin={"l": 8, "r": 12, "t": 8, "b": 8},
         xaxis=_stage_axis(stairs),
-        yaxis=axis(dark, ticksuffix=f" {unit.name}", range=[0, _room_for_key(stairs) * highest], nticks=6),
+        yaxis=axis(dark, ticksuffix=f" {unit.name}", range=[0, _HEADROOM * highest], nticks=6),
         annotations=_rise_labels(stairs),
         showlegend=True,
-        legend={
-            "x": 0.01,
-            "y": 0.99,
-            "xanchor": "left",
-            "yanchor": "top",
-            "bgcolor": "rgba(0,0,0,0)",
-            "font": {"size": 11, "color": palette.theme(dark).muted},
-            "itemclick": False,
-            "itemdoubleclick": False,
-        },
+        legend=legend_above(
+            font={"size": 12, "color": palette.theme(dark).muted}, itemclick=False, itemdoubleclick=False
+        ),
         hovermode="closest",
         uirevision=revision(diagnosis, diagnosis.frontier),
     )
-
-
-def _room_for_key(stairs: _Stairs) -> float:
-    """Return the axis range relative to the highest line that leaves room for the legend in the upper "
-    "left."""
-    highest = max(stairs.total, float(stairs.largest_S[-1]))
-    reached = max(1, round(0.55 * len(stairs.stages)))
-    left = float(stairs.largest_S[:reached].max())
-    if stairs.active.carry:
-        left = max(left, float(stairs.aligned_S[:reached].max()))
-    return max(1.08, left / highest / (0.68 if stairs.active.carry else 0.74))
 
 
 def _references(stairs: _Stairs) -> list[Trace]:
@@ -260,14 +255,12 @@ def _staircase(stairs: _Stairs, height_S: Floats, what: str, name: str, colour: 
 def _stage_axis(stairs: _Stairs) -> dict[str, Any]:
     count = len(stairs.stages)
     short = format.short_stages(stairs.stages)
-    return axis(
+    return name_axis(
         stairs.dark,
+        count,
         tickvals=[place + 0.5 for place in range(count)],
         ticktext=[plain(short[stage], 28) for stage in stairs.stages],
         range=[-0.05, count + 0.05],
-        showgrid=False,
-        tickangle=0 if count <= 8 else -45,
-        tickfont={"color": palette.theme(stairs.dark).ink, "size": 12 if count <= 8 else 10},
     )
 
 
@@ -297,7 +290,7 @@ def _rise_labels(stairs: _Stairs) -> list[dict[str, Any]]:
                 yshift=-4 if inside else 3,
                 borderpad=1,
                 bgcolor=behind if inside else palette.alpha(colours.surface, 0.8),
-                font={"size": 12 if count <= 8 else 10, "color": colours.ink},
+                font={"size": 12, "color": colours.ink},
             )
         )
     return labels

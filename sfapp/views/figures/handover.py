@@ -9,7 +9,7 @@ import numpy as np
 from sfapp.accounting import Measures
 from sfapp.model import Diagnosis
 from sfapp.views import format, palette
-from sfapp.views.figures.base import Figure, axis, empty_figure, f4, figure, revision
+from sfapp.views.figures.base import Figure, axis, colour_key, empty_figure, f4, figure, revision
 from sfapp.views.plot_registry import Placement, PlotSpec, WindowInput
 
 PLOT = PlotSpec(
@@ -81,7 +81,7 @@ def handover_matrix(
             showgrid=False,
             autorange="reversed",
             title="slowest before",
-            tickfont={"color": colours.ink, "size": 11},
+            tickfont={"color": colours.ink, "size": 12},
         ),
         hovermode="closest",
         uirevision=revision(diagnosis, "handover"),
@@ -124,12 +124,7 @@ def _cells(pairs: Pairs, ranks: list[int], others: bool, dark: bool) -> dict[str
         "xgap": 1,
         "ygap": 1,
         "showscale": size > _WITH_NUMBERS,
-        "colorbar": {
-            "title": {"text": "times", "font": {"size": 11}},
-            "thickness": 10,
-            "outlinewidth": 0,
-            "tickfont": {"color": colours.muted},
-        },
+        "colorbar": colour_key(dark, "×"),
         "hovertemplate": "%{y} → %{x}: %{z:d} times<extra></extra>",
     }
     if size <= _WITH_NUMBERS:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -24,14 +24,15 @@ from sfapp.views.figures.base import (
     Figure,
     Trace,
     axis,
+    colour_key,
     empty_figure,
     f4,
     figure,
-    note,
     plain,
     revision,
     step_axis,
 )
+from sfapp.views.figures.heatmap_rows import NAMED_RANKS, HeatRows, heat_rows
 from sfapp.views.plot_registry import Placement, PlotSpec, WindowInput
 
 PLOT = PlotSpec(
@@ -48,9 +49,10 @@ PLOT = PlotSpec(
         given.view.stage,
         given.view.quantity,
         step=given.view.step,
+        selected=given.view.ranks,
         dark=dark,
     ),
-    reads=("frontier", "aim", "stage", "quantity", "step"),
+    reads=("frontier", "aim", "stage", "quantity", "step", "ranks"),
     tabs=(Placement("overview", 50, 5, 400), Placement("ranks", 20)),
     report=60,
     notebook="heatmap",
@@ -68,10 +70,8 @@ QUANTITY_WORDS: dict[Quantity, str] = {
 }
 """The meaning of each quantity, per rank and step."""
 
-CELLS = 2**18
-"""Cells drawn at most; neighbouring ranks (then steps) are merged beyond, which a note states."""
-
-_NAMED_RANKS = 32
+_NODES_LABELLED = 8
+"""Nodes that have a label beside the bands of many ranks."""
 
 
 def rank_step_heatmap(
@@ -81,14 +81,16 @@ def rank_step_heatmap(
     quantity: Quantity = "duration",
     *,
     step: int | None = None,
+    selected: Sequence[int] = (),
     dark: bool = False,
 ) -> Figure:
-    """Return one cell per rank and step on one colour scale.
+    """Return one cell per rank and step on one colour scale; of many ranks, extremes below the named ones.
 
     Args:
         stage: a broad or recorded stage; the suspect (or top) stage where None.
         quantity: see ``QUANTITY_WORDS``; slack, lag and lead follow the diagnosis's frontier.
         step: a logical step number to frame.
+        selected: global ranks to show in rows of their own, beside the suspect and the slowest rank.
     """
     stage = stage or (diagnosis.aim.stage if diagnosis.aim else diagnosis.top_stage) or measures.broad[0]
     if not stage_members(measures, stage):
@@ -99,36 +101,37 @@ def rank_step_heatmap(
         return empty_figure(
             f"The packet holds no waits of {format.short_stage(stage)}.", dark=dark, title=PLOT.title
         )
-    cells = _merged(_values(measures, diagnosis, stage, quantity), quantity)
-    rows = cells.value_RN.shape[0]
-    colours = palette.theme(dark)
+    value_RN = _values(measures, diagnosis, stage, quantity)
     suspect = diagnosis.aim.rank if diagnosis.aim else None
+    cells = heat_rows(measures, value_RN, quantity, [*([] if suspect is None else [suspect]), *selected])
+    rows = len(measures.window.ranks)
+    colours = palette.theme(dark)
     is_there = step is not None and step_index(measures, step) is not None
     return figure(
         [_heat(measures, cells, stage, quantity, dark)],
         dark=dark,
         title=PLOT.title,
         subtitle=f"{format.short_stage(stage)}: {QUANTITY_WORDS[quantity]}",
-        alt=_in_words(measures, cells.value_RN, cells.ranks_each, format.short_stage(stage), quantity),
+        alt=_in_words(measures, value_RN, cells.slowest, format.short_stage(stage), quantity),
         notes=(*_kept_rows_note(measures), *cells.notes),
-        height=int(min(720, max(240, 90 + 22 * rows))) if rows <= _NAMED_RANKS else 520,
+        height=int(min(720, max(240, 90 + 22 * rows))) if rows <= NAMED_RANKS else 520,
         margin={"l": 8, "r": 8, "t": 12, "b": 8},
         xaxis=step_axis(dark, measures.steps),
-        yaxis=_rank_axis(measures, cells.ranks_each, suspect, dark),
+        yaxis=_rank_axis(measures, cells, suspect, dark),
         shapes=[
-            *_node_lines(measures, cells.ranks_each, colours),
+            *_node_lines(measures, cells, colours),
+            *_bands_line(cells, colours),
             *([_frame(step, colours)] if step is not None and is_there else []),
         ],
-        annotations=_aim_mark(measures.window.ranks.rank, suspect, cells.ranks_each, dark),
         hovermode="closest",
         clickmode="event",
         uirevision=revision(diagnosis, "heatmap"),
     )
 
 
-def _heat(measures: Measures, cells: _Cells, stage: str, quantity: Quantity, dark: bool) -> Trace:
-    value_RN = cells.value_RN
-    largest = float(np.abs(value_RN).max())
+def _heat(measures: Measures, cells: HeatRows, stage: str, quantity: Quantity, dark: bool) -> Trace:
+    value_KN = cells.value_KN
+    largest = float(np.abs(value_KN).max())
     unit = format.unit_for(largest)
     colours = palette.theme(dark)
     recorded = measures.window.stages[stage_members(measures, stage)[0]]
@@ -137,18 +140,15 @@ def _heat(measures: Measures, cells: _Cells, stage: str, quantity: Quantity, dar
     name = plain(format.short_stage(stage))
     return {
         "type": "heatmap",
-        "z": f4(value_RN / unit.ns),
+        "z": f4(value_KN / unit.ns),
         "x": measures.step_N[:: cells.steps_each].tolist(),
-        "y": _row_names(measures, cells.ranks_each),
+        "y": list(cells.names),
         "colorscale": palette.diverging(colours) if is_signed else palette.scale(shade, colours),
         "zmin": -largest / unit.ns if is_signed else 0,
         "zmax": max(largest / unit.ns, 1e-9),
-        "xgap": 0.5 if value_RN.shape[1] <= 120 else 0,
-        "ygap": 1 if value_RN.shape[0] <= 64 else 0,
-        "colorbar": {
-            "title": {"text": unit.name, "font": {"size": 11}, "side": "top"},
-            "thickness": 10, "outlinewidth": 0, "len": 0.9, "nticks": 5, "tickfont": {"color": colours.muted},
-        },
+        "xgap": 0.5 if value_KN.shape[1] <= 120 else 0,
+        "ygap": 1 if cells.rows_each == cells.ranks_each == 1 and len(value_KN) <= 64 else 0,
+        "colorbar": colour_key(dark, unit.name),
         "hoverongaps": False,
         "hovertemplate": f"step %{{x}}<br>%{{y}}<br>{name} {quantity} %{{z:.2f}} {unit.name}<extra></extra>",
     }  # fmt: skip
@@ -186,73 +186,28 @@ def _values(measures: Measures, diagnosis: Diagnosis, stage: str, quantity: Quan
     return lead_RN[[place for place, rank in enumerate(measures.led_by.rank) if rank in have_rows]]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Cells:
-    """Values to draw, ns [R, N], each the largest of ``ranks_each`` ranks and ``steps_each`` steps."""
-
-    value_RN: Floats
-    ranks_each: int = 1
-    steps_each: int = 1
-    notes: tuple[str, ...] = ()
-
-
-def _merged(value_RN: Floats, quantity: Quantity) -> _Cells:
-    """Merge ranks, then steps, until at most ``CELLS`` remain; the largest value of each block is kept."""
-    ranks, steps = value_RN.shape
-    by_rank = by_step = 1
-    while -(-ranks // by_rank) * -(-steps // by_step) > CELLS:
-        if -(-ranks // by_rank) > 512:
-            by_rank *= 2
-        else:
-            by_step *= 2
-    if by_rank == by_step == 1:
-        return _Cells(value_RN)
-    rows = np.maximum.reduceat(value_RN, np.arange(0, ranks, by_rank), axis=0)
-    cells = np.maximum.reduceat(rows, np.arange(0, steps, by_step), axis=1)
-    parts = [format.counted(by_rank, "rank")] if by_rank > 1 else []
-    parts += [format.counted(by_step, "step")] if by_step > 1 else []
-    text = (
-        f"Downsampled from {format.count(ranks)} × {format.count(steps)}: each cell shows the largest "
-        f"{quantity} of {format.listed(parts, conjunction='×')}. Shares and labels use every value."
-    )
-    return _Cells(cells, by_rank, by_step, (text,))
-
-
-def _row_names(measures: Measures, merged: int) -> list[str]:
+def _rank_axis(measures: Measures, cells: HeatRows, aimed: int | None, dark: bool) -> dict[str, object]:
+    """Return an axis with rank numbers, above node numbers where ranks are many; rows run downwards."""
     ranks = measures.window.ranks
-    names = []
-    for row in range(0, len(ranks), merged):
-        last = min(row + merged, len(ranks)) - 1
-        if merged == 1:
-            names.append(f"rank {ranks.rank[row]} on {plain(ranks.hostname[row])}")
-        else:
-            names.append(f"ranks {ranks.rank[row]}–{ranks.rank[last]}")
-    return names
-
-
-def _rank_axis(measures: Measures, merged: int, aimed: int | None, dark: bool) -> dict[str, object]:
-    """Return an axis with rank numbers, or node numbers where ranks are many; rows run downwards."""
-    ranks = measures.window.ranks
-    rows = -(-len(ranks) // merged)
-    if rows <= _NAMED_RANKS and merged == 1:
-        values = list(range(rows))
-        texts = [f"<b>▶ r{rank}</b>" if rank == aimed else f"r{rank}" for rank in ranks.rank]
-    else:
-        groups = _node_rows(measures, merged)
-        step = max(1, -(-len(groups) // 16))
-        values = [round((low + high) / 2) for _, low, high in groups][::step]
-        texts = [f"node {node}" for node, _, _ in groups][::step]
+    places = list(enumerate(ranks.rank)) if len(ranks) <= NAMED_RANKS else []
+    named = [(row, rank) for row, rank in places] or [(row, rank) for rank, row in cells.labelled]
+    ticks = [(row, f"<b>▶ r{rank}</b>" if rank == aimed else f"r{rank}") for row, rank in named]
+    if len(ranks) > NAMED_RANKS:
+        groups = _node_rows(measures, cells)
+        every = max(1, -(-len(groups) // _NODES_LABELLED))
+        ticks += [(round((low + high) / 2), f"node {node}") for node, low, high in groups[::every]]
     return axis(
-        dark, type="category", autorange="reversed", showgrid=False, tickvals=values, ticktext=texts,
-        tickfont={"color": palette.theme(dark).ink, "size": 11},
+        dark, type="category", autorange="reversed", showgrid=False, tickvals=[row for row, _ in ticks],
+        ticktext=[text for _, text in ticks], tickfont={"color": palette.theme(dark).ink, "size": 12},
     )  # fmt: skip
 
 
-def _node_rows(measures: Measures, merged: int) -> list[tuple[int, int, int]]:
-    """Return (node, first row, last row) of each run of ranks on one node."""
+def _node_rows(measures: Measures, cells: HeatRows) -> list[tuple[int, int, int]]:
+    """Return (node, first row, last row) of each run of ranks on one node; a band belongs to its first."""
     groups: list[tuple[int, int, int]] = []
-    for place, node in enumerate(measures.window.ranks.node_rank):
-        row = place // merged
+    node_rank = measures.window.ranks.node_rank
+    for place in range(0, len(node_rank), cells.ranks_each):
+        node, row = node_rank[place], cells.row_of(place)
         if groups and groups[-1][0] == node:
             groups[-1] = (node, groups[-1][1], row)
         else:
@@ -260,32 +215,26 @@ def _node_rows(measures: Measures, merged: int) -> list[tuple[int, int, int]]:
     return groups
 
 
-def _node_lines(measures: Measures, merged: int, colours: palette.Theme) -> list[dict[str, object]]:
-    groups = _node_rows(measures, merged)
-    if len(groups) > 128:
-        return []
+def _node_lines(measures: Measures, cells: HeatRows, colours: palette.Theme) -> list[dict[str, object]]:
+    groups = _node_rows(measures, cells)
+    if len(groups) > 16 and cells.ranks_each > 1:
+        return []  # of bands that hold whole nodes, each would have one
     return [
-        {
-            "type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": low - 0.5, "y1": low - 0.5,
-            "line": {
-                "color": colours.muted if len(groups) <= 16 else palette.alpha(colours.muted, 0.5),
-                "width": 1.2 if len(groups) <= 16 else 0.5,
-            },
-        }
+        _row_line(low, colours.muted if len(groups) <= 16 else palette.alpha(colours.muted, 0.5), 1.2)
         for _, low, _ in groups[1:]
-    ]  # fmt: skip
+    ]
 
 
-def _aim_mark(ranks: tuple[int, ...], aimed: int | None, merged: int, dark: bool) -> list[dict[str, object]]:
-    if aimed not in ranks or len(ranks) <= _NAMED_RANKS:
-        return []
-    row = ranks.index(aimed) // merged
-    return [
-        note(
-            f"<b>rank {aimed} ▸</b>", 0, row, dark,
-            xref="paper", xanchor="right", xshift=-3, bgcolor=palette.theme(dark).surface, font={"size": 11},
-        )
-    ]  # fmt: skip
+def _bands_line(cells: HeatRows, colours: palette.Theme) -> list[dict[str, object]]:
+    """Return the line between single ranks and bands."""
+    return [_row_line(cells.first_band, colours.ink, 1.5)] if cells.single else []
+
+
+def _row_line(row: int, colour: str, width: float) -> dict[str, object]:
+    return {
+        "type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": row - 0.5, "y1": row - 0.5,
+        "line": {"color": colour, "width": width},
+    }  # fmt: skip
 
 
 def _frame(step: int, colours: palette.Theme) -> dict[str, object]:
@@ -295,14 +244,13 @@ def _frame(step: int, colours: palette.Theme) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _in_words(measures: Measures, value_RN: Floats, merged: int, name: str, quantity: Quantity) -> str:
-    row, column = np.unravel_index(int(value_RN.argmax()), value_RN.shape)
-    means = value_RN.mean(axis=1)
-    slowest = int(means.argmax())
+def _in_words(measures: Measures, value_RN: Floats, slowest: int, name: str, quantity: Quantity) -> str:
+    place, column = np.unravel_index(int(value_RN.argmax()), value_RN.shape)
     ranks = measures.window.ranks.rank
+    end = "lowest" if quantity in ("slack", "wait") else "highest"
     return (
         f"{name} {quantity} of {format.counted(len(measures.window.ranks), 'rank')} over "
-        f"{format.counted(measures.steps, 'step')}: highest on average on rank {ranks[slowest * merged]} "
-        f"({format.duration(means[slowest])}), highest of all "
-        f"{format.duration(float(value_RN[row, column]))} on rank {ranks[int(row) * merged]}."
+        f"{format.counted(measures.steps, 'step')}: {end} on average on rank {ranks[slowest]} "
+        f"({format.duration(float(value_RN[slowest].mean()))}), highest of all "
+        f"{format.duration(float(value_RN[place, column]))} on rank {ranks[int(place)]}."
     )

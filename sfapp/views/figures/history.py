@@ -97,7 +97,7 @@ def _healthy_note(healthy: Row, unit: format.Unit, dark: bool) -> dict[str, obje
     text = f"healthy window {healthy['window']}: {format.duration(healthy['step_time_ns'])}"
     return note(
         text, 1, float(healthy["step_time_ns"]) / unit.ns, dark, xref="paper", xanchor="right", yanchor="top",
-        font={"size": 11, "color": palette.theme(dark).good},
+        font={"size": 12, "color": palette.theme(dark).good},
     )  # fmt: skip
 
 

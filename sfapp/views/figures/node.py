@@ -70,6 +70,9 @@ STRAGGLES_FROM = 0.5
 
 _COLUMNS = 8
 
+_FEW_COLUMNS = 4
+"""Columns of up to sixteen ranks, whose tiles then hold their text on a telephone too."""
+
 
 def stragglers(measures: Measures, diagnosis: Diagnosis) -> frozenset[int]:
     """Return the ranks marked ▲: the suspect, and one that is slowest there in half of the eligible steps.
@@ -141,10 +144,14 @@ def node_ranks(measures: Measures, diagnosis: Diagnosis, node: int, *, dark: boo
         margin={"l": 4, "r": 4, "t": 4, "b": 4},
         xaxis=hidden,
         yaxis=hidden | {"autorange": "reversed"},
-        annotations=[
-            note(text, column, row, dark, font={"size": 12, "color": palette.readable_on(colour)})
-            for (row, column), text, colour in zip(tiles.cells, tiles.texts, tiles.colours, strict=True)
-        ],
+        # Where a narrow plot lacks room for all texts, those of stragglers stay.
+        annotations=sorted(
+            (
+                note(text, column, row, dark, font={"size": 12, "color": palette.readable_on(colour)})
+                for (row, column), text, colour in zip(tiles.cells, tiles.texts, tiles.colours, strict=True)
+            ),
+            key=lambda drawn: "▲" not in drawn["text"],
+        ),
         uirevision=revision(diagnosis, "node", node),
     )
 
@@ -189,9 +196,8 @@ def _tiles(measures: Measures, diagnosis: Diagnosis, places: list[int], stage: s
         rank = measures.window.ranks.identity(place)
         mark = "▲ " if rank.rank in marked else ""
         texts.append(
-            f"<b>{mark}rank {rank.rank}</b><br>{own}{plain(short, 16 - len(own))} "
-            f"{format.duration(time_R[place])}"
-            f"<br>slowest in {format.percent(slowest_R[place])}"
+            f"<b>{mark}rank {rank.rank}</b><br>{own}{format.duration(time_R[place])}"
+            f"<br>slowest {format.percent(slowest_R[place])}"
         )
         hovers.append(
             f"<b>rank {rank.rank}</b> on {plain(rank.hostname)}, local {rank.local_rank}"
@@ -207,7 +213,7 @@ def _tiles(measures: Measures, diagnosis: Diagnosis, places: list[int], stage: s
             + f"<br>slowest at {plain(short)} in {format.percent(slowest_R[place])} of the steps"
             + ("<br>▲ straggler" if mark else "")
         )
-    columns = min(_COLUMNS, len(places))
+    columns = min(_COLUMNS if len(places) > 4 * _FEW_COLUMNS else _FEW_COLUMNS, len(places))
     return _Tiles(
         cells=[divmod(index, columns) for index in range(len(places))],
         time=[float(time_R[place]) for place in places],
@@ -292,7 +298,7 @@ def node_sparklines(
                 for place in places
             ],
             range=[-len(places) + 0.85, 1.05],
-            tickfont={"color": palette.theme(dark).ink, "size": 11},
+            tickfont={"color": palette.theme(dark).ink, "size": 12},
         ),
         hovermode="closest",
         uirevision=revision(diagnosis, "node", node),

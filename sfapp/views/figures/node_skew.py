@@ -113,7 +113,7 @@ def _skew_bars(
         "text": [format.change(float(value)) for value in value_B],
         "textposition": "outside",
         "cliponaxis": False,
-        "textfont": {"color": palette.theme(dark).ink, "size": 11},
+        "textfont": {"color": palette.theme(dark).ink, "size": 12},
         "hovertemplate": f"%{{y}}: %{{text}}<extra>{name}</extra>",
     }
 

@@ -133,7 +133,7 @@ def _mark(number: int, note: Note, place: dict[str, Any], before: int, dark: boo
         "height": MARK - 4,
         "bgcolor": colours.accent,
         "borderpad": 2,
-        "font": {"size": 11, "color": colours.surface},
+        "font": {"size": 12, "color": colours.surface},
         "hovertext": _hover(note),
         "hoverlabel": {"bgcolor": colours.surface, "bordercolor": colours.accent},
         "name": "note",

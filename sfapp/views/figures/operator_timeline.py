@@ -98,7 +98,7 @@ def operator_timeline(
         showlegend=True,
         legend=legend_above(),
         hovermode="closest",
-        uniformtext={"minsize": 9, "mode": "hide"},
+        uniformtext={"minsize": 12, "mode": "hide"},
         uirevision=revision(diagnosis, "timeline", step, *ranks),
     )  # fmt: skip
 
@@ -225,7 +225,7 @@ def _bars(
         "textposition": "inside",
         "insidetextanchor": "middle",
         "textangle": 0,
-        "textfont": {"color": palette.readable_on(shade), "size": 11},
+        "textfont": {"color": palette.readable_on(shade), "size": 12},
         "hovertext": [hover.words(event) for event in events.tolist()],
         "hovertemplate": "%{hovertext}<extra></extra>",
     }
@@ -291,7 +291,7 @@ def _lane_axis(
     ]
     return axis(
         dark, range=[rows - 0.3, -0.7], showgrid=False, zeroline=False, tickvals=[at for at, _ in ticks],
-        ticktext=[name for _, name in ticks], tickfont={"color": palette.theme(dark).muted, "size": 11},
+        ticktext=[name for _, name in ticks], tickfont={"color": palette.theme(dark).muted, "size": 12},
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from sfapp.model.view import ViewState
 from sfapp.operators import Cause, Findings, RankSimilarity
 from sfapp.operators.cohorts import MIN_COHORT
 from sfapp.views import format, palette
-from sfapp.views.figures.base import Figure, Trace, axis, empty_figure, f4, figure, note, revision
+from sfapp.views.figures.base import Figure, Trace, axis, colour_key, empty_figure, f4, figure, note, revision
 from sfapp.views.plot_registry import FindingsInput, Placement, PlotSpec
 from sfapp.views.selection import aimed_rank, chosen_cause
 
@@ -74,10 +74,7 @@ def straggler_distances(findings: Findings, diagnosis: Diagnosis, *, dark: bool 
         "zmax": max(float(distance.max()), 1e-3),
         "xgap": 1 if rows <= 64 else 0,
         "ygap": 1 if rows <= 64 else 0,
-        "colorbar": {
-            "title": {"text": "distance", "font": {"size": 11}, "side": "top"},
-            "thickness": 10, "outlinewidth": 0, "len": 0.9, "nticks": 5, "tickfont": {"color": colours.muted},
-        },
+        "colorbar": colour_key(dark),
         "hovertemplate": "%{y}<br>vs %{x}: distance %{z:.3f}<extra></extra>",
     }  # fmt: skip
     aimed = aimed_rank(diagnosis)
@@ -126,8 +123,9 @@ def straggler_scores(
             ],
             "textposition": "outside",
             "cliponaxis": False,
-            "textfont": {"color": colours.ink, "size": 11},
+            "textfont": {"color": colours.ink, "size": 12},
         }
+    room = 2.4 if named and marks else 1.45  # for the words beyond the longest bar
     median = float(np.median(similarity.score_R))
     aimed = aimed_rank(diagnosis)
     return figure(
@@ -140,13 +138,15 @@ def straggler_scores(
         height=_height(len(ranks)),
         bargap=0.25 if named else 0,
         margin={"l": 8, "r": 8, "t": 24, "b": 8},
-        xaxis=axis(dark, range=[0, 1.45 * max(float(score.max()), 1e-3)], nticks=5, tickformat=".2f"),
+        xaxis=axis(
+            dark, range=[0, room * max(float(score.max()), 1e-3)], nticks=5, tickformat=".2f"
+        ),
         yaxis=_rank_axis(ranks, aimed, dark) | {"autorange": "reversed"},
         shapes=[_median_line(median, colours)],
         annotations=[
             note(
                 f"median rank {format.share(median)}", median, 1, dark, yref="paper", yanchor="bottom",
-                xanchor="left", font={"size": 11, "color": colours.muted},
+                xanchor="left", font={"size": 12, "color": colours.muted},
             ),
             *([] if named else _mark_notes(ranks, marks, dark)),
         ],
@@ -183,7 +183,7 @@ def _rank_axis(ranks: list[int], aimed: int | None, dark: bool) -> dict[str, obj
         dark, type="category", showgrid=False, tickvals=places, tickangle=0,
         ticktext=[f"<b>▶ r{ranks[place]}</b>" if ranks[place] == aimed else f"r{ranks[place]}"
                   for place in places],
-        tickfont={"color": palette.theme(dark).ink, "size": 11 if len(ranks) <= _TICKS else 10},
+        tickfont={"color": palette.theme(dark).ink, "size": 12},
     )  # fmt: skip
 
 
@@ -191,7 +191,7 @@ def _marks(aimed: int | None, cause: Cause | None) -> dict[int, str]:
     """Return, by rank, what else points to it."""
     caused = None if cause is None else cause.rank
     if aimed is not None and aimed == caused:
-        return {aimed: "suspect and cause"}
+        return {aimed: "suspect, cause"}
     return {rank: mark for rank, mark in ((aimed, "suspect"), (caused, "cause")) if rank is not None}
 
 
@@ -199,7 +199,7 @@ def _mark_notes(ranks: list[int], marks: dict[int, str], dark: bool) -> list[dic
     return [
         note(
             f"<b>rank {rank}</b>: {mark}", 1, ranks.index(rank), dark,
-            xref="paper", xanchor="right", bgcolor=palette.theme(dark).surface, font={"size": 11},
+            xref="paper", xanchor="right", bgcolor=palette.theme(dark).surface, font={"size": 12},
         )
         for rank, mark in marks.items()
         if rank in ranks

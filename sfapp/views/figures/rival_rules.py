@@ -14,7 +14,6 @@ from sfapp.views.figures.base import (
     figure,
     legend_above,
     legend_key,
-    note,
     plain,
     revision,
 )
@@ -49,7 +48,7 @@ RULE_NAMES = {
 
 
 def rules(diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
-    """Return one stacked bar per rule: routed stages solid, the others hatched, the overcount at the end."""
+    """Return one stacked bar per rule, its overcount below its name: routed stages solid, others hatched."""
     if diagnosis.shares is None:
         return empty_figure(below_floor(diagnosis), dark=dark, title=PLOT.title)
     lines = rule_lines(diagnosis)
@@ -63,24 +62,21 @@ def rules(diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
         ],
         dark=dark,
         title=PLOT.title,
-        subtitle="same durations, same τC; solid: in the rule's routing set; right: its total vs the step",
+        subtitle="same durations, same τC; solid: in the rule's routing set; below a name: total vs step",
         alt=_in_words(diagnosis),
-        height=90 + 38 * len(lines),
+        height=90 + 44 * len(lines),
         barmode="stack",
         bargap=0.28,
-        margin={"l": 8, "r": 170, "t": 34, "b": 8},
+        uniformtext={"minsize": 12, "mode": "hide"},
+        margin={"l": 8, "r": 12, "t": 34, "b": 8},
         xaxis=axis(dark, range=[0, 1], tickformat=".0%", fixedrange=True),
         yaxis=axis(
             dark, autorange="reversed", fixedrange=True, ticksuffix=" ",
             tickfont={"color": colours.ink, "size": 12},
+            tickvals=[RULE_NAMES[line.rule] for line in lines],
+            # Below the name, because beside the bars it would leave a narrow plot no room for them.
+            ticktext=[f"{RULE_NAMES[line.rule]}<br>{_overcount(line.overcount)}" for line in lines],
         ),
-        annotations=[
-            note(
-                _overcount(line.overcount), 1.0, RULE_NAMES[line.rule], dark,
-                xref="paper", xanchor="left", xshift=8, font={"size": 11, "color": colours.muted},
-            )
-            for line in lines
-        ],
         showlegend=True,
         legend=legend_above(),
         hovermode="closest",

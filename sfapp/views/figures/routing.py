@@ -8,7 +8,7 @@ from sfapp.model import Diagnosis
 from sfapp.model.reasons import reason_sentence
 from sfapp.views import format, palette
 from sfapp.views.figures.active_frontier import active_shares
-from sfapp.views.figures.base import Figure, Trace, axis, empty_figure, figure, plain, revision
+from sfapp.views.figures.base import Figure, Trace, axis, empty_figure, figure, name_axis, plain, revision
 from sfapp.views.plot_registry import Placement, PlotSpec, WindowInput
 
 PLOT = PlotSpec(
@@ -56,10 +56,7 @@ def routing_pareto(diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
         height=340,
         bargap=0.25,
         margin={"l": 8, "r": 16, "t": 16, "b": 8},
-        xaxis=axis(
-            dark, showgrid=False, fixedrange=True, tickfont={"color": palette.theme(dark).ink, "size": 12},
-            tickangle=0 if len(order) <= 7 else -40,
-        ),
+        xaxis=name_axis(dark, len(order), fixedrange=True),
         yaxis=axis(
             dark, range=[0, 1.08], tickformat=".0%", tickvals=[0, 0.25, 0.5, 0.75, 1], fixedrange=True
         ),
@@ -96,6 +93,7 @@ def _share_bars(diagnosis: Diagnosis, shares: dict[str, float], order: list[str]
             "inside" if stage in members and shares[stage] >= _INSIDE_FROM else "outside" for stage in order
         ],
         "insidetextanchor": "end",
+        "constraintext": "none",
         "textangle": 0,
         "cliponaxis": False,
         "outsidetextfont": {"color": palette.theme(dark).ink},

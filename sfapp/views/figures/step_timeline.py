@@ -90,7 +90,7 @@ def step_timeline(
         text = f"slowest rank at {plain(short.get(stage, stage))}"
         annotations.append(
             note(text, 0, 0.25, dark, xref="paper", yref="paper", xanchor="left", yanchor="bottom",
-                 font={"size": 11, "color": colours.muted})
+                 font={"size": 12, "color": colours.muted})
         )  # fmt: skip
     index = step_index(measures, step)
     return figure(

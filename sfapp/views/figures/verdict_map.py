@@ -150,7 +150,7 @@ def _label(region: Region, diagnosis: Diagnosis, dark: bool) -> dict[str, object
     middle = (left + right) / 2, (bottom + top) / 2
     # A narrow region has its label turned upright.
     return note(
-        text, *middle, dark, textangle=0 if right - left >= 0.25 else -90, font={"size": 11},
+        text, *middle, dark, textangle=0 if right - left >= 0.25 else -90, font={"size": 12},
         bgcolor=palette.alpha(palette.theme(dark).surface, 0.85), borderpad=4,
     )  # fmt: skip
 
@@ -172,7 +172,7 @@ def _led_labels(thin: Sequence[Region], diagnosis: Diagnosis, dark: bool) -> lis
         notes.append(
             note(
                 "<br>".join((f"<b>{first}</b>", *rest)), x, middle, dark, showarrow=True, arrowhead=0,
-                arrowwidth=1, arrowcolor=colours.ink, ax=0, ay=-64 if middle < 0.5 else 64, font={"size": 11},
+                arrowwidth=1, arrowcolor=colours.ink, ax=0, ay=-64 if middle < 0.5 else 64, font={"size": 12},
                 bgcolor=palette.alpha(colours.surface, 0.85), borderpad=3,
             )
         )  # fmt: skip
@@ -277,7 +277,7 @@ def _tau_notes(
                 text, max(0.0, low), plain(short[stage], 28), dark,
                 xanchor="right" if is_outside else "left", xshift=-6 if is_outside else 6,
                 # The line of τC may run behind the text.
-                bgcolor=colours.surface if is_outside else None, font={"size": 11, "color": colour},
+                bgcolor=colours.surface if is_outside else None, font={"size": 12, "color": colour},
             )
         )  # fmt: skip
     return notes

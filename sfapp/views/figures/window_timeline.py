@@ -354,7 +354,7 @@ def _span_notes(
             note(
                 f"<b>{plain(text, 80)}</b>", (low + high) / 2, 0.275 - pitch * line, dark,
                 yref="paper", yanchor="top",
-                font={"size": 11, "color": palette.severity_colour(True, rows[first]["severity"], colours)},
+                font={"size": 12, "color": palette.severity_colour(True, rows[first]["severity"], colours)},
             )
         )  # fmt: skip
     return [*notes, *_run_names(rows, dark)]
@@ -367,7 +367,7 @@ def _run_names(rows: Sequence[Row], dark: bool) -> list[dict[str, object]]:
     ]
     ends = [*starts[1:], len(rows)]
     colours = palette.theme(dark)
-    style = {"yref": "paper", "yanchor": "bottom", "font": {"size": 11, "color": colours.muted}}
+    style = {"yref": "paper", "yanchor": "bottom", "font": {"size": 12, "color": colours.muted}}
     if len(starts) == 1:
         return [
             note(f"window {rows[0]['window']}", -0.5, 0, dark, xanchor="left", **style),

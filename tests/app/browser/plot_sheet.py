@@ -1,0 +1,84 @@
+"""One plot at a time in a real Chromium, at any width, and what is wrong with its texts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from playwright.sync_api import Page, Route
+
+from sfapp.app.theme import asset_url
+from sfapp.views.figures import Figure
+
+LEAST_PX = 12
+
+_SHEET = f"""<!doctype html><link rel="stylesheet" href="{asset_url("style.css")}"><body>
+<section class="figure"><div id="plot" class="plot"></div></section>"""
+
+# Every text as it stands on the screen: its four corners, turned as it is, and its smallest letters.
+_FAULTS = """([least]) => {
+  const words = (text) => text.textContent.replaceAll(/\\s+/g, " ").trim();
+  const isShown = (text) => words(text) && !text.closest(".hoverlayer") &&
+    text.checkVisibility({ visibilityProperty: true, opacityProperty: true });
+  const measured = (text) => {
+    const box = text.getBBox(), at = text.getScreenCTM();
+    const right = box.x + box.width, high = box.y + 1.5, low = box.y + box.height - 1.5;
+    const corners = [[box.x, high], [right, high], [right, low], [box.x, low]]
+      .map(([x, y]) => ({ x: at.a * x + at.c * y + at.e, y: at.b * x + at.d * y + at.f }));
+    const sizes = [text, ...text.querySelectorAll("tspan")]
+      .map((part) => parseFloat(getComputedStyle(part).fontSize));
+    const size = Math.min(...sizes) * Math.hypot(at.a, at.b);
+    return { words: words(text), corners, size, area: box.width * box.height };
+  };
+  const isCut = (text, frame) => text.corners.some(({ x, y }) =>
+    x < frame.left - 2 || x > frame.right + 2 || y < frame.top - 2 || y > frame.bottom + 2);
+  // Two turned boxes are apart where a side of one has all of the other beyond it.
+  const apart = (one, other) => [one, other].some((shape) => [0, 1].some((side) => {
+    const a = shape.corners[side], b = shape.corners[side + 1];
+    const along = (each) => each.corners.map(({ x, y }) => x * (b.y - a.y) - y * (b.x - a.x));
+    const [first, second] = [along(one), along(other)];
+    return Math.max(...first) <= Math.min(...second) || Math.max(...second) <= Math.min(...first);
+  }));
+  const inside = (plot) => {
+    const frame = plot.querySelector(".main-svg").getBoundingClientRect();
+    const found = [...plot.querySelectorAll(".main-svg text")].filter(isShown).map(measured)
+      .filter((text) => text.area > 0);
+    return found.flatMap((one, place) => [
+      ...(one.size < least - 0.01 ? [`${one.words}: ${one.size.toFixed(1)} px`] : []),
+      ...(isCut(one, frame) ? [`${one.words}: cut`] : []),
+      ...found.slice(place + 1).filter((other) => !apart(one, other))
+        .map((other) => `${one.words} on ${other.words}`),
+    ]);
+  };
+  return [...document.querySelectorAll(".js-plotly-plot")]
+    .filter((plot) => plot.checkVisibility() && plot.querySelector(".main-svg")).flatMap(inside);
+}"""
+
+_DRAW = """async ([library, figure, width]) => {
+  const { Plotly } = await import(library);
+  const plot = document.querySelector("#plot");
+  plot.style.width = `${width}px`;
+  await Plotly.newPlot(plot, figure.data, figure.layout, { ...figure.config, responsive: false });
+}"""
+
+
+def open_sheet(page: Page) -> None:
+    """Open a page with the app's styles, fonts and plot library, and room for one plot."""
+
+    def answer(route: Route) -> None:
+        route.fulfill(body=_SHEET, content_type="text/html")
+
+    page.route("**/sheet", answer)
+    page.set_viewport_size({"width": 1920, "height": 1000})
+    page.goto("/sheet")
+    page.evaluate("document.fonts.ready.then(() => true)")
+
+
+def draw(page: Page, figure: Figure, width: int) -> None:
+    """Draw a plot in the place of the one before."""
+    page.evaluate(_DRAW, [asset_url("plotly.js"), figure, width])
+
+
+def faults(page: Page) -> list[str]:
+    """Texts in the plots on the page that are too small, are cut at an edge, or lie on each other."""
+    found: Any = page.evaluate(_FAULTS, [LEAST_PX])
+    return [str(each) for each in found]
