@@ -41,6 +41,9 @@ READ_COOKIE = "sfapp-read"
 NAME_COOKIE = "sfapp-name"
 """Cookie of the name under which this browser writes notes: freely chosen, not authenticated."""
 
+IDLE_S = 600.0
+"""Age of the newest window from which the header no longer says that a job is live."""
+
 KEYS = (
     ("/  ⌃K", "Search runs, windows, ranks, hosts and commands"),
     ("j  k", "Next, previous window (also ↓ ↑)"),
@@ -356,7 +359,7 @@ def live_badge(workspace: Workspace) -> None:
         shown = _status_text(status)
         if badge.text != shown:
             badge.text = shown
-            badge.classes(replace=f"live live-{status.kind}")
+            badge.classes(replace=f"live live-{'watching' if _is_idle(status) else status.kind}")
 
     refresh()
     ui.timer(1.0, refresh)
@@ -370,7 +373,18 @@ def _status_text(status: StoreStatus) -> str:
         return f"Reading packets{done}"
     if status.kind == "failed":
         return f"Not watching: {status.message}"
-    return f"Live, {newest}" if status.kind == "live" else f"Reading cancelled, {newest}"
+    if status.kind == "stopped":
+        return f"Reading cancelled, {newest}"
+    if not _is_idle(status):
+        return f"Live, {newest}"
+    recorded = f"newest window {format.age(status.recorded_seconds)}" if status.newest else newest
+    return f"Watching the folder, {recorded}"
+
+
+def _is_idle(status: StoreStatus) -> bool:
+    """Return whether no job has written for a while, so that nothing is live but the watch."""
+    age = status.recorded_seconds
+    return status.kind == "live" and (age is None or age > IDLE_S)
 
 
 def _help_dialog() -> ui.dialog:

@@ -51,17 +51,28 @@ class StoreStatus:
         progress: of the first ingest; None before its first report.
         newest: when the newest packet was written, UTC.
         message: why it failed.
+        recorded: end of the window that was recorded last, UTC, by the writing rank's clock.
     """
 
     kind: Literal["reading", "live", "stopped", "failed"]
     progress: IngestProgress | None = None
     newest: datetime | None = None
     message: str = ""
+    recorded: datetime | None = None
 
     @property
     def age_seconds(self) -> float | None:
         """Return the age of the newest packet."""
-        return None if self.newest is None else max(0.0, (datetime.now(UTC) - self.newest).total_seconds())
+        return _age_seconds(self.newest)
+
+    @property
+    def recorded_seconds(self) -> float | None:
+        """Return how long ago the newest window ended: copied files are younger than what they hold."""
+        return _age_seconds(self.recorded or self.newest)
+
+
+def _age_seconds(moment: datetime | None) -> float | None:
+    return None if moment is None else max(0.0, (datetime.now(UTC) - moment).total_seconds())
 
 
 class Workspace:
@@ -129,7 +140,7 @@ class Workspace:
         report = self.store.ingest(progress=self._on_progress, cancel=self._cancel)
         self.ingest_seconds = time.monotonic() - began
         cancelled = self._cancel.is_set()
-        self._status = StoreStatus("stopped" if cancelled else "live", None, self.store.newest_packet_at())
+        self._status = self._watching("stopped" if cancelled else "live")
         self._notify(report)
         if not cancelled:
             self.store.watch(self._stop, self._on_change)
@@ -140,8 +151,12 @@ class Workspace:
             self._notify(IngestReport())
 
     def _on_change(self, report: IngestReport) -> None:
-        self._status = StoreStatus("live", None, self.store.newest_packet_at())
+        self._status = self._watching("live")
         self._notify(report)
+
+    def _watching(self, kind: Literal["live", "stopped"]) -> StoreStatus:
+        ended = [run.newest_ended_at for run in self.store.runs() if run.newest_ended_at is not None]
+        return StoreStatus(kind, None, self.store.newest_packet_at(), recorded=max(ended, default=None))
 
     def _notify(self, report: IngestReport) -> None:
         self._notified_at = time.monotonic()

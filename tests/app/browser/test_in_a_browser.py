@@ -307,7 +307,7 @@ def test_a_window_that_a_job_has_still_to_write_opens_when_it_comes(browser: Bro
     with served(packets, "--memory", cwd=tmp_path) as server:
         page = browser.new_page(base_url=server.url)
         page.goto("/")
-        expect(page.get_by_text("live, newest packet")).to_be_visible(timeout=PATIENCE_MS)
+        expect(page.get_by_text("Watching the folder, newest window")).to_be_visible(timeout=PATIENCE_MS)
         # Given somebody who asks for a window before it is there
         answer = page.goto("/w/job/1")
         assert answer is not None
