@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -45,9 +46,10 @@ def _names(given: CurvesInput) -> list[dict[str, Any]]:
         where = end if apart_SR[end, place] >= 0.5 * apart_SR[furthest, place] else furthest
         spots.setdefault((where, round(float(position_SR[where, place]) / span / 0.07)), []).append(place)
     labels = []
-    for (where, _), places in spots.items():
+    # The first label keeps its room where two collide.
+    for (where, _), places in sorted(spots.items(), key=lambda spot: not _has_suspect(given, spot[1])):
         text = format.ranges([ranks[place] for place in places], 2)
-        aimed = any(given.shown[place] == "suspect" for place in places)
+        aimed = _has_suspect(given, places)
         spot = {"xanchor": "left", "xshift": 7} if where == end else {"yanchor": "bottom", "yshift": 6}
         labels.append(
             note(
@@ -129,3 +131,7 @@ def _handover_notes(given: CurvesInput) -> list[dict[str, Any]]:
         )
         for crossing in found[:_NAMED_HANDOVERS]
     ]  # fmt: skip
+
+
+def _has_suspect(given: CurvesInput, places: Sequence[int]) -> bool:
+    return any(given.shown[place] == "suspect" for place in places)

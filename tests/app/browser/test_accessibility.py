@@ -23,6 +23,8 @@ SICK = "/w/gpt-small-ddp/10"
 
 PAGES = {
     "/": ".timeline .main-svg",
+    "/windows": ".timeline .main-svg",
+    "/problems/90d5f3f39e3d17f3": ".problem-plot .main-svg",
     SICK: ".panels .main-svg",
     f"{SICK}?tab=ranks": ".panels .main-svg",
     f"{SICK}?tab=node:1": ".panels .main-svg",
