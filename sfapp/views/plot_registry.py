@@ -3,7 +3,7 @@
 A plot is added by declaring a ``PlotSpec`` at module level in one file of ``sfapp/views/figures/``, next to
 the function that draws it. ``PLOTS`` finds it there. Tabs, plot help, reports, notebooks, the note form and
 the links of notes read the registry, so a plot is listed nowhere else. Some pages draw a plot directly,
-such as the timeline of windows on the index page.
+such as the timeline of windows on the first page.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ REACH = 100
 """Windows shown on each side of the open one."""
 
 HEIGHT = 186
-"""Height in pixels: less than the timeline on the first page."""
+"""Height in pixels: less than the timeline of all windows."""
 
 Rows = Sequence[Mapping[str, Any]]
 
