@@ -16,11 +16,12 @@ from fastapi import Request
 from nicegui import events, ui
 from nicegui.elements.mixins.text_element import TextElement
 
+from sfapp.app.store_status import is_idle, status_text
 from sfapp.assets import PLOTLY, assets
 from sfapp.incidents import MAX_NAME
 from sfapp.model.examples import EXAMPLES, Example
-from sfapp.service.workspace import StoreStatus, Workspace
-from sfapp.views import format, palette
+from sfapp.service.workspace import Workspace
+from sfapp.views import palette
 from sfapp.views.address import example_page, term_page
 from sfapp.views.worked_examples import LESSONS
 
@@ -40,9 +41,6 @@ READ_COOKIE = "sfapp-read"
 
 NAME_COOKIE = "sfapp-name"
 """Cookie of the name under which this browser writes notes: freely chosen, not authenticated."""
-
-IDLE_S = 600.0
-"""Age of the newest window from which the header no longer says that a job is live."""
 
 KEYS = (
     ("/  ⌃K", "Search runs, windows, ranks, hosts and commands"),
@@ -356,35 +354,13 @@ def live_badge(workspace: Workspace) -> None:
 
     def refresh() -> None:
         status = workspace.status()
-        shown = _status_text(status)
+        shown = status_text(status)
         if badge.text != shown:
             badge.text = shown
-            badge.classes(replace=f"live live-{'watching' if _is_idle(status) else status.kind}")
+            badge.classes(replace=f"live live-{'watching' if is_idle(status) else status.kind}")
 
     refresh()
     ui.timer(1.0, refresh)
-
-
-def _status_text(status: StoreStatus) -> str:
-    newest = f"newest packet {format.age(status.age_seconds)}" if status.newest else "no packets yet"
-    if status.kind == "reading":
-        progress = status.progress
-        done = f" {format.count(progress.done)} of {format.count(progress.total)}" if progress else ""
-        return f"Reading packets{done}"
-    if status.kind == "failed":
-        return f"Not watching: {status.message}"
-    if status.kind == "stopped":
-        return f"Reading cancelled, {newest}"
-    if not _is_idle(status):
-        return f"Live, {newest}"
-    recorded = f"newest window {format.age(status.recorded_seconds)}" if status.newest else newest
-    return f"Watching the folder, {recorded}"
-
-
-def _is_idle(status: StoreStatus) -> bool:
-    """Return whether no job has written for a while, so that nothing is live but the watch."""
-    age = status.recorded_seconds
-    return status.kind == "live" and (age is None or age > IDLE_S)
 
 
 def _help_dialog() -> ui.dialog:

@@ -25,10 +25,6 @@ _SEARCHED = """concat_ws(
 )"""
 
 
-_ALL = 2**40
-"""A limit that is none."""
-
-
 @dataclass(frozen=True, slots=True)
 class WindowQuery:
     """Filters, order and page of a query for windows. Filters that are None accept everything.
@@ -173,7 +169,7 @@ def timeline(database: Database, run: str | None, latest: int | None) -> list[di
               ORDER BY started_at DESC NULLS LAST, "window" DESC, run_id LIMIT $latest)
         ORDER BY run_id, "window"
         """,
-        {"run": run, "latest": _ALL if latest is None else latest},
+        {"run": run, "latest": latest},
     )
     # Building the dicts here takes a third of the time: there are few names and many windows.
     stages = dict(database.tuples("SELECT DISTINCT hash(stages), stages FROM windows"))
