@@ -136,6 +136,9 @@ AIM_REASON_CASES: dict[str, Callable[[], Diagnosis]] = {
     "no_eligible_steps": lambda: diagnose(
         window_of(ddp_job(steps=4, extra={(DATA, 3): 120 * MS}), window=1), Gates(gamma_elig=1.0)
     ),
+    "one_eligible_step": lambda: diagnose(
+        window_of(ddp_job(steps=1, extra={(DATA, 3): 120 * MS}), window=1), Gates(gamma_elig=0.0)
+    ),
     "no_clear_leader": lambda: diagnose(
         window_of(two_leaders_in_turn()[:, [0, 1, 2, -1]]), Gates(gamma_switch=1.0)
     ),

@@ -43,7 +43,7 @@ async def test_a_capture_is_asked_for_followed_and_found(user: User, tmp_path: P
     # Given a job that runs, when a capture of the suspect and some peers is asked for
     await user.open(TAB)
     await user.should_see("Capture a trace")
-    await user.should_see("Verdict and operators")
+    await user.should_see("rank 2")
     offered = one(user, ui.input, "capture-ranks").value
     assert "2" in offered.split(", ")
     assert len(offered.split(", ")) >= 3

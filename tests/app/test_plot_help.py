@@ -25,21 +25,13 @@ def open_tips(user: User, beginning: str) -> list[bool]:
     ]
 
 
-@pytest.mark.parametrize("lesson", [RISE, CROSSING, ONCE])
+@pytest.mark.parametrize(("tab", "lesson"), [("overview", RISE), ("frontier", CROSSING), ("overview", ONCE)])
 async def test_the_first_visit_teaches_rises_crossings_and_that_seconds_count_once(
-    user: User, lesson: str
+    user: User, tab: str, lesson: str
 ) -> None:
-    await user.open(SICK)
+    await user.open(f"{SICK}?tab={tab}")
     await user.should_see("Critical-path time by stage")
     assert open_tips(user, lesson) == [True]
-
-
-async def test_a_narrow_plot_keeps_its_aid_behind_the_i(user: User) -> None:
-    await user.open(SICK)
-    await user.should_see("Rank × step")
-    assert open_tips(user, "Stages by their share") == [False]
-    user.find(kind=ui.element, marker="read-routing_pareto").click()
-    assert open_tips(user, "Stages by their share") == [True]
 
 
 async def test_a_dismissed_aid_is_gone_from_every_tab(user: User) -> None:
@@ -61,9 +53,9 @@ async def test_a_dismissed_aid_is_gone_from_every_tab(user: User) -> None:
 
 async def test_what_a_browser_dismissed_stays_closed(user: User) -> None:
     user.http_client.cookies.set("sfapp-read", "frontier_steps.rules")
-    await user.open(SICK)
+    await user.open(f"{SICK}?tab=frontier")
     await user.should_see("Critical-path time by stage")
-    assert open_tips(user, RISE) == [False]
+    assert not any(open_tips(user, RISE))
     assert open_tips(user, CROSSING) == [True]
 
 

@@ -102,7 +102,7 @@ async def test_two_ranks_are_laid_beside_each_other(user: User) -> None:
 
 async def test_an_operator_is_counted_over_time(user: User) -> None:
     await user.open(TAB)
-    await user.should_see("Operator")
+    await user.should_see(marker="operator")
     wanted = next(name for name in chooser(user, "operator").options if "AllReduce" in name)
     chooser(user, "operator").value = wanted
     await user.should_see("Operator")

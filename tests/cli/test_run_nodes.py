@@ -261,7 +261,7 @@ def test_a_fault_is_named_and_a_pulled_cable_costs_nothing(tmp_path: Path, clust
     assert "10 windows in packets/job" in said, said
     found = windows(tmp_path)
     assert at_least < len(found)
-    assert seen.count("node-") == 2
+    assert seen.count("node-") in (2, 3)  # in the table of nodes, and where the newest verdict names a rank
     assert re.search(r"^node 1 +4. +5. +6. +7.$", seen, re.MULTILINE)
     assert whole(found, ranks=8, steps=steps)
     assert found[0].ranks.hostname == ("node-0",) * 4 + ("node-1",) * 4

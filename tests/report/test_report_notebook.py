@@ -72,7 +72,7 @@ def test_run_by_a_kernel_it_says_what_the_report_said() -> None:
     verdict = section.verdict
     for words in (verdict.headline, verdict.explanation[0], verdict.why[0], verdict.numbers[0].value):
         assert words in outputs.replace("\\'", "'"), words
-    assert outputs.count("'application/vnd.plotly.v1+json'") == 7  # six plots, and the window's own
+    assert outputs.count("'application/vnd.plotly.v1+json'") == 8  # seven plots, and the window's own
     assert "'range': [400.0, 410.0]" in outputs
     assert "step 401" in outputs
     assert "PacketsDiffer" not in outputs

@@ -44,6 +44,7 @@ HELPERS = {
     "base",
     "crossing_labels",
     "draw",
+    "heatmap_rows",
     "live_lateness",
     "notes",
     "prefix_curves",
