@@ -277,7 +277,8 @@ def frame(
     ui.page_title(f"{title} · sfapp")
     ui.colors(primary=palette.theme(is_dark(request)).accent)
     ui.on_exception(_notify_error)
-    # Where none was chosen, the page follows the system by itself; the server is told of a difference.
+    # Without a choice in this browser, the page follows the system's theme; an event tells the server where
+    # it drew the plots in the other one.
     dark = ui.dark_mode(is_dark(request) if DARK_COOKIE in request.cookies else None)
 
     def apply_theme(event: events.GenericEventArguments) -> None:

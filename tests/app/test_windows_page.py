@@ -62,7 +62,7 @@ async def test_a_link_restores_the_list(user: User) -> None:
 
 
 async def test_an_unknown_run_says_so(user: User) -> None:
-    await user.open("/windows?run=nobody")
+    await user.open("/windows?run=no-such-run")
     await user.should_see("Run not found")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields, replace
 from urllib.parse import quote, urlencode
 
 from fastapi import Request
@@ -13,7 +13,7 @@ from nicegui import background_tasks, ui
 from starlette.responses import Response
 
 from sfapp.app.events import event_of
-from sfapp.app.panels.overview_tabs import overview_tabs
+from sfapp.app.panels.overview import file_faults, no_packets, overview_tabs, store_notices
 from sfapp.app.panels.plot_card import FigureCard
 from sfapp.app.panels.problem_list import ProblemList
 from sfapp.app.panels.progress import ReadingProgress
@@ -22,17 +22,14 @@ from sfapp.app.panels.running_jobs import RunningJobs
 from sfapp.app.theme import (
     Crumb,
     box,
-    empty,
-    example_links,
     frame,
     is_dark,
     label_text,
     link,
-    notices,
     show_address,
     with_keys,
 )
-from sfapp.app.window_list import parse_list
+from sfapp.app.window_list import ListState
 from sfapp.incidents import IncidentState
 from sfapp.model import Gates
 from sfapp.model.problems import Problem
@@ -44,13 +41,6 @@ from sfapp.views import text as words
 from sfapp.views.address import window_page
 from sfapp.views.figures.window_timeline import window_timeline
 from sfapp.views.text.problems import matches, problems_headline, rank_time
-
-RECORD = """perf = sfapp.Recorder("packets", run_id="my-run")
-for batch in loader:
-    with perf.step():
-        with perf.stage("model.fwd_loss_cpu_wall"):
-            loss = model(batch)
-        ..."""
 
 TIMELINE_WINDOWS = 400
 """Windows in the timeline below the problems: the latest. The page of windows shows all."""
@@ -86,23 +76,22 @@ class ProblemsOverview:
     windows: int
     refused: int
     conflicts: int
-    is_located: bool = field(default=False, compare=False)
+    is_located: bool = False
 
     @classmethod
-    def of(cls, workspace: Workspace, locates: bool) -> ProblemsOverview:
-        """Read the overview. Blocking; with ``locates``, packets are read for the steps of problems."""
+    def of(cls, workspace: Workspace) -> ProblemsOverview:
+        """Read the overview, with problems as far as they are known without packets. Blocking."""
         store = workspace.store
         generation, reading = store.generation, workspace.status().kind == "reading"
         runs = store.runs()
         return cls(
             generation,
             reading,
-            workspace.problems(locates=locates),
+            workspace.problems(locates=False),
             len(runs),
             sum(run.windows for run in runs),
             len(store.quarantine()),
             len(store.conflicts()),
-            locates,
         )
 
 
@@ -113,9 +102,9 @@ def build(workspace: Workspace) -> None:
     async def problems_page(request: Request) -> Response | None:
         asked = dict(request.query_params.multi_items())
         unknown = set(asked) - {"run", "text", "token"}
-        if unknown & set(parse_list("")[0].__dataclass_fields__):  # a link to the list of windows, once here
+        if unknown & {item.name for item in fields(ListState)}:  # a link to the list of windows, once here
             return RedirectResponse(f"/windows?{request.url.query}")
-        overview = await asyncio.to_thread(ProblemsOverview.of, workspace, False)
+        overview = await asyncio.to_thread(ProblemsOverview.of, workspace)
         await workspace.incident_service.current()
         state = ProblemsState(asked.get("run") or None, asked.get("text") or None)
         page = ProblemsPage(workspace, state, overview, is_dark(request))
@@ -138,14 +127,13 @@ class ProblemsPage:
         self._dark = dark
         self._timeline: FigureCard | None = None
 
-    def build(self, request: Request, messages: Sequence[str]) -> None:
+    def build(self, request: Request, messages: list[str]) -> None:
         """Build everything but the timeline, which is drawn once the browser is connected."""
         with frame(self._workspace, request, "problems", (Crumb("Problems"),), searches=True) as page:
             page.dark.on_value_change(lambda event: self._draw_timeline(bool(event.value)))
             with box("stack"):
                 overview_tabs("problems")
-                note = self._workspace.store.note
-                notices([*([f"{note}."] if note else []), *messages])
+                store_notices(self._workspace, messages)
                 ReadingProgress(self._workspace)
                 RunningJobs(self._workspace)
                 self._head = box("overview-head")
@@ -203,9 +191,11 @@ class ProblemsPage:
         self._card.set_visibility(bool(overview.problems))
         self._timeline_box.set_visibility(bool(overview.windows))
         self._empty.clear()
-        self._empty.set_visibility(not overview.windows and not overview.reading)
-        with self._empty:
-            self._nothing()
+        is_empty = not overview.windows and not overview.reading
+        self._empty.set_visibility(is_empty)
+        if is_empty:
+            with self._empty:
+                no_packets(self._workspace, "Problems")
 
     def _show_marks(self, _: IncidentState) -> None:
         self._show()
@@ -217,10 +207,7 @@ class ProblemsPage:
             if overview.windows:
                 self._headline(found)
             box("grow")
-            if overview.refused:
-                link(f"{format.counted(overview.refused, 'file')} refused", "/quarantine", "badge badge-warn")
-            if overview.conflicts:
-                link(format.counted(overview.conflicts, "conflict"), "/quarantine", "badge badge-warn")
+            file_faults(overview.refused, overview.conflicts)
 
     def _headline(self, found: Sequence[ListedProblem]) -> None:
         windows = self._overview.windows
@@ -236,18 +223,6 @@ class ProblemsPage:
             ]
             label_text(" · ".join(parts), "p", "subtitle")
 
-    def _nothing(self) -> None:
-        paths = format.listed([str(path) for path in self._workspace.paths])
-        empty(
-            "No packets yet",
-            f"sfapp is watching {paths}. Problems appear here as soon as a job writes packets. "
-            "To record a job, wrap its training step:",
-            RECORD,
-        )
-        with box("empty-links"):
-            label_text("Or open a worked example:", "span", "muted")
-            example_links()
-
     # --- what is listed -------------------------------------------------------------------------------
 
     def _listed(self) -> list[ListedProblem]:
@@ -257,9 +232,8 @@ class ProblemsPage:
         run, text = self._state.run, self._state.text
         return (run is None or one.problem.run_id == run) and (text is None or matches(one.problem, text))
 
-    def _filter(self, **fields: str | None) -> None:
-        before = {"run": self._state.run, "text": self._state.text}
-        self._state = ProblemsState(**{**before, **fields})
+    def _filter(self, **changes: str | None) -> None:
+        self._state = replace(self._state, **changes)
         show_address(self._state.href)
         self._show()
 
@@ -283,16 +257,18 @@ class ProblemsPage:
         reading = self._workspace.status().kind == "reading"
         now = (self._workspace.store.generation, reading)
         if now != (self._overview.generation, self._overview.reading):
-            self._overview = await asyncio.to_thread(ProblemsOverview.of, self._workspace, False)
+            self._overview = await asyncio.to_thread(ProblemsOverview.of, self._workspace)
             self._show()
             await self._draw_timeline(self._dark)
         if not self._overview.is_located and not reading:
             background_tasks.create(self._locate(), context=self._head)
 
     async def _locate(self) -> None:
-        found = await asyncio.to_thread(ProblemsOverview.of, self._workspace, True)
-        if found.generation == self._overview.generation:
-            self._overview = found
+        """Show the steps at which problems began and ended, which packets tell."""
+        generation = self._overview.generation
+        problems = await asyncio.to_thread(self._workspace.problems)
+        if self._overview.generation == generation:
+            self._overview = replace(self._overview, problems=problems, is_located=True)
             self._show()
 
 

@@ -12,7 +12,7 @@ from fastapi import Request
 from nicegui import background_tasks, ui
 
 from sfapp.app.events import event_of
-from sfapp.app.panels.overview_tabs import overview_tabs
+from sfapp.app.panels.overview import file_faults, no_packets, overview_tabs, store_notices
 from sfapp.app.panels.plot_card import FigureCard
 from sfapp.app.panels.progress import ReadingProgress
 from sfapp.app.panels.run_timeline import open_clicked
@@ -22,12 +22,10 @@ from sfapp.app.theme import (
     Crumb,
     box,
     empty,
-    example_links,
     frame,
     is_dark,
     label_text,
     link,
-    notices,
     show_address,
     with_keys,
 )
@@ -40,13 +38,6 @@ from sfapp.views import format
 from sfapp.views import text as words
 from sfapp.views.address import run_page, window_page
 from sfapp.views.figures.window_timeline import window_timeline
-
-RECORD = """perf = sfapp.Recorder("packets", run_id="my-run")
-for batch in loader:
-    with perf.step():
-        with perf.stage("model.fwd_loss_cpu_wall"):
-            loss = model(batch)
-        ..."""
 
 ALL = ""
 """Value of a chooser without a filter."""
@@ -120,9 +111,7 @@ class WindowsPage:
             page.dark.on_value_change(lambda event: self._draw_timeline(bool(event.value)))
             with box("stack"):
                 overview_tabs("windows")
-                notices(
-                    [*([f"{self._workspace.store.note}."] if self._workspace.store.note else []), *messages]
-                )
+                store_notices(self._workspace, messages)
                 ReadingProgress(self._workspace)
                 RunningJobs(self._workspace)
                 self._head = box("overview-head")
@@ -151,14 +140,13 @@ class WindowsPage:
             if overview.rows:
                 self._headline()
             box("grow")
-            if overview.refused:
-                link(f"{format.counted(overview.refused, 'file')} refused", "/quarantine", "badge badge-warn")
-            if overview.conflicts:
-                link(format.counted(overview.conflicts, "conflict"), "/quarantine", "badge badge-warn")
+            file_faults(overview.refused, overview.conflicts)
         self._empty.clear()
-        self._empty.set_visibility(not overview.rows and not overview.reading)
-        with self._empty:
-            self._nothing()
+        is_empty = not overview.rows and not overview.reading
+        self._empty.set_visibility(is_empty)
+        if is_empty:
+            with self._empty:
+                self._nothing()
         for part in (self._timeline_box, self._list_box):
             part.set_visibility(bool(overview.rows))
 
@@ -186,16 +174,7 @@ class WindowsPage:
             empty("Run not found", f"The store has no windows of run {self._state.run!r}.")
             link("All windows", "/windows")
             return
-        paths = format.listed([str(path) for path in self._workspace.paths])
-        empty(
-            "No packets yet",
-            f"sfapp is watching {paths}. Windows appear here as soon as a job writes them. "
-            "To record a job, wrap its training step:",
-            RECORD,
-        )
-        with box("empty-links"):
-            label_text("Or open a worked example:", "span", "muted")
-            example_links()
+        no_packets(self._workspace, "Windows")
 
     def _toolbar(self) -> None:
         state, overview = self._state, self._overview

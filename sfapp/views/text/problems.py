@@ -147,7 +147,7 @@ def _until(problem: Problem) -> str:
 
 
 def _at_time(moment: datetime | None, before: datetime | None = None) -> str:
-    """Return a time, without the date where that was said before."""
+    """Return a time, without its date where ``before`` has the same date."""
     if moment is None:
         return ""
     if before is not None and moment.date() == before.date():
