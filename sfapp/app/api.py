@@ -35,14 +35,8 @@ from sfapp.model.view import WindowKey, parse_query, view_parameters
 from sfapp.operators import Findings, agreement
 from sfapp.service.compare import compare_sides
 from sfapp.service.judging import JudgedWindow
-from sfapp.service.live import (
-    DOCUMENT_VERSION,
-    SPANS,
-    LiveState,
-    live_run_snapshot,
-    parse_live,
-    streaming_runs,
-)
+from sfapp.service.live import DOCUMENT_VERSION, live_run_snapshot, streaming_runs
+from sfapp.service.live_address import SPANS, LiveState, parse_live
 from sfapp.service.problems import episodes_in, listed
 from sfapp.service.workspace import Workspace
 from sfapp.store import SORTABLE, WindowQuery

@@ -13,7 +13,8 @@ from urllib.parse import parse_qsl, quote, urlsplit
 import msgspec
 
 from sfapp.errors import RemoteError, WindowNotFoundError
-from sfapp.service.live import DOCUMENT_VERSION, LiveRunSnapshot, LiveState, live_run_snapshot
+from sfapp.service.live import DOCUMENT_VERSION, LiveRunSnapshot, live_run_snapshot
+from sfapp.service.live_address import LiveState
 from sfapp.service.workspace import Workspace
 from sfapp.store import Store
 

@@ -1,4 +1,4 @@
-"""The state of a running job: the query of its page, and a snapshot of what the store holds for it.
+"""The state of a running job: a snapshot of what the store holds for it.
 
 Everything is read from samples and packets, so the aggregator may run in another process. Verdicts come with
 the finished windows; steps, skew and silence are available before.
@@ -18,10 +18,8 @@ from sfapp.errors import WindowNotFoundError
 from sfapp.model import RankIdentity, RankTable, Window
 from sfapp.model.samples import AggregatorSample, GpuSample, LinkSample, NodeSample, ProcessSample, Sample
 from sfapp.model.view import WindowKey
-from sfapp.service.live_address import SPANS as SPANS
-from sfapp.service.live_address import LiveState as LiveState
-from sfapp.service.live_address import parse_live as parse_live
-from sfapp.service.live_rolling import RollingView, rolling_view
+from sfapp.service.live_address import LiveState
+from sfapp.service.live_rolling import RollingView
 from sfapp.service.workspace import Workspace
 from sfapp.store import SampleQuery, Store, WindowQuery
 from sfapp.store.samples import Paces
@@ -260,7 +258,7 @@ def _rolling(
 ) -> RollingView | None:
     """Return the verdict on the last steps; of a time that was frozen, the one that was shown then."""
     if state.until is None:
-        return rolling_view(workspace, run_id, state.steps)
+        return workspace.rolling(run_id, state.steps)
     return None if before is None else before.rolling
 
 

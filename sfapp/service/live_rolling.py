@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
+
+from cachetools import LRUCache
 
 from sfapp.accounting import (
     RollingHistory,
@@ -29,7 +29,6 @@ from sfapp.model import Reference, Window
 from sfapp.model.live_rows import LiveRows
 from sfapp.packets.newest_steps import FOLDER, NAME, newest_steps_path, read_newest_steps
 from sfapp.service.live_address import MOST_STEPS
-from sfapp.service.workspace import Workspace
 from sfapp.store import Store
 from sfapp.views import text as words
 
@@ -120,7 +119,7 @@ class RollingFeed:
         self._store = store
         self._paths = paths
         self._lock = threading.Lock()
-        self._runs: OrderedDict[str, _Followed] = OrderedDict()
+        self._runs: LRUCache[str, _Followed] = LRUCache(MAX_RUNS)
 
     def view(self, run_id: str, steps: int) -> RollingView | None:
         """Return the verdict on the last steps of a run as they are now; None where none are streamed here.
@@ -129,9 +128,6 @@ class RollingFeed:
         """
         with self._lock:
             run = self._runs.setdefault(run_id, _Followed())
-            self._runs.move_to_end(run_id)
-            while len(self._runs) > MAX_RUNS:
-                self._runs.popitem(last=False)
         with run.lock:
             rows = self._read(run, run_id)
             if rows is None:
@@ -187,19 +183,6 @@ class RollingFeed:
             )
             run.context = known
         return known
-
-
-_FEEDS: WeakKeyDictionary[Workspace, RollingFeed] = WeakKeyDictionary()
-_FEEDS_LOCK = threading.Lock()
-
-
-def rolling_view(workspace: Workspace, run_id: str, steps: int) -> RollingView | None:
-    """Return ``RollingFeed.view`` of the feed that a workspace's pages share."""
-    with _FEEDS_LOCK:
-        feed = _FEEDS.get(workspace)
-        if feed is None:
-            feed = _FEEDS[workspace] = RollingFeed(workspace.store, workspace.paths)
-    return feed.view(run_id, steps)
 
 
 def _candidates(paths: Sequence[Path], run_id: str) -> Iterator[Path]:

@@ -27,6 +27,7 @@ from sfapp.operators import events_of
 from sfapp.service.examples import ExampleStore
 from sfapp.service.incidents import IncidentService
 from sfapp.service.judging import JudgedWindow, WindowJudge, WindowSource
+from sfapp.service.live_rolling import RollingFeed, RollingView
 from sfapp.service.memory_cache import MemoryCache
 from sfapp.service.onsets import EpisodeLocator
 from sfapp.service.problems import StoredProblems
@@ -98,6 +99,7 @@ class Workspace:
         self._judge = WindowJudge(self.store_of)
         self._problems = StoredProblems(self.store_of, EpisodeLocator(self._judge))
         self._predictor = StepPredictor()
+        self._rolling = RollingFeed(store, self.paths)
         self._findings: MemoryCache[Examined] = MemoryCache(FINDINGS_BYTES, lambda found: found.nbytes)
         self._examiner = ThreadPoolExecutor(1, "sfapp-operators")
         self._examples = ExampleStore()
@@ -224,6 +226,10 @@ class Workspace:
     def reference(self, run_id: str) -> Reference | None:
         """Return the reference of a run's windows; None where none of them is healthy."""
         return self.store_of(run_id).reference(run_id)
+
+    def rolling(self, run_id: str, steps: int) -> RollingView | None:
+        """Return the verdict on the last steps of a running job; None where none are streamed here."""
+        return self._rolling.view(run_id, steps)
 
     def problems(self, run_id: str | None = None, locates: bool = True) -> list[Problem]:
         """Return the problems of a run, or of all runs of the user's store: missing data first, then by

@@ -25,7 +25,7 @@ MAX_QUEUED = 65_536
 """Most samples that are queued for the disk; the oldest above that are dropped and counted."""
 
 FEW_RANKS = 256
-"""The newest rows of jobs of so many ranks are written twice a second, those of larger ones once."""
+"""The newest rows of up to so many ranks, of all jobs together, are written twice a second, of more once."""
 
 MAX_RUNS = 64
 GONE_AFTER_S = 3600.0
@@ -84,11 +84,13 @@ class MetricsWriter:
         stop = threading.Event()
 
         def run() -> None:
+            ranks = 0
             while not stop.wait(EVERY_S / 2):
                 self._write_long_steps()
-                self._newest_steps.write(snapshot(), FEW_RANKS)
+                if ranks <= FEW_RANKS:
+                    self._newest_steps.write(snapshot())
                 if not stop.wait(EVERY_S / 2):
-                    self._write_all(snapshot())
+                    ranks = self._write_all(snapshot())
             self._write_all(snapshot())
 
         thread = threading.Thread(target=run, name="sfapp-metrics", daemon=True)
@@ -99,9 +101,11 @@ class MetricsWriter:
             stop.set()
             thread.join()
 
-    def _write_all(self, snapshot: LiveSnapshot) -> None:
+    def _write_all(self, snapshot: LiveSnapshot) -> int:
+        """Write everything; return the number of ranks."""
         self._newest_steps.write(snapshot)
         self.write(snapshot)
+        return len(snapshot.ranks)
 
     def write(self, snapshot: LiveSnapshot) -> None:
         """Write queued samples and the pace since the last call, and downsample old files for a moment.

@@ -31,20 +31,14 @@ class NewestStepsWriter:
         self._on_failure = on_failure
         self._ended: set[str] = set()
 
-    def write(self, snapshot: LiveSnapshot, most_ranks: int | None = None) -> None:
-        """Write the runs of a snapshot; of a run that has ended, once.
-
-        Args:
-            most_ranks: leave out runs of more ranks.
-        """
+    def write(self, snapshot: LiveSnapshot) -> None:
+        """Write the runs of a snapshot; of a run that has ended, once."""
         by_run: defaultdict[str, list[RankSnapshot]] = defaultdict(list)
         for rank in snapshot.ranks:
             by_run[rank.run_id].append(rank)
         self._ended &= by_run.keys()
         for run_id in list(by_run)[:MAX_RUNS]:
             ranks = by_run[run_id]
-            if most_ranks is not None and len(ranks) > most_ranks:
-                continue
             if not all(rank.has_left for rank in ranks):
                 self._ended.discard(run_id)
             elif run_id in self._ended:

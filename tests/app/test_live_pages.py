@@ -27,9 +27,9 @@ from sfapp.app import api
 from sfapp.app.panels.live_tabs import parts_of
 from sfapp.model.live_rows import LiveRows
 from sfapp.packets.newest_steps import newest_steps_path, write_newest_steps
-from sfapp.service.live import LiveRunSnapshot, live_run_snapshot, parse_live
-from sfapp.service.live_rolling import rolling_view
-from sfapp.service.live_sharing import shared_snapshot
+from sfapp.service.live import LiveRunSnapshot, live_run_snapshot
+from sfapp.service.live_address import parse_live
+from sfapp.service.live_sharing import SharedSnapshots
 from sfapp.service.workspace import Workspace
 from sfapp.store import Store
 from sfapp.views.text import rolling_words
@@ -288,11 +288,11 @@ async def test_the_twin_has_the_rolling_verdict_over_the_steps_asked_for(
 
 def test_rows_are_judged_once_for_all_pages(tmp_path: Path, live_workspace: Workspace) -> None:
     stream_rows(tmp_path, eight_ranks())
-    first = rolling_view(live_workspace, LIVE, 20)
+    first = live_workspace.rolling(LIVE, 20)
     assert first is not None
-    assert rolling_view(live_workspace, LIVE, 20) is first
+    assert live_workspace.rolling(LIVE, 20) is first
     stream_rows(tmp_path, eight_ranks(late=5), first_step=130)
-    second = rolling_view(live_workspace, LIVE, 20)
+    second = live_workspace.rolling(LIVE, 20)
     assert second is not None
     assert second.history.step_N.tolist() == list(range(100, 160))
     assert [(onset.ranks, onset.is_exact) for onset in second.history.onsets] == [((5,), False)]
@@ -300,19 +300,20 @@ def test_rows_are_judged_once_for_all_pages(tmp_path: Path, live_workspace: Work
 
 def test_a_damaged_file_leaves_the_last_verdict(tmp_path: Path, live_workspace: Workspace) -> None:
     stream_rows(tmp_path, eight_ranks())
-    first = rolling_view(live_workspace, LIVE, 20)
+    first = live_workspace.rolling(LIVE, 20)
     newest_steps_path(tmp_path, LIVE).write_bytes(b"\x93not a file of ours")
-    assert rolling_view(live_workspace, LIVE, 20) is first
+    assert live_workspace.rolling(LIVE, 20) is first
 
 
 def test_pages_of_one_view_share_what_is_read(live_workspace: Workspace) -> None:
     live_workspace.store.ingest()
     state, _ = parse_live([])
     first = live_run_snapshot(live_workspace, LIVE, state)
-    shared = shared_snapshot(live_workspace, LIVE, state, first)
-    assert shared_snapshot(live_workspace, LIVE, state, first) is shared
+    snapshots = SharedSnapshots(live_workspace)
+    shared = snapshots.newest(LIVE, state, first)
+    assert snapshots.newest(LIVE, state, first) is shared
     other, _ = parse_live([("tab", "node:1")])
-    assert shared_snapshot(live_workspace, LIVE, other, first).state == other
+    assert snapshots.newest(LIVE, other, first).state == other
 
 
 def test_a_link_restores_what_was_looked_at() -> None:

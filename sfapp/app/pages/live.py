@@ -32,8 +32,7 @@ from sfapp.errors import StoreError, WindowNotFoundError
 from sfapp.model.view import OVERVIEW
 from sfapp.service.live import LiveRunSnapshot, live_run_snapshot, streaming_runs
 from sfapp.service.live_address import SPANS, LiveState, parse_live
-from sfapp.service.live_rolling import rolling_view
-from sfapp.service.live_sharing import has_many_ranks, shared_snapshot
+from sfapp.service.live_sharing import SharedSnapshots, has_many_ranks
 from sfapp.service.workspace import Workspace
 from sfapp.views import format
 from sfapp.views.address import live_page, run_page
@@ -56,6 +55,7 @@ sfapp aggregate packets     # beside the job"""
 
 def build(workspace: Workspace) -> None:
     """Register both pages."""
+    snapshots = SharedSnapshots(workspace)
 
     @ui.page("/live", response_timeout=30)
     async def live_runs_page(request: Request) -> None:
@@ -76,7 +76,7 @@ def build(workspace: Workspace) -> None:
         except WindowNotFoundError as error:
             missing(workspace, request, str(error), lambda: live_run_snapshot(workspace, name, state))
             return
-        page = LivePage(workspace, snapshot, is_dark(request))
+        page = LivePage(workspace, snapshots, snapshot, is_dark(request))
         page.build(request, messages)
         await ui.context.client.connected()
         await page.start()
@@ -123,8 +123,11 @@ class LiveRunsPage:
 class LivePage:
     """One open live page."""
 
-    def __init__(self, workspace: Workspace, snapshot: LiveRunSnapshot, dark: bool) -> None:
+    def __init__(
+        self, workspace: Workspace, snapshots: SharedSnapshots, snapshot: LiveRunSnapshot, dark: bool
+    ) -> None:
         self._workspace = workspace
+        self._snapshots = snapshots
         self._snapshot = snapshot
         self._dark = dark
         self._is_visible = True
@@ -260,7 +263,7 @@ class LivePage:
         if not self._is_visible or self.state.until is not None or self._is_busy:
             return
         state, run_id = self.state, self._snapshot.run_id
-        rolling = await asyncio.to_thread(rolling_view, self._workspace, run_id, state.steps)
+        rolling = await asyncio.to_thread(self._workspace.rolling, run_id, state.steps)
         if rolling is not None and state == self.state:
             self._head.show_rolling(rolling)
 
@@ -270,7 +273,7 @@ class LivePage:
             while True:
                 asked = self.state
                 snapshot = await asyncio.to_thread(
-                    shared_snapshot, self._workspace, self._snapshot.run_id, asked, self._snapshot
+                    self._snapshots.newest, self._snapshot.run_id, asked, self._snapshot
                 )
                 if asked == self.state:  # Otherwise another view was asked for meanwhile.
                     break
