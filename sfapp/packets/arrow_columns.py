@@ -5,6 +5,7 @@ Everything that the footer reveals (columns, types, sizes) is checked before a p
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -72,6 +73,13 @@ class PacketFile:
             self.names: list[str] = self._schema.names
             self.types: list[Any] = self._schema.types
             self.rows: int = self._metadata.num_rows
+
+    @property
+    def layout(self) -> str:
+        """Return a hash of the names and types of all columns, in order: files of one layout can be read
+        together."""
+        described = repr(list(zip(self.names, map(str, self.types), strict=True)))
+        return hashlib.sha256(described.encode(errors="backslashreplace")).hexdigest()[:16]
 
     @property
     def manifest_json(self) -> bytes | None:

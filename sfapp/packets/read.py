@@ -76,6 +76,7 @@ class Packet:
         size, sha256: of the file, in bytes and in hex.
         part_rank: rank of the part; None for a whole window.
         mtime_ns: modification time, ns since 1970; the newer of two files is used.
+        layout: hash of the names and types of its columns.
     """
 
     window: Window
@@ -84,6 +85,7 @@ class Packet:
     sha256: str
     part_rank: int | None
     mtime_ns: int
+    layout: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +148,7 @@ def validate_packet(path: Path, limits: Limits = DEFAULT_LIMITS) -> list[PacketE
     faults = Faults()
     try:
         content = fetch(path, limits)
-        _parse(data_of(content, limits), part_rank_of(path), limits, faults)
+        _parse(PacketFile(data_of(content, limits)), part_rank_of(path), limits, faults)
     except PacketError as error:
         faults.found.append(error)
     return [at_path(path, error) for error in faults.found]
@@ -192,19 +194,19 @@ def _packet(path: Path, content: Content, limits: Limits) -> Packet:
     part_rank = part_rank_of(path)
     faults = Faults()
     try:
-        window = _parse(data_of(content, limits), part_rank, limits, faults)
+        file = PacketFile(data_of(content, limits))
+        window = _parse(file, part_rank, limits, faults)
     except PacketError as last:
         raise (faults.found[0] if faults.found else last) from last
     if window is None:
         raise faults.found[0]
-    return Packet(window, path, content.size, content.sha256, part_rank, content.mtime_ns)
+    return Packet(window, path, content.size, content.sha256, part_rank, content.mtime_ns, file.layout)
 
 
-def _parse(data: bytes, part_rank: int | None, limits: Limits, faults: Faults) -> Window | None:
-    """Return the window in these bytes, or None with the faults reported. Each part is checked only if the
+def _parse(file: PacketFile, part_rank: int | None, limits: Limits, faults: Faults) -> Window | None:
+    """Return the window in a file, or None with the faults reported. Each part is checked only if the
     parts it depends on are valid.
     """
-    file = PacketFile(data)
     raw = file.manifest_json
     if raw is None:
         raise PacketError("no manifest: the Parquet footer has no key 'sfapp.packet'")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable
 from contextlib import suppress
 
 from sfapp.errors import StoreError
@@ -14,21 +16,31 @@ _PATTERN = frozenset("*?[")
 def refresh(database: Database) -> None:
     """Point ``cells`` at the files shown now.
 
-    Creating the view reads every footer, so it is done once per ingest or on closing, not at every change. If
-    a file has disappeared meanwhile, the view stays as it was until the next ingest.
+    Files of one layout are read together, so that creating and querying the view opens one file of each to
+    learn its columns; by DuckDB's ``union_by_name`` it would be every file. The view lists all files, so it
+    is created once per ingest or on closing, not at every change. If a file has disappeared meanwhile, the
+    view stays as it was until the next ingest.
     """
-    shown = database.tuples("SELECT path FROM packets WHERE state = 'shown' ORDER BY path")
-    patterns = [pattern for (path,) in shown if (pattern := _exact(path)) is not None]
+    shown = database.tuples("SELECT layout, path FROM packets WHERE state = 'shown' ORDER BY path")
+    layouts: dict[str, list[str]] = defaultdict(list)
+    for layout, path in shown:
+        if (pattern := _exact(path)) is not None:
+            layouts[layout].append(pattern)
     with suppress(StoreError), database.cursor() as cursor:
-        cursor.execute(f"CREATE OR REPLACE VIEW cells AS {_cells_of(patterns) if patterns else _nothing()}")
+        cells = _cells_of(layouts.values()) if layouts else _nothing()
+        cursor.execute(f"CREATE OR REPLACE VIEW cells AS {cells}")
 
 
-def _cells_of(patterns: list[str]) -> str:
-    files = ", ".join(map(literal, patterns))
+def _cells_of(layouts: Iterable[list[str]]) -> str:
+    """Return the query for the rows of these files, listed by layout."""
+    read = " UNION ALL BY NAME ".join(
+        f"SELECT * FROM read_parquet([{', '.join(map(literal, patterns))}], filename = 'packet_path', "
+        "hive_partitioning = false)"
+        for patterns in layouts
+    )
     return (
         f'SELECT packets.run_id, packets."window", packets.path, read.* EXCLUDE (packet_path) '
-        f"FROM read_parquet([{files}], union_by_name = true, filename = 'packet_path', "
-        "hive_partitioning = false) AS read JOIN packets ON packets.path = read.packet_path"
+        f"FROM ({read}) AS read JOIN packets ON packets.path = read.packet_path"
     )
 
 

@@ -23,7 +23,7 @@ from sfapp.model.samples import (
     sample_fields,
 )
 
-SCHEMA_VERSION = 12
+SCHEMA_VERSION = 13
 """Version of the tables and of the diagnoses in them; a store of another version is built again."""
 
 
@@ -125,6 +125,7 @@ PACKETS = SchemaTable(
             "`set_aside`: lost a conflict, see `conflicts`",
         ),
         SchemaColumn("hostnames", "VARCHAR[]", "hosts named in it, in alphabetical order"),
+        SchemaColumn("layout", "VARCHAR", "hash of the names and types of its columns"),
     ),
 )
 

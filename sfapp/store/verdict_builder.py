@@ -191,6 +191,7 @@ def _packet_rows(files: Sequence[_File], grouped: Grouped) -> list[Row]:
             "part_rank": file.packet.part_rank,
             "state": state_of(file.packet),
             "hostnames": sorted(file.packet.window.hostnames),
+            "layout": file.packet.layout,
         }
         for file in files
     ]
