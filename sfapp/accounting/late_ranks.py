@@ -11,8 +11,10 @@ costs nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -103,19 +105,25 @@ class Slack:
         index_N1 = np.arange(1, len(sorted_NR))[:, None]
         return cls(sorted_NR, before_NR, index_N1 * sorted_NR[1:] - before_NR[:-1])
 
-    def later(self, cost_R: Floats) -> Floats:
-        """Return by how much each rank must be later in every step for the latest position to move by
-        ``cost_R`` on average: x such that the mean over steps of max(0, x - slack) is the cost, ns."""
-        total_R = len(self.sorted_NR) * cost_R
+    def later(self, cost_CR: Floats) -> Floats:
+        """Return by how much each rank must be later in every step for the latest position to move by a cost
+        on average: x such that the mean over steps of max(0, x - slack) is the cost, ns [C, R].
+
+        Args:
+            cost_CR: several costs for each rank, ns.
+        """
+        total_CR = len(self.sorted_NR) * cost_CR
         # With the k smallest slacks below x, k x - their sum is the total.
-        below_R = np.count_nonzero(self.reached_NR < total_R, axis=0)
-        return np.asarray((total_R + self.before_NR[below_R, np.arange(len(below_R))]) / (below_R + 1))
+        below_CR = np.count_nonzero(self.reached_NR[:, None] < total_CR, axis=0)
+        return np.asarray(
+            (total_CR + self.before_NR[below_CR, np.arange(below_CR.shape[1])]) / (below_CR + 1)
+        )
 
     def spread(self, cost: float) -> Floats:
         """Return the standard deviation over steps of what the latest position moves by, where each rank is
         so much later that the mean is the cost, ns [R]."""
-        later_R = self.later(np.full(self.sorted_NR.shape[1], cost))
-        moved_NR = (later_R - self.sorted_NR).clip(min=0.0) - cost
+        later_1R = self.later(np.full((1, self.sorted_NR.shape[1]), cost))
+        moved_NR = (later_1R - self.sorted_NR).clip(min=0.0) - cost
         return np.asarray(np.sqrt(np.einsum("tr,tr->r", moved_NR, moved_NR) / len(moved_NR)))
 
 
@@ -163,62 +171,65 @@ def lateness(own_NR: Array, typical_N: Floats | None = None) -> Floats:
     return np.asarray(own - typical[..., None])
 
 
-def stages_lateness(late: Sequence[Floats], slacks: Sequence[Slack]) -> tuple[StageLateness, ...]:
+def stages_lateness(late_SNR: Floats, slacks: Sequence[Slack]) -> tuple[StageLateness, ...]:
     """Return the lateness of several stages with its noise.
 
     The common noise comes from a sample of the ranks; a rank's own noise counts where it is larger.
 
     Args:
-        late: lateness in each stage, ns [N, R]. slacks: of ranks where they next wait for each other.
+        late_SNR: lateness in each stage, ns. slacks: of ranks where they next wait for each other.
     """
-    steps, ranks = late[0].shape
-    # Stages side by side: on small windows the number of calls is what costs.
-    sample = np.concatenate([late_NR[:, :: -(-ranks // SAMPLED_RANKS)] for late_NR in late], axis=1)
-    sampled = sample.shape[1] // len(late)
+    # All stages at once: on small windows the number of calls is what costs.
+    stages, steps, ranks = late_SNR.shape
+    sample_SNR = late_SNR[:, :, :: -(-ranks // SAMPLED_RANKS)]
+    sampled = sample_SNR.shape[2]
+    sample = np.ascontiguousarray(sample_SNR.swapaxes(0, 1)).reshape(steps, stages * sampled)
     if ranks <= _FEW_RANKS:
         sample = without_jump(sample)
     blocks = block_means(sample)
     lags = [squared_differences(values, lag) for values in (sample, blocks) for lag in (1, 2)]
-    lag_4SR = np.array(lags).reshape(4, len(late), sampled)
+    lag_4SR = np.array(lags).reshape(4, stages, sampled)
     # Medians: a rank that becomes late within the window would look like a long memory of all.
     common_4S = np.median(lag_4SR, axis=2)
     some = np.abs(sample[:: max(1, steps * sampled // _QUARTILE_VALUES)])
-    sample_SC = some.reshape(len(some), len(late), sampled).transpose(1, 0, 2).reshape(len(late), -1)
+    sample_SC = some.reshape(len(some), stages, sampled).swapaxes(0, 1).reshape(stages, -1)
     quartile = 3 * (sample_SC.shape[1] - 1) // 4
     upper_S = np.partition(sample_SC, quartile, axis=1)[:, quartile]
+    mean_SR = late_SNR.mean(axis=1)
+    noisier_SR = _noisier(late_SNR, mean_SR, lag_4SR[0], common_4S[0])
     found = []
-    for stage, (late_NR, slack) in enumerate(zip(late, slacks, strict=True)):
+    for stage, single in enumerate(late_steps(late_SNR, upper_S)):
         noise = StepNoise(steps, *common_4S[:, stage].tolist())
         run = long_run(noise, steps, max(1, sampled - 1))
-        error, mean_R = run.error(steps, steps), late_NR.mean(axis=0)
-        noisier_R = _noisier(late_NR, mean_R, lag_4SR[0, stage], noise.lag1)
-        upper = float(upper_S[stage])
+        error = run.error(steps, steps)
         found.append(
             StageLateness(
-                mean_R,
-                error.se * np.sqrt(noisier_R),
+                mean_SR[stage],
+                error.se * np.sqrt(noisier_SR[stage]),
                 error.df,
                 error.se,
                 run.inflation,
-                upper,
-                late_steps(late_NR, upper),
-                slack,
+                float(upper_S[stage]),
+                single,
+                slacks[stage],
             )
         )
     return tuple(found)
 
 
-def _noisier(late_NR: Floats, mean_R: Floats, lag1_R: Floats, common: float) -> Floats:
-    """Return by how much each rank is noisier than usual, at least 1; of many only those that may be late."""
-    ranks = len(mean_R)
-    if common <= 0.0:
-        return np.ones(ranks)
-    if ranks <= SAMPLED_RANKS:
-        return np.maximum(lag1_R / common, 1.0)
-    noisier_R = np.ones(ranks)
-    latest = np.argpartition(-mean_R, SAMPLED_RANKS)[:SAMPLED_RANKS]
-    noisier_R[latest] = np.maximum(squared_differences(late_NR[:, latest], 1) / common, 1.0)
-    return noisier_R
+def _noisier(late_SNR: Floats, mean_SR: Floats, lag1_SR: Floats, common_S: Floats) -> Floats:
+    """Return by how much each rank is noisier than usual, at least 1 [S, R]; of many ranks only those that
+    may be late."""
+    noisier_SR = np.ones(mean_SR.shape)
+    noisy = np.flatnonzero(common_S > 0.0)
+    if mean_SR.shape[1] <= SAMPLED_RANKS:
+        noisier_SR[noisy] = np.maximum(lag1_SR[noisy] / common_S[noisy, None], 1.0)
+        return noisier_SR
+    for stage in noisy.tolist():
+        latest = np.argpartition(-mean_SR[stage], SAMPLED_RANKS)[:SAMPLED_RANKS]
+        own_R = squared_differences(late_SNR[stage][:, latest], 1)
+        noisier_SR[stage, latest] = np.maximum(own_R / common_S[stage], 1.0)
+    return noisier_SR
 
 
 def persistently_late(stage: StageLateness, chance: float) -> Flags:
@@ -232,30 +243,35 @@ def persistently_late(stage: StageLateness, chance: float) -> Flags:
     return late
 
 
-def late_steps(late_NR: Floats, upper: float) -> dict[int, LateSteps]:
-    """Return for the ranks with the most time far outside, by position, their late steps and the chance.
+def late_steps(late_SNR: Floats, upper_S: Floats) -> Iterator[dict[int, LateSteps]]:
+    """Yield for each stage the ranks with the most time far outside, by position, with their late steps and
+    the chance.
 
     A value x is exceeded with the chance (x / upper quartile)^-3 / 2, as under heavy tails. Of k events at
     least that far outside the expected number over all steps is the chance; that of any rank in any stage is
     as many times larger as there are ranks and stages.
 
     Args:
-        upper: upper quartile of |lateness|.
+        upper_S: upper quartile of |lateness|. Where it is 0, no step is far outside.
     """
-    if upper <= 0.0 or late_NR.max() <= _CLEAR * upper:
-        return {}
-    beyond_NR = late_NR > _CLEAR * upper
-    score_R = np.where(beyond_NR, late_NR, 0.0).sum(axis=0)
-    count = min(_CANDIDATES, int(np.count_nonzero(score_R)))
-    if not count:
-        return {}
-    latest = np.argpartition(-score_R, count - 1)[:count]
-    found = {}
-    for rank in latest.tolist():
-        steps = np.flatnonzero(beyond_NR[:, rank])
-        events = _events(steps.tolist(), (late_NR[steps, rank] / upper).tolist())
-        found[rank] = _least_chance(events, len(late_NR))
-    return found
+    clear_S = np.where(upper_S > 0.0, _CLEAR * upper_S, np.inf)
+    beyond_SNR = late_SNR > clear_S[:, None, None]
+    score_SR = np.where(beyond_SNR, late_SNR, 0.0).sum(axis=1)
+    count_S = np.count_nonzero(score_SR, axis=1).clip(max=_CANDIDATES)
+    for stage, count in enumerate(count_S.tolist()):
+        if not count:
+            yield {}
+            continue
+        latest = np.argpartition(-score_SR[stage], count - 1)[:count]
+        late_RN = late_SNR[stage][:, latest].T
+        places, steps = np.nonzero(beyond_SNR[stage][:, latest].T)
+        far: list[float] = (late_RN[places, steps] / upper_S[stage]).tolist()
+        ends = np.searchsorted(places, np.arange(count + 1)).tolist()
+        step_of: list[int] = steps.tolist()
+        yield {
+            rank: _least_chance(_events(step_of[begin:end], far[begin:end]), late_RN.shape[1])
+            for rank, (begin, end) in zip(latest.tolist(), pairwise(ends), strict=True)
+        }
 
 
 _Event = tuple[float, list[int]]
@@ -351,15 +367,26 @@ def lateness_for_cost(stages: Sequence[StageLateness], cost: float, power: float
     Some ranks are usually earlier than others: the result is enough for USUAL_RANKS of them, and for all but
     a share ``power`` of windows.
     """
-    spreads = {stage.slack: stage.slack.spread(cost) for stage in stages}
-    found = []
-    for stage in stages:
-        steps = len(stage.slack.sorted_NR)
-        margin = student_t_quantile(power, max(1.0, steps / stage.inflation - 1.0))
-        scale_R = margin * math.sqrt(stage.inflation / steps) * spreads[stage.slack]
-        later_R = np.sort(stage.slack.later(cost + scale_R))
-        found.append(float(later_R[round(USUAL_RANKS * (len(later_R) - 1))]))
+    by_slack: dict[Slack, list[int]] = defaultdict(list)
+    for place, stage in enumerate(stages):
+        by_slack[stage.slack].append(place)
+    found = [0.0] * len(stages)
+    for slack, places in by_slack.items():
+        steps = len(slack.sorted_NR)
+        scale_C = [_margin_of_mean(stages[place].inflation, steps, power) for place in places]
+        later_CR = np.sort(slack.later(cost + np.array(scale_C)[:, None] * slack.spread(cost)), axis=1)
+        for place, later in zip(
+            places, later_CR[:, round(USUAL_RANKS * (later_CR.shape[1] - 1))], strict=True
+        ):
+            found[place] = float(later)
     return found
+
+
+def _margin_of_mean(inflation: float, steps: int, chance: float) -> float:
+    """Return how far above its true value the mean of so many steps lies with this chance, in standard
+    deviations of a step."""
+    margin = student_t_quantile(chance, max(1.0, steps / inflation - 1.0))
+    return margin * math.sqrt(inflation / steps)
 
 
 def has_enough_steps(steps: int) -> bool:

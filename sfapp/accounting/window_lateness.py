@@ -93,8 +93,8 @@ def _lateness(measures: Measures, boundary: int | None) -> tuple[StageLateness, 
     lasts = [measures.members(broad)[-1] for broad in range(len(measures.broad))]
     meetings = [(_next_meeting(measures, boundary, last) or (last, False))[0] for last in lasts]
     slacks = {stage: Slack.of(_position_NR(measures, boundary, stage)) for stage in set(meetings)}
-    late = [_late_NR(measures, broad) for broad in range(len(measures.broad))]
-    return stages_lateness(late, [slacks[meeting] for meeting in meetings])
+    late_SNR = np.stack([_late_NR(measures, broad) for broad in range(len(measures.broad))])
+    return stages_lateness(late_SNR, [slacks[meeting] for meeting in meetings])
 
 
 def _lateness_of_some(measures: Measures, boundary: int | None) -> tuple[StageLateness, ...]:
@@ -122,7 +122,7 @@ def _lateness_of_some(measures: Measures, boundary: int | None) -> tuple[StageLa
         ends.append(prefix_NR + own_NR + before_NR)
         prefix_NR = prefix_NR + to_numpy(measures.window.duration_SNR[stage])[:, some]
     slacks = {stage: Slack.of(ends[stage]) for stage in set(meetings)}
-    found = stages_lateness(late, [slacks[meeting] for meeting in meetings])
+    found = stages_lateness(np.stack(late), [slacks[meeting] for meeting in meetings])
     return tuple(_of_all(stage, some, measures.ranks) for stage in found)
 
 
