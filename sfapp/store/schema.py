@@ -76,8 +76,8 @@ class SchemaTable:
 
 
 def _stored_as(type_name: str) -> str:
-    """Return a type with its compression. Documents are alike: zstd makes them half as large as DuckDB's own
-    choice does, in a third of the time."""
+    """Return a type with its compression. Documents share most of their text: zstd makes them half as large
+    as DuckDB's own choice does, in a third of the time."""
     return f"{type_name} USING COMPRESSION zstd" if type_name == "JSON" else type_name
 
 
