@@ -84,9 +84,9 @@ def switch_rate(leader_N: Ints, eligible_N: Flags) -> float:
 
 def most_frequent(leader_N: Ints) -> tuple[int, float]:
     """Return the most frequent leader (the lowest of equally frequent ones) and its fraction of the steps."""
-    values, counts = np.unique(leader_N, return_counts=True)
-    best = int(counts.argmax())
-    return int(values[best]), float(counts[best] / len(leader_N))
+    count_R = np.bincount(leader_N)
+    best = int(count_R.argmax())
+    return best, float(count_R[best] / len(leader_N))
 
 
 def period_of(eligible_N: Flags) -> int | None:

@@ -161,13 +161,15 @@ def _next_meeting(measures: Measures, boundary: int | None, stage: int) -> tuple
     """Return the stage at the end of whose own part ranks next wait for each other, and whether that is in
     the next step; None where it is not known. Until then a late rank may catch up.
     """
-    split_S = np.asarray(_split_SN(measures).any(axis=1))
-    waits = sorted({*np.flatnonzero(split_S).tolist(), *(() if boundary is None else (boundary,))})
+    known: list[int] = []
+    if measures.own is not None:
+        known = np.flatnonzero(measures.own.split_SN.any(axis=1)).tolist()
+    waits = sorted({*known, *(() if boundary is None else (boundary,))})
     if not waits:
         return None
     after = [wait for wait in waits if wait >= stage]
     found, is_next_step = (after[0], False) if after else (waits[0], True)
-    if split_S[found] or found == stage:
+    if found in known or found == stage:
         return found, is_next_step
     if found == 0:
         return None

@@ -38,8 +38,13 @@ def insert(cursor: Cursor, table: SchemaTable, rows: pa.Table) -> None:
         cursor.unregister("new_rows")
 
 
-def replace_windows(cursor: Cursor, keys: Collection[Key], windows: pa.Table, stages: pa.Table) -> None:
-    """Replace everything stored about these windows with these rows."""
-    for table, rows in ((WINDOWS, windows), (STAGES, stages)):
+def insert_windows(cursor: Cursor, windows: pa.Table, stages: pa.Table) -> None:
+    """Append the verdicts of windows of which none is stored."""
+    insert(cursor, WINDOWS, windows)
+    insert(cursor, STAGES, stages)
+
+
+def delete_windows(cursor: Cursor, keys: Collection[Key]) -> None:
+    """Delete the verdicts of these windows."""
+    for table in (WINDOWS, STAGES):
         cursor.execute(f"DELETE FROM {table.name} WHERE {IN_KEYS}", key_values(keys))
-        insert(cursor, table, rows)

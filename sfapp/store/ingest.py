@@ -16,7 +16,14 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from sfapp.store.bulk_insert import IN_KEYS, IN_NAMES, insert, key_values, replace_windows
+from sfapp.store.bulk_insert import (
+    IN_KEYS,
+    IN_NAMES,
+    delete_windows,
+    insert,
+    insert_windows,
+    key_values,
+)
 from sfapp.store.database import Database
 from sfapp.store.operator_files import OperatorFiles
 from sfapp.store.parallel_reader import read_all
@@ -228,14 +235,16 @@ class Ingest:
         if companions:
             batch = read_batch([*batch.found, *companions], keys, self._stored_waits)
         with self._database.transaction() as cursor:
-            invalidate_references(cursor, keys)
-            cursor.execute(f"DELETE FROM packets WHERE {IN_KEYS}", key_values(keys))
-            cursor.execute(f"DELETE FROM conflicts WHERE {IN_KEYS}", key_values(keys))
+            if before or companions:  # Of a new window nothing is stored, and each search for it takes time.
+                invalidate_references(cursor, keys)
+                cursor.execute(f"DELETE FROM packets WHERE {IN_KEYS}", key_values(keys))
+                cursor.execute(f"DELETE FROM conflicts WHERE {IN_KEYS}", key_values(keys))
+                delete_windows(cursor, keys)
             cursor.execute(f"DELETE FROM quarantine WHERE {IN_NAMES}", {"names": names})
             insert(cursor, PACKETS, PACKETS.arrow(batch.packets))
             insert(cursor, QUARANTINE, QUARANTINE.arrow(batch.quarantine))
             insert(cursor, CONFLICTS, CONFLICTS.arrow(batch.conflicts))
-            replace_windows(cursor, keys, batch.windows, batch.stages)
+            insert_windows(cursor, batch.windows, batch.stages)
             for run_id, reference in references_of(cursor, {run_id for run_id, _ in keys}).items():
                 compare(cursor, [key for key in keys if key[0] == run_id], reference)
         if counted:

@@ -22,7 +22,7 @@ from sfapp.accounting import (
 )
 from sfapp.model import Gates, Reference
 from sfapp.model.findings import StepNoise
-from sfapp.store.bulk_insert import IN_KEYS, IN_RUNS, insert, key_values, replace_windows
+from sfapp.store.bulk_insert import IN_KEYS, IN_RUNS, delete_windows, insert, insert_windows, key_values
 from sfapp.store.database import Cursor
 from sfapp.store.reference_choices import ReferenceChoices
 from sfapp.store.schema import RUN_REFERENCES
@@ -150,7 +150,8 @@ def compare(cursor: Cursor, keys: Sequence[Key], reference: Reference | None) ->
             for found in _load(cursor, batch)
         ]
         stages = stages_table([found.diagnosis for found in compared])
-        replace_windows(cursor, batch, windows_table(compared), stages)
+        delete_windows(cursor, batch)
+        insert_windows(cursor, windows_table(compared), stages)
 
 
 def _load(cursor: Cursor, keys: Collection[Key]) -> list[DerivedWindow]:
