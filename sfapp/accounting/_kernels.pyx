@@ -29,8 +29,9 @@ cdef extern from *:
         return __builtin_cpu_supports("avx2") ? 1 : 0;
     }
 
-    #define SFAPP_VARIANTS(TYPE, NAME, PARAMETERS, ARGUMENTS)            \\
-        SFAPP_AVX512 static TYPE NAME##_avx512 PARAMETERS { return NAME##_body ARGUMENTS; } \\
+    /* WIDE is the body for the widest registers. */
+    #define SFAPP_VARIANTS(TYPE, NAME, WIDE, PARAMETERS, ARGUMENTS)      \\
+        SFAPP_AVX512 static TYPE NAME##_avx512 PARAMETERS { return WIDE ARGUMENTS; }        \\
         SFAPP_AVX2 static TYPE NAME##_avx2 PARAMETERS { return NAME##_body ARGUMENTS; }     \\
         static TYPE NAME PARAMETERS                                      \\
         {                                                                \\
@@ -39,7 +40,7 @@ cdef extern from *:
         }
     #else
     static int sfapp_level(void) { return 1; }
-    #define SFAPP_VARIANTS(TYPE, NAME, PARAMETERS, ARGUMENTS) \\
+    #define SFAPP_VARIANTS(TYPE, NAME, WIDE, PARAMETERS, ARGUMENTS) \\
         static TYPE NAME PARAMETERS { return NAME##_body ARGUMENTS; }
     #endif
 
@@ -138,73 +139,79 @@ cdef extern from *:
     }
 
     SFAPP_VARIANTS(
-        int, sfapp_step_boundaries,
+        int, sfapp_step_boundaries, sfapp_step_boundaries_body,
         (const int64_t *duration, ptrdiff_t stage_stride, ptrdiff_t stages, ptrdiff_t ranks,
          const int64_t *start, ptrdiff_t out_stride, int64_t *top, int64_t *leader, int64_t *second,
          int64_t *largest, int64_t *sums, int64_t *totals),
         (duration, stage_stride, stages, ranks, start, out_stride, top, leader, second, largest, sums, totals))
 
-    #define SFAPP_STRIP 32 /* ranks whose prefixes stay in registers through all stages */
     #define SFAPP_SEARCH 512 /* ranks among which a leader is looked for once its stretch is known */
 
     typedef int64_t sfapp_wide __attribute__((vector_size(64), aligned(8)));
 
-    /* The frontier and its leaders of one step, and nothing else. `room` holds one vector a stage. */
-    SFAPP_INLINE int sfapp_step_frontier_body(
-        const int64_t *duration, ptrdiff_t stage_stride, ptrdiff_t stages, ptrdiff_t ranks,
-        ptrdiff_t out_stride, int64_t *top, int64_t *leader, int64_t *room)
-    {
-        sfapp_wide *const most = (sfapp_wide *)room;
-        for (ptrdiff_t begin = 0; begin < ranks; begin += SFAPP_SEARCH) {
-            const ptrdiff_t end = ranks - begin < SFAPP_SEARCH ? ranks : begin + SFAPP_SEARCH;
-            for (ptrdiff_t i = 0; i < 8 * stages; i++) room[i] = INT64_MIN;
-            ptrdiff_t rank = begin;
-            for (; rank + SFAPP_STRIP <= end; rank += SFAPP_STRIP) {
-                sfapp_wide a = {0}, b = {0}, c = {0}, d = {0};
-                for (ptrdiff_t stage = 0; stage < stages; stage++) {
-                    const sfapp_wide *spent = (const sfapp_wide *)(duration + stage * stage_stride + rank);
-                    a += spent[0];
-                    b += spent[1];
-                    c += spent[2];
-                    d += spent[3];
-                    const sfapp_wide one = SFAPP_MAX(a, b), other = SFAPP_MAX(c, d), both = SFAPP_MAX(one, other);
-                    most[stage] = SFAPP_MAX(most[stage], both);
-                }
-            }
-            for (; rank < end; rank++) {
-                int64_t prefix = 0;
-                for (ptrdiff_t stage = 0; stage < stages; stage++) {
-                    prefix += duration[stage * stage_stride + rank];
-                    if (prefix > room[8 * stage]) room[8 * stage] = prefix;
-                }
-            }
-            for (ptrdiff_t stage = 0; stage < stages; stage++) {
-                const ptrdiff_t cell = stage * out_stride;
-                int64_t best = INT64_MIN;
-                for (int lane = 0; lane < 8; lane++) if (room[8 * stage + lane] > best) best = room[8 * stage + lane];
-                if (begin == 0 || best > top[cell]) {
-                    top[cell] = best;
-                    leader[cell] = begin;
-                }
-            }
-        }
-        for (ptrdiff_t stage = 0; stage < stages; stage++) {
-            const ptrdiff_t cell = stage * out_stride, begin = leader[cell];
-            const ptrdiff_t count = ranks - begin < SFAPP_SEARCH ? ranks - begin : SFAPP_SEARCH;
-            int64_t prefix[SFAPP_SEARCH] = {0};
-            for (ptrdiff_t earlier = 0; earlier <= stage; earlier++) {
-                const int64_t *spent = duration + earlier * stage_stride + begin;
-                for (ptrdiff_t place = 0; place < count; place++) prefix[place] += spent[place];
-            }
-            ptrdiff_t place = 0;
-            while (prefix[place] != top[cell]) place++;
-            leader[cell] = begin + place;
-        }
-        return 0;
+    /* The frontier and its leaders of one step, and nothing else. Four vectors of ranks keep their prefixes in
+       registers through all stages, so `VECTOR` has the width of a register. `room` holds one vector a stage. */
+    #define SFAPP_STEP_FRONTIER(NAME, VECTOR)                                                              \\
+    SFAPP_INLINE int NAME(                                                                                 \\
+        const int64_t *duration, ptrdiff_t stage_stride, ptrdiff_t stages, ptrdiff_t ranks,                \\
+        ptrdiff_t out_stride, int64_t *top, int64_t *leader, int64_t *room)                                \\
+    {                                                                                                      \\
+        enum { lanes = sizeof(VECTOR) / sizeof(int64_t) };                                             \\
+        VECTOR *const most = (VECTOR *)room;                                                           \\
+        for (ptrdiff_t begin = 0; begin < ranks; begin += SFAPP_SEARCH) {                              \\
+            const ptrdiff_t end = ranks - begin < SFAPP_SEARCH ? ranks : begin + SFAPP_SEARCH;         \\
+            for (ptrdiff_t i = 0; i < lanes * stages; i++) room[i] = INT64_MIN;                        \\
+            ptrdiff_t rank = begin;                                                                    \\
+            for (; rank + 4 * lanes <= end; rank += 4 * lanes) {                                       \\
+                VECTOR a = {0}, b = {0}, c = {0}, d = {0};                                             \\
+                for (ptrdiff_t stage = 0; stage < stages; stage++) {                                   \\
+                    const VECTOR *spent = (const VECTOR *)(duration + stage * stage_stride + rank);    \\
+                    a += spent[0];                                                                     \\
+                    b += spent[1];                                                                     \\
+                    c += spent[2];                                                                     \\
+                    d += spent[3];                                                                     \\
+                    const VECTOR one = SFAPP_MAX(a, b), other = SFAPP_MAX(c, d), both = SFAPP_MAX(one, other);\\
+                    most[stage] = SFAPP_MAX(most[stage], both);                                        \\
+                }                                                                                      \\
+            }                                                                                          \\
+            for (; rank < end; rank++) {                                                               \\
+                int64_t prefix = 0;                                                                    \\
+                for (ptrdiff_t stage = 0; stage < stages; stage++) {                                   \\
+                    prefix += duration[stage * stage_stride + rank];                                   \\
+                    if (prefix > room[lanes * stage]) room[lanes * stage] = prefix;                    \\
+                }                                                                                      \\
+            }                                                                                          \\
+            for (ptrdiff_t stage = 0; stage < stages; stage++) {                                       \\
+                const ptrdiff_t cell = stage * out_stride;                                             \\
+                int64_t best = INT64_MIN;                                                              \\
+                for (int i = 0; i < lanes; i++)                                                        \\
+                    if (room[lanes * stage + i] > best) best = room[lanes * stage + i];                \\
+                if (begin == 0 || best > top[cell]) {                                                  \\
+                    top[cell] = best;                                                                  \\
+                    leader[cell] = begin;                                                              \\
+                }                                                                                      \\
+            }                                                                                          \\
+        }                                                                                              \\
+        for (ptrdiff_t stage = 0; stage < stages; stage++) {                                           \\
+            const ptrdiff_t cell = stage * out_stride, begin = leader[cell];                           \\
+            const ptrdiff_t count = ranks - begin < SFAPP_SEARCH ? ranks - begin : SFAPP_SEARCH;       \\
+            int64_t prefix[SFAPP_SEARCH] = {0};                                                        \\
+            for (ptrdiff_t earlier = 0; earlier <= stage; earlier++) {                                 \\
+                const int64_t *spent = duration + earlier * stage_stride + begin;                      \\
+                for (ptrdiff_t place = 0; place < count; place++) prefix[place] += spent[place];       \\
+            }                                                                                          \\
+            ptrdiff_t place = 0;                                                                       \\
+            while (prefix[place] != top[cell]) place++;                                                \\
+            leader[cell] = begin + place;                                                              \\
+        }                                                                                              \\
+        return 0;                                                                                      \\
     }
 
+    SFAPP_STEP_FRONTIER(sfapp_step_frontier_wide, sfapp_wide)
+    SFAPP_STEP_FRONTIER(sfapp_step_frontier_body, sfapp_vector)
+
     SFAPP_VARIANTS(
-        int, sfapp_step_frontier,
+        int, sfapp_step_frontier, sfapp_step_frontier_wide,
         (const int64_t *duration, ptrdiff_t stage_stride, ptrdiff_t stages, ptrdiff_t ranks,
          ptrdiff_t out_stride, int64_t *top, int64_t *leader, int64_t *room),
         (duration, stage_stride, stages, ranks, out_stride, top, leader, room))
@@ -264,7 +271,7 @@ cdef extern from *:
     }
 
     SFAPP_VARIANTS(
-        double, sfapp_clipped_makespan,
+        double, sfapp_clipped_makespan, sfapp_clipped_makespan_body,
         (const int64_t *duration, ptrdiff_t stage_stride, ptrdiff_t stages, ptrdiff_t ranks,
          const int64_t *owner, int64_t broad, const int64_t *total,
          const double *level, ptrdiff_t level_stage, ptrdiff_t level_rank),
@@ -305,7 +312,7 @@ cdef extern from *:
     }
 
     SFAPP_VARIANTS(
-        int, sfapp_clipped_frontier,
+        int, sfapp_clipped_frontier, sfapp_clipped_frontier_body,
         (const int64_t *duration, ptrdiff_t stage_stride, ptrdiff_t stages, ptrdiff_t ranks,
          const int64_t *is_clipped, const double *level, ptrdiff_t level_stage, ptrdiff_t level_rank,
          ptrdiff_t out_stride, double *top),
