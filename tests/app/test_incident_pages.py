@@ -8,12 +8,12 @@ from pathlib import Path
 import httpx
 import msgspec
 import pytest
-from colleague import colleague
 from fastapi import FastAPI
 from nicegui import ui
 from nicegui.testing import User, UserInteraction
 from page_elements import chooser, href, one, plot
 from recorded_job import HOSTILE, RUN
+from second_editor import second_editor
 
 from sfapp.app import api
 from sfapp.incidents import IncidentLog, document_of, parse
@@ -34,7 +34,7 @@ def only(workspace: Workspace) -> Incident:
 @pytest.fixture
 def told(own_workspace: Workspace) -> Incident:
     """Grace's incident: a window, a plot of it, a note, and a window that nobody has any more."""
-    grace = colleague(own_workspace.incident_log)
+    grace = second_editor(own_workspace.incident_log)
     opened = grace.open_incident("Slow callback", severity="high")
     grace.add_window(only(own_workspace), KEY, "gamma_a=0.5&step=85")
     grace.add_plot(only(own_workspace), KEY, "step_timeline", "zoom=step_timeline.x:84.5:90.5")
@@ -48,7 +48,7 @@ def told(own_workspace: Workspace) -> Incident:
 async def test_a_window_is_added_to_a_new_incident(watching_user: User, own_workspace: Workspace) -> None:
     user = watching_user
     # Given a window looked at with a gate moved, and a note on it
-    note = colleague(own_workspace.incident_log).write_note("It begins here.", Pin(window=KEY, step=85))
+    note = second_editor(own_workspace.incident_log).write_note("It begins here.", Pin(window=KEY, step=85))
     await user.open(f"{SICK}?gamma_a=0.99&step=85")
     await user.should_see(marker="add-window")
     # When it is added to a new incident, together with its note
@@ -126,7 +126,7 @@ async def test_each_field_is_saved_by_itself(
     # Given somebody who is writing a summary
     one(user, ui.textarea, "summary").value = "A checkpoint on rank 3"
     # While Grace changes the status
-    colleague(own_workspace.incident_log).edit_incident(told, status="mitigated")
+    second_editor(own_workspace.incident_log).edit_incident(told, status="mitigated")
     await own_workspace.incident_service.current()
     # Then the page has her status, and what is being written stays
     assert chooser(user, "status").value == "mitigated"
@@ -152,7 +152,7 @@ async def test_a_title_that_two_people_change_is_shown_twice(
     await user.open(f"/incident/{told.id}")
     await user.should_see(marker="title")
     one(user, ui.input, "title").value = "Slow disk"
-    colleague(own_workspace.incident_log).edit_incident(told, title="Slow checkpoint")
+    second_editor(own_workspace.incident_log).edit_incident(told, title="Slow checkpoint")
     await own_workspace.incident_service.current()
     assert one(user, ui.input, "title").value == "Slow disk"
     user.find(marker="title").trigger("blur")
@@ -180,7 +180,7 @@ async def test_windows_and_notes_are_added_on_the_page_itself(
     watching_user: User, own_workspace: Workspace
 ) -> None:
     user = watching_user
-    opened = colleague(own_workspace.incident_log).open_incident("Slow callback")
+    opened = second_editor(own_workspace.incident_log).open_incident("Slow callback")
     await user.open(f"/incident/{opened}")
     await user.should_see("No evidence yet")
     chooser(user, "add-a-window").value = "job/3"
@@ -229,7 +229,7 @@ async def test_the_list_has_the_worst_or_the_latest_first(
     user = watching_user
     await user.open("/incidents")
     await user.should_see("No incidents yet")
-    grace = colleague(own_workspace.incident_log)
+    grace = second_editor(own_workspace.incident_log)
     for title, severity in (("first", "critical"), ("second", "low"), (HOSTILE, "high")):
         grace.open_incident(title, severity=severity)  # type: ignore[arg-type]
     await own_workspace.incident_service.current()
@@ -267,7 +267,7 @@ async def test_an_export_is_imported_and_what_is_none_is_refused_in_words(
 ) -> None:
     user = watching_user
     other = IncidentLog.for_packets(tmp_path)
-    opened = colleague(other).open_incident("From elsewhere")
+    opened = second_editor(other).open_incident("From elsewhere")
     content = msgspec.json.encode(document_of(other.state(), opened))
     await user.open("/incidents")
     await user.should_see(marker="import")
@@ -308,7 +308,7 @@ async def test_incidents_are_data_that_can_be_imported(own_workspace: Workspace,
 
 async def test_lines_that_cannot_be_read_are_told(watching_user: User, own_workspace: Workspace) -> None:
     user = watching_user
-    colleague(own_workspace.incident_log).open_incident("Slow callback")
+    second_editor(own_workspace.incident_log).open_incident("Slow callback")
     with own_workspace.incident_log.path.open("ab") as file:
         file.write(b'{"v":2}\n')
     await user.open("/incidents")
@@ -338,7 +338,7 @@ async def test_a_note_is_added_by_itself(
     watching_user: User, own_workspace: Workspace, told: Incident
 ) -> None:
     user = watching_user
-    note = colleague(own_workspace.incident_log).write_note("It ends here.", Pin(window=KEY, step=119))
+    note = second_editor(own_workspace.incident_log).write_note("It ends here.", Pin(window=KEY, step=119))
     await user.open(f"{SICK}?tab=notes")
     await user.should_see("It ends here.")
     last = max(user.find(marker="add-note-to-incident").elements, key=lambda button: button.id)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-from colleague import colleague
 from nicegui import ui
 from nicegui.testing import User
 from page_elements import href, one, plot, slider
 from recorded_job import HOSTILE, RUN
+from second_editor import second_editor
 
 from sfapp.model.incidents import Note, Pin
 from sfapp.model.view import WindowKey, Zoom
@@ -96,7 +96,7 @@ async def test_a_note_leads_to_what_it_is_about(watching_user: User, own_workspa
     user = watching_user
     region = (Zoom("step_timeline", "x", 84.5, 90.5),)
     pin = Pin(window=KEY, step=85, rank=3, plot="step_timeline", region=region)
-    colleague(own_workspace.incident_log).write_note("It begins here.", pin)
+    second_editor(own_workspace.incident_log).write_note("It begins here.", pin)
     await user.open(f"{SICK}?tab=notes&gamma_a=0.5")
     await user.should_see(marker="go-to-note")
     user.find(marker="go-to-note").click()
@@ -113,7 +113,7 @@ async def test_what_another_process_writes_appears_without_reload(
     user = watching_user
     await user.open(f"{SICK}?tab=notes")
     await user.should_see("No notes yet")
-    colleague(own_workspace.incident_log).write_note("I see it too.", Pin(window=KEY, step=85))
+    second_editor(own_workspace.incident_log).write_note("I see it too.", Pin(window=KEY, step=85))
     await user.should_see("I see it too.")
     await user.should_see("Notes 1")
     await user.should_not_see("No notes yet")
@@ -121,7 +121,7 @@ async def test_what_another_process_writes_appears_without_reload(
 
 async def test_nobody_is_overwritten_in_silence(watching_user: User, own_workspace: Workspace) -> None:
     user = watching_user
-    grace = colleague(own_workspace.incident_log)
+    grace = second_editor(own_workspace.incident_log)
     grace.write_note("Rank 3 waits.", Pin(window=KEY))
     # Given somebody who edits Grace's note
     await user.open(f"{SICK}?tab=notes")
@@ -149,7 +149,7 @@ async def test_words_for_a_note_that_was_removed_meanwhile_are_not_lost(
     watching_user: User, own_workspace: Workspace
 ) -> None:
     user = watching_user
-    grace = colleague(own_workspace.incident_log)
+    grace = second_editor(own_workspace.incident_log)
     grace.write_note("Rank 3 waits.", Pin(window=KEY, rank=3))
     await user.open(f"{SICK}?tab=notes")
     await user.should_see(marker="edit-note")
@@ -168,7 +168,7 @@ async def test_a_removed_note_comes_back_and_goes_again(
     watching_user: User, own_workspace: Workspace
 ) -> None:
     user = watching_user
-    colleague(own_workspace.incident_log).write_note("Rank 3 waits.", Pin(window=KEY))
+    second_editor(own_workspace.incident_log).write_note("Rank 3 waits.", Pin(window=KEY))
     await user.open(f"{SICK}?tab=notes")
     await user.should_see("Rank 3 waits.")
     user.find(marker="remove-note").click()
@@ -184,7 +184,7 @@ async def test_a_removed_note_comes_back_and_goes_again(
 
 async def test_the_history_of_a_note_is_told_on_demand(watching_user: User, own_workspace: Workspace) -> None:
     user = watching_user
-    grace = colleague(own_workspace.incident_log)
+    grace = second_editor(own_workspace.incident_log)
     grace.write_note("First words.", Pin(window=KEY))
     grace.undo(grace.edit_note(notes(own_workspace)[0], "Other words."))
     await user.open(f"{SICK}?tab=notes")

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 from builders import DATA, MS, reduced
-from colleague import colleague
 from nicegui import ui
 from nicegui.testing import User
 from page_elements import chooser, fire, href, one, plot
 from profiled import PROFILED, WINDOW, put_profiled
 from recorded_job import job_window, put
+from second_editor import second_editor
 from simulation import simulated
 
 from sfapp.model.view import ViewState, WindowKey
@@ -181,7 +181,7 @@ async def test_a_plot_of_it_is_evidence_in_an_incident(profiled: Path, tmp_path:
     with Store.open([root], memory=True) as store:
         store.ingest()
         workspace = Workspace(store, [root])
-        grace = colleague(workspace.incident_log)
+        grace = second_editor(workspace.incident_log)
         grace.open_incident("Slow loader")
         (incident,) = workspace.incident_log.state().incidents
         grace.add_plot(incident, WindowKey(PROFILED, 0), "blame_path", "tab=stragglers&cause=1")

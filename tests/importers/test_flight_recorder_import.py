@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from foreign import diagnosed, imported, notes_of
 from gloo_ranks import dumped_by
+from trace_files import diagnosed, imported, notes_of
 
 from sfapp.errors import TraceError
 from sfapp.importers import ImportResult

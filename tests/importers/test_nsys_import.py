@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from foreign import diagnosed, imported, notes_of, real
+from trace_files import diagnosed, imported, notes_of, real
 
 from sfapp.importers import ImportResult, Mapping, write_imported
 from sfapp.model import CATEGORIES, RESIDUAL

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.trace_verdicts import Source, of_source
-from tests.importers.foreign import real
+from tests.importers.trace_files import real
 
 SLEEPER = "Healthy: no straggler found (largest share: forward)"
 

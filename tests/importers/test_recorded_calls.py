@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from foreign import real
 from gloo_ranks import dumped_by
+from trace_files import real
 
 from sfapp.errors import TraceError
 from sfapp.importers import ImportOptions
@@ -19,7 +19,7 @@ from sfapp.importers.recorded_calls import CallReader, HangDump, read_calls
 from sfapp.model.calls import JobCalls
 from sfapp.operators.hang import Hang, find_hang
 
-JOB = Path(__file__).with_name("standing_job.py")
+JOB = Path(__file__).with_name("stopped_job.py")
 
 
 def entry(sequence: int, *, group: str = "0", name: str = "nccl:all_reduce", **more: Any) -> dict[str, Any]:

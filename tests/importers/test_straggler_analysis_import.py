@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from foreign import diagnosed, imported, notes_of, real
+from trace_files import diagnosed, imported, notes_of, real
 
 from sfapp.importers.straggler_analysis import WAIT
 from sfapp.importers.straggler_operations import read_table

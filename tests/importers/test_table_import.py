@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from foreign import diagnosed, example, imported, real
+from trace_files import diagnosed, example, imported, real
 
 from sfapp.errors import TraceError
 from sfapp.importers import ImportOptions, ImportResult, Mapping, read_traces

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from foreign import diagnosed, imported, notes_of
+from trace_files import diagnosed, imported, notes_of
 
 from sfapp.importers import Mapping
 from sfapp.model import RESIDUAL

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from sfapp.operators import examine
-from tests.importers.foreign import imported, real
+from tests.importers.trace_files import imported, real
 
 SLEEPER = 2
 

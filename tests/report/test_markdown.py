@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
-from stories import HARM, harmful, sick_window
+from report_cases import HARM, harmful, sick_window
 
 from sfapp.report.markdown import shown, to_markdown
 

@@ -14,7 +14,7 @@ import typst
 from builders import ddp_job, window_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stories import HARM, WHEN, GivenEvidence, harmful, sick_window
+from report_cases import HARM, WHEN, GivenEvidence, harmful, sick_window
 
 from sfapp.accounting import diagnose
 from sfapp.errors import ReportError

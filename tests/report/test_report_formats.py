@@ -14,7 +14,7 @@ from pathlib import Path
 import pypdf
 import pytest
 from click.testing import CliRunner, Result
-from stories import SAMPLE
+from report_cases import SAMPLE
 
 from sfapp.cli import cli
 from sfapp.errors import ReportError

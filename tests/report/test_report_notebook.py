@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nbclient import NotebookClient
-from stories import HARM, ROOT, SAMPLE, WHEN, harmful, sick_window
+from report_cases import HARM, ROOT, SAMPLE, WHEN, harmful, sick_window
 
 import sfapp
 from sfapp.errors import WindowNotFoundError

@@ -14,7 +14,7 @@ from builders import ddp_job, window_of
 sys.path.insert(0, str(Path(__file__).parents[1] / "views"))
 
 import simulated_findings as found_in
-from stories import GivenEvidence
+from report_cases import GivenEvidence
 
 from sfapp.accounting import diagnose
 from sfapp.errors import WindowError

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pypdf
 import pytest
-from stories import SAMPLE
+from report_cases import SAMPLE
 from test_report_formats import run
 
 from sfapp.incidents import IncidentEditor, IncidentLog

@@ -2,7 +2,7 @@
 
 Forty-nine clients keep the page open as a browser does: they load it, connect, and answer and acknowledge
 what the server sends. The fiftieth is a real Chromium, in which views are changed. ``python -m
-benchmarks.live_crowd`` prints the results.
+benchmarks.live_clients`` prints the results.
 """
 
 from __future__ import annotations
