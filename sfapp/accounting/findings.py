@@ -34,6 +34,10 @@ INTERVAL = 0.025
 GROWTH_PART, PERSISTENT_PART, SINGLE_PART = 0.5, 0.25, 0.25
 """How alpha is divided among growth, ranks late on average, and ranks late in single steps."""
 
+STRONG_PART = 1e-3
+"""Part of alpha that a finding's chance must be below for strong labels to stand: of healthy windows a share
+alpha needs attention by chance, and none of them may carry one."""
+
 _DOMINANT = 0.8
 """One rank is named where its lateness alone accounts for this much of what all late ranks cost."""
 
@@ -253,16 +257,21 @@ def with_findings(diagnosis: Diagnosis) -> Diagnosis:
 
 
 def with_noise_floor(diagnosis: Diagnosis) -> Diagnosis:
-    """Return the diagnosis without the strong stage labels where nothing is exposed beyond noise (§17).
+    """Return the diagnosis without the strong stage labels where nothing is exposed far beyond noise (§17).
 
-    They come back where the same window, compared with another reference, has a finding.
+    They come back where the same window, compared with another reference, has such a finding.
     """
     withheld = ("within_noise",)
     restored = [Label(label.label) for label in diagnosis.suppressed if label.reasons == withheld]
     labels = [*diagnosis.labels, *restored]
     suppressed = [label for label in diagnosis.suppressed if label.reasons != withheld]
     is_on = diagnosis.gates.noise_floor == "measured" and diagnosis.knows_noise
-    if is_on and not diagnosis.needs_attention:
+    largest_chance = STRONG_PART * diagnosis.gates.alpha
+    is_explained = any(
+        found.needs_attention and found.chance is not None and found.chance <= largest_chance
+        for found in diagnosis.findings
+    )
+    if is_on and not is_explained:
         strong = [label for label in labels if label.label in STRONG_LABELS]
         labels = [label for label in labels if label.label not in STRONG_LABELS]
         suppressed += [Label(label.label, withheld) for label in strong]

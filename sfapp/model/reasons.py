@@ -163,8 +163,8 @@ REASONS: Mapping[str, ReasonSpec] = by_name(
         ("no_clear_leader", "no clear rank", "No rank is slowest often enough to be named."),
         ("several_ranks", "several ranks", "Several ranks are late beyond noise; none of "
          "them accounts for most of it."),
-        ("within_noise", "within noise", "No effect in the window is beyond noise, so there is nothing for a "
-         "strong label to explain."),
+        ("within_noise", "within noise", "No effect in the window is far enough beyond noise for a strong "
+         "label."),
         ("no_reference", "no healthy window", "The run has no healthy window to compare with."),
         ("reference_differs", "reference has other stages", "The reference has other stages, so it cannot be "
          "compared."),

@@ -207,6 +207,22 @@ def test_a_window_that_needs_no_attention_has_no_strong_label_unless_the_noise_f
         assert "direct_exposure" in diagnose(window, gates).label_names
 
 
+@pytest.mark.parametrize(
+    ("noise_s", "chance", "is_strong"), [(0.3, 6e-8, True), (0.7, 8e-4, False)], ids=["clear", "doubtful"]
+)
+def test_a_finding_that_a_healthy_window_may_show_carries_no_strong_label(
+    noise_s: float, chance: float, is_strong: bool
+) -> None:
+    noisy = independent_ranks(slow=1.0)
+    noise_NR = np.random.default_rng(0).normal(0.0, noise_s * 1e9, noisy.shape[1:])
+    noisy[2] += np.abs(noise_NR).astype(np.int64)
+    found = diagnose(window_of(noisy, stages=STAGES))
+    assert found.main_finding is not None  # at most alpha, so that it needs attention
+    assert found.main_finding.chance == pytest.approx(chance, rel=0.1)
+    withheld = Label("direct_exposure", ("within_noise",)) in found.suppressed
+    assert ("direct_exposure" in found.label_names, withheld) == (is_strong, not is_strong)
+
+
 def test_diagnosing_one_role_lifts_the_need_for_roles() -> None:
     window = window_of(ddp_job(extra={(DATA, 3): 120 * MS}), roles=["dense"] * 4 + ["expert"] * 4)
     assert "role_aware_needed" in diagnose(window).label_names
