@@ -7,7 +7,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from builders import BACKWARD, CALLBACKS, DATA, FORWARD, MS, ddp_job, window_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +14,7 @@ import sfapp
 from sfapp.accounting import Comparison, compare, reference_of, with_reference
 from sfapp.errors import ComparisonError
 from sfapp.model import Diagnosis, Gates, Window
+from tests.builders import BACKWARD, CALLBACKS, DATA, FORWARD, MS, ddp_job, window_of
 
 SLOW = 80 * MS
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from builders import DATA, MS, ddp_job, window_of
-
 from sfapp.accounting import Comparison, compare, diagnose
+from tests.builders import DATA, MS, ddp_job, window_of
 
 
 def compared(before: int, after: int, *, jitter: int = 1 * MS, steps: int = 40) -> Comparison:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from builders import BACKWARD, DATA, MS, Ints, ddp_job, window_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,6 +19,7 @@ from sfapp.accounting.gains import baseline_of, clipped_frontier, clipped_makesp
 from sfapp.accounting.kernels import middle_last
 from sfapp.accounting.waits import slopes_since_meeting, wait_slopes
 from sfapp.model import DEFAULT_STAGES, SideChannel, Window
+from tests.builders import BACKWARD, DATA, MS, Ints, ddp_job, window_of
 
 CALLS: dict[str, Callable[[Any], Any]] = {
     "frontier": frontier,

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from builders import BACKWARD, CALLBACKS, DATA, MS, OPTIMIZER, Ints, ddp_job, window_of
 
 from benchmarks.ensemble.scores import at_resolution, faulty, healthy
 from benchmarks.ensemble.simulated_jobs import Fault, SimulatedJob, simulate
@@ -14,6 +13,7 @@ from sfapp.accounting import WindowPace, diagnose, diagnose_runs, healthy_window
 from sfapp.model import Diagnosis, Gates
 from sfapp.model.findings import StepNoise
 from sfapp.model.stages import FORWARD
+from tests.builders import BACKWARD, CALLBACKS, DATA, MS, OPTIMIZER, Ints, ddp_job, window_of
 
 QUIET_JOB = SimulatedJob(
     seed=1, ranks=8, meets=(BACKWARD,), noise=0.01, tails=False, memory=0.0, common=0.0, bias=0.0, drift=0.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from builders import Ints, window_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +11,7 @@ from sfapp.accounting import frontier, judge, measure, measure_many, rivals
 from sfapp.accounting.carry_over import carry_over, steps_before
 from sfapp.accounting.frontier import running_boundaries
 from sfapp.model import Gates
+from tests.builders import Ints, window_of
 
 
 @st.composite

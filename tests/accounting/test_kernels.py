@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from builders import Ints
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from sfapp.accounting.carry_over import steps_before
 from sfapp.accounting.frontier import running_boundaries, walk
 from sfapp.accounting.gains import clipped_frontier, clipped_makespan
 from sfapp.accounting.kernels import middle_last
+from tests.builders import Ints
 
 pytestmark = pytest.mark.skipif(kernels.compiled is None, reason="the kernels were not compiled")
 

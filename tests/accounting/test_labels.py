@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from builders import BACKWARD, DATA, FORWARD, MS, Ints, by_rank, ddp_job, reduced, window_of
 
 from sfapp.accounting import diagnose
 from sfapp.model import (
@@ -22,6 +21,7 @@ from sfapp.model import (
     Window,
 )
 from sfapp.model.reasons import REASONS
+from tests.builders import BACKWARD, DATA, FORWARD, MS, Ints, by_rank, ddp_job, reduced, window_of
 
 STAGES = (DATA, FORWARD, BACKWARD)
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from builders import BACKWARD, CALLBACKS, DATA
 
 from benchmarks.ensemble.scores import onsets
 from benchmarks.ensemble.simulated_jobs import Fault, SimulatedJob, simulate
@@ -17,6 +16,7 @@ from sfapp.model import Diagnosis, Window
 from sfapp.model.diagnosis import Culprit
 from sfapp.model.findings import Finding
 from sfapp.model.onsets import Episode, StepEstimate
+from tests.builders import BACKWARD, CALLBACKS, DATA
 
 JOB = SimulatedJob(
     seed=1, ranks=8, meets=(BACKWARD,), noise=0.01, tails=False, memory=0.0, common=0.0, bias=0.0, drift=0.0,

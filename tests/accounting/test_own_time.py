@@ -7,13 +7,13 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 import pytest
-from builders import BACKWARD, DATA, FORWARD, MS, Ints, window_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sfapp.accounting import diagnose, measure, reference_of
 from sfapp.model import Diagnosis, Window
 from sfapp.model.window import NOT_MEASURED
+from tests.builders import BACKWARD, DATA, FORWARD, MS, Ints, window_of
 
 STAGES = (DATA, FORWARD, BACKWARD)
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from builders import BACKWARD, DATA, MS, STEP_NS, ddp_job, late_in_data
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from live_rows import live_rows
 
 from sfapp.accounting import diagnose, reference_of, rolling_verdict, rolling_window
 from sfapp.accounting.measures import measure
 from sfapp.model.live_rows import LiveRows
+from tests.builders import BACKWARD, DATA, MS, STEP_NS, ddp_job, late_in_data
+from tests.live_rows import live_rows
 
 
 def test_a_rank_late_in_data_holds_the_job_there_in_every_step() -> None:

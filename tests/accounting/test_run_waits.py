@@ -11,18 +11,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from builders import (
-    BACKWARD,
-    CALLBACKS,
-    DATA,
-    MS,
-    OPTIMIZER,
-    Ints,
-    ddp_job,
-    lasting_fault,
-    reduced,
-    window_of,
-)
 
 from sfapp.accounting import (
     RunWaits,
@@ -35,6 +23,18 @@ from sfapp.accounting import (
     run_waits,
 )
 from sfapp.model import DEFAULT_STAGES, Diagnosis, Gates, WaitFit, Window
+from tests.builders import (
+    BACKWARD,
+    CALLBACKS,
+    DATA,
+    MS,
+    OPTIMIZER,
+    Ints,
+    ddp_job,
+    lasting_fault,
+    reduced,
+    window_of,
+)
 
 BACKWARD_AT, CALLBACKS_AT = DEFAULT_STAGES.index(BACKWARD), DEFAULT_STAGES.index(CALLBACKS)
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from builders import BACKWARD, CALLBACKS, DATA, FORWARD, MS, OPTIMIZER, ddp_job, window_of
 
 from sfapp.accounting import diagnose, diagnose_runs, healthy_in_run, reference_of, with_reference
 from sfapp.accounting.leaders import period_of
 from sfapp.model import Diagnosis
+from tests.builders import BACKWARD, CALLBACKS, DATA, FORWARD, MS, OPTIMIZER, ddp_job, window_of
 
 HEALTHY = window_of(ddp_job(seed=9), window=1)
 

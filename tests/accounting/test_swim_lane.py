@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from builders import BACKWARD, CALLBACKS, DATA, FORWARD, MS, Ints, ddp_job, reduced, window_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from sfapp.accounting.swim_lane_rows import BANDS_FROM
 from sfapp.model import DEFAULT_STAGES, Diagnosis, Window
 from sfapp.model.arrays import to_numpy
 from sfapp.model.window import NOT_MEASURED
+from tests.builders import BACKWARD, CALLBACKS, DATA, FORWARD, MS, Ints, ddp_job, reduced, window_of
 
 
 def judged(window: Window, reference: Window | None = None) -> tuple[Measures, Diagnosis]:

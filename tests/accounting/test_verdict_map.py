@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from builders import BACKWARD, DATA, FORWARD, by_rank, window_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +17,7 @@ from sfapp.accounting import (
     verdict_map,
 )
 from sfapp.model import Frontier
+from tests.builders import BACKWARD, DATA, FORWARD, by_rank, window_of
 
 SHARE = st.floats(0, 1)
 STAGES = (DATA, FORWARD, BACKWARD)

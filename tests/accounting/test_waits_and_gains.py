@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from builders import BACKWARD, DATA, FORWARD, MS, by_rank, ddp_job, window_of
 
 from sfapp.accounting import diagnose, judge, measure, reference_of
 from sfapp.accounting.measures import Measures
 from sfapp.errors import GateError, WindowError, WindowNotFoundError
 from sfapp.model import Accumulation, Gates, expand_stages
+from tests.builders import BACKWARD, DATA, FORWARD, MS, by_rank, ddp_job, window_of
 
 
 def test_the_wait_fit_is_the_within_rank_regression_of_time_on_slack() -> None:

@@ -5,7 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from builders import (
+
+from sfapp.accounting import diagnose, waits
+from sfapp.accounting.waits import WaitSlopes, slopes_since_meeting
+from sfapp.model import DEFAULT_STAGES
+from tests.builders import (
     BACKWARD,
     CALLBACKS,
     DATA,
@@ -18,10 +22,6 @@ from builders import (
     reduced,
     window_of,
 )
-
-from sfapp.accounting import diagnose, waits
-from sfapp.accounting.waits import WaitSlopes, slopes_since_meeting
-from sfapp.model import DEFAULT_STAGES
 
 Floats = np.typing.NDArray[np.float64]
 

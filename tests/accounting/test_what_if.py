@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from builders import BACKWARD, CALLBACKS, DATA, FORWARD, MS, Ints, ddp_job, reduced, window_of
 
 from sfapp.accounting import WhatIf, diagnose, judge, measure, what_if, what_if_of
 from sfapp.errors import WindowNotFoundError
 from sfapp.model import Fix, Window
+from tests.builders import BACKWARD, CALLBACKS, DATA, FORWARD, MS, Ints, ddp_job, reduced, window_of
 
 STAGES = (DATA, FORWARD, BACKWARD)
 RANKS, STEPS = 4, 40

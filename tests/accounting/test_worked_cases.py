@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from builders import BACKWARD, DATA, FORWARD, by_rank, window_of
 
 from sfapp.accounting import diagnose, measure
 from sfapp.model import Gates
+from tests.builders import BACKWARD, DATA, FORWARD, by_rank, window_of
 
 
 def test_the_paper_s_first_figure_charges_the_stall_once_to_data() -> None:

@@ -26,6 +26,9 @@ FAULTS: tuple[Fault, ...] = (
 )
 """What ails each window: nothing, nothing, a callback on one rank, data on changing ranks, backward."""
 
+SICK = f"/w/{RUN}/2"
+"""Address of the window in which rank 3's callback is slow."""
+
 
 def job_window(number: int, fault: Fault, run_id: str = RUN) -> Window:
     """One window of 8 ranks on 2 nodes; steps count on from window to window."""

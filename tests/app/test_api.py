@@ -10,14 +10,14 @@ from urllib.parse import quote
 import httpx
 import msgspec
 import pytest
-from data_client import client_of
-from recorded_job import RUN, job_window, put
 
 import sfapp
 from sfapp.model import GATE_DOCS, Gates
 from sfapp.service.workspace import Workspace
 from sfapp.store import Store
 from sfapp.views.address import path_segment
+from tests.app.data_client import client_of
+from tests.app.recorded_job import RUN, job_window, put
 
 
 @pytest.fixture

@@ -8,17 +8,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from builders import DATA, MS
 from nicegui import ui
 from nicegui.testing import User
-from page_elements import href, one
-from recorded_job import RUN, job_window, put
-from simulation import simulated
 
 from sfapp.model.capture import RankCapture
 from sfapp.packets.captures import captures, write_rank_capture
 from sfapp.service.workspace import Workspace
 from sfapp.store import Store
+from tests.app.page_elements import href, one
+from tests.app.recorded_job import RUN, job_window, put
+from tests.app.simulation import simulated
+from tests.builders import DATA, MS
 
 TAB = f"/w/{RUN}/0?tab=stragglers"
 

@@ -8,13 +8,10 @@ from pathlib import Path
 import httpx
 import msgspec
 import pytest
-from builders import CALLBACKS, MS, ddp_job, window_of
 from fastapi import FastAPI
 from nicegui import ui
 from nicegui.elements.mixins.text_element import TextElement
 from nicegui.testing import User
-from page_elements import chooser, href, one, plot
-from recorded_job import RUN, job_window, put
 
 import sfapp
 from sfapp.accounting import compare
@@ -23,6 +20,9 @@ from sfapp.model import Gates
 from sfapp.model.sides import CompareState, SideKey, parse_compare
 from sfapp.model.view import ViewState
 from sfapp.service.workspace import Workspace
+from tests.app.page_elements import chooser, href, one, plot
+from tests.app.recorded_job import RUN, job_window, put
+from tests.builders import CALLBACKS, MS, ddp_job, window_of
 
 ABA = "/compare?a=job/1&b=job/2&c=job/0"
 """Healthy, a callback on rank 3, healthy."""

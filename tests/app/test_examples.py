@@ -9,15 +9,15 @@ import pytest
 from fastapi import FastAPI
 from nicegui import ui
 from nicegui.testing import User
-from page_elements import href, one, plot, slider
-from recorded_job import put
-from simulation import simulated
 
 from sfapp.app import api
 from sfapp.model.examples import DISPLACED, EXAMPLES, HIDDEN
 from sfapp.service.workspace import Workspace
 from sfapp.store import Store
 from sfapp.views.worked_examples import LESSONS
+from tests.app.page_elements import href, one, plot, slider
+from tests.app.recorded_job import put
+from tests.app.simulation import simulated
 
 PAGE = f"/w/{DISPLACED.run_id}/0"
 

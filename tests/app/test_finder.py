@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 
 import httpx
 import pytest
-from data_client import client_of
 
 from sfapp.service.workspace import Workspace
+from tests.app.data_client import client_of
 
 PAGE = "/w/job/2"
 

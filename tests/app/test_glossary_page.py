@@ -6,12 +6,12 @@ import httpx
 from fastapi import FastAPI
 from nicegui import ui
 from nicegui.testing import User
-from page_elements import one
 
 from sfapp.app import api
 from sfapp.model import CULPRITS, GATE_DOCS, LABELS, REASONS
 from sfapp.service.workspace import Workspace
 from sfapp.views.glossary import glossary
+from tests.app.page_elements import one
 
 
 async def test_every_label_gate_reason_and_culprit_has_its_anchor_and_meaning(user: User) -> None:

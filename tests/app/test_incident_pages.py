@@ -11,18 +11,17 @@ import pytest
 from fastapi import FastAPI
 from nicegui import ui
 from nicegui.testing import User, UserInteraction
-from page_elements import chooser, href, one, plot
-from recorded_job import HOSTILE, RUN
-from second_editor import second_editor
 
 from sfapp.app import api
 from sfapp.incidents import IncidentLog, document_of, parse
 from sfapp.model.incidents import Incident, Pin
 from sfapp.model.view import WindowKey
 from sfapp.service.workspace import Workspace
+from tests.app.page_elements import chooser, href, one, plot
+from tests.app.recorded_job import HOSTILE, RUN, SICK
+from tests.app.second_editor import second_editor
 
 KEY = WindowKey(RUN, 2)
-SICK = "/w/job/2"
 
 
 def only(workspace: Workspace) -> Incident:

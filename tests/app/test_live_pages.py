@@ -12,15 +12,9 @@ from typing import Any
 
 import httpx
 import pytest
-from builders import DATA, MS, Ints, ddp_job
 from fastapi import FastAPI
-from live_job import LIVE, LiveJob
-from live_rows import live_rows
 from nicegui import ui
 from nicegui.testing import User
-from page_elements import chooser, href, one, plot
-from recorded_job import HOSTILE, job_window, put
-from simulation import simulated
 
 from sfapp.accounting import rolling_verdict
 from sfapp.app import api
@@ -33,6 +27,12 @@ from sfapp.service.live_sharing import SharedSnapshots
 from sfapp.service.workspace import Workspace
 from sfapp.store import Store
 from sfapp.views.text import rolling_words
+from tests.app.live_job import LIVE, LiveJob
+from tests.app.page_elements import chooser, href, one, plot
+from tests.app.recorded_job import HOSTILE, job_window, put
+from tests.app.simulation import simulated
+from tests.builders import DATA, MS, Ints, ddp_job
+from tests.live_rows import live_rows
 
 PAGE = f"/live/{LIVE}"
 

@@ -6,16 +6,15 @@ from urllib.parse import quote
 
 from nicegui import ui
 from nicegui.testing import User
-from page_elements import href, one, plot, slider
-from recorded_job import HOSTILE, RUN
-from second_editor import second_editor
 
 from sfapp.model.incidents import Note, Pin
 from sfapp.model.view import WindowKey, Zoom
 from sfapp.service.workspace import Workspace
+from tests.app.page_elements import href, one, plot, slider
+from tests.app.recorded_job import HOSTILE, RUN, SICK
+from tests.app.second_editor import second_editor
 
 KEY = WindowKey(RUN, 2)
-SICK = "/w/job/2"
 
 
 async def write(user: User, words: str, button: str = "write-note") -> None:

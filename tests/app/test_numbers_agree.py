@@ -15,8 +15,6 @@ import httpx
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from data_client import client_of
-from recorded_job import put
 
 from sfapp.cli.analyze import analyze
 from sfapp.cli.report import report
@@ -33,6 +31,8 @@ from sfapp.views.figures.routing import routing_pareto
 from sfapp.views.figures.step_timeline import step_timeline
 from sfapp.views.tables import stage_rows
 from sfapp.views.window_list_rows import window_row
+from tests.app.data_client import client_of
+from tests.app.recorded_job import put
 
 SAMPLE = Path(__file__).parent.parent.parent / "sample_data" / "packets" / "gpt-small-ddp"
 RUN = "gpt-small-ddp"

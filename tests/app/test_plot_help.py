@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from nicegui import ui
 from nicegui.testing import User
-from page_elements import one
 
-SICK = "/w/job/2"
+from tests.app.page_elements import one
+from tests.app.recorded_job import SICK
+
 RISE = "A rise is step time that is exposed for the first time"
 CROSSING = "Where lines cross, another rank becomes the slowest"
 ONCE = "they are charged once, not again to the ranks that wait"

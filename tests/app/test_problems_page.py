@@ -9,14 +9,14 @@ import httpx
 from fastapi import FastAPI
 from nicegui import ui
 from nicegui.testing import User
-from page_elements import chooser, href, one
-from recorded_job import HOSTILE, RUN, hostile_window, job_window, put
-from simulation import simulated
 
 from sfapp.app import api
 from sfapp.model import Window
 from sfapp.service.workspace import Workspace
 from sfapp.store import Store
+from tests.app.page_elements import chooser, href, one
+from tests.app.recorded_job import HOSTILE, RUN, hostile_window, job_window, put
+from tests.app.simulation import simulated
 from tests.builders import CALLBACKS, MS
 
 LATE = "Rank 3 (node-0) is late in callbacks"

@@ -9,16 +9,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from builders import reduced
 from nicegui.testing import User
-from recorded_job import FAULTS, RUN, job_window, put
-from simulation import simulated
 
 from sfapp.model import NamedRank
 from sfapp.model.view import TABS
 from sfapp.service.pseudonyms import Pseudonyms
 from sfapp.service.workspace import Workspace
 from sfapp.store import Store
+from tests.app.recorded_job import FAULTS, RUN, job_window, put
+from tests.app.simulation import simulated
+from tests.builders import reduced
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,6 @@ from pathlib import Path
 import pytest
 from nicegui import ui
 from nicegui.testing import User
-from page_elements import one, slider
-from recorded_job import RUN
 
 from sfapp.errors import WindowNotFoundError
 from sfapp.incidents import IncidentEditor
@@ -30,6 +28,8 @@ from sfapp.report.workspace_report import (
     window_report,
 )
 from sfapp.service.workspace import Workspace
+from tests.app.page_elements import one, slider
+from tests.app.recorded_job import RUN
 
 SICK = WindowKey(RUN, 2)
 """The window in which rank 3's callback is slow."""

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from profiled import PROFILED, put_profiled
 
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.report.workspace_report import ReportOptions, ReportProgress, window_report
 from sfapp.service.workspace import Workspace
 from sfapp.store import Store
+from tests.app.profiled import PROFILED, put_profiled
 
 TITLES = ("Rank similarity", "Path from cause to delayed rank", "Suspect vs typical rank")
 

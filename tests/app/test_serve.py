@@ -8,12 +8,12 @@ from pathlib import Path
 
 import httpx
 import pytest
-from served import refused, served
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from sfapp.app.server import ServeOptions, serve
 from sfapp.errors import ServeError
+from tests.app.served import refused, served
 
 
 def options(**changes: object) -> ServeOptions:

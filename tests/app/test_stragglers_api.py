@@ -11,15 +11,15 @@ from pathlib import Path
 
 import httpx
 import pytest
-from builders import reduced
-from profiled import PROFILED, WINDOW, put_profiled
-from recorded_job import job_window, put
-from test_api import client_of
 
 from sfapp.importers.perfetto_export import MANIFEST
 from sfapp.packets import operators_path
 from sfapp.service.workspace import Workspace
 from sfapp.store import Store
+from tests.app.profiled import PROFILED, WINDOW, put_profiled
+from tests.app.recorded_job import job_window, put
+from tests.app.test_api import client_of
+from tests.builders import reduced
 
 
 @pytest.fixture

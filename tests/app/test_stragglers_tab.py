@@ -8,20 +8,20 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from builders import DATA, MS, reduced
 from nicegui import ui
 from nicegui.testing import User
-from page_elements import chooser, fire, href, one, plot
-from profiled import PROFILED, WINDOW, put_profiled
-from recorded_job import job_window, put
-from second_editor import second_editor
-from simulation import simulated
 
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.packets import operators_path
 from sfapp.service.workspace import Workspace
 from sfapp.store import Store
 from sfapp.views.address import incident_page
+from tests.app.page_elements import chooser, fire, href, one, plot
+from tests.app.profiled import PROFILED, WINDOW, put_profiled
+from tests.app.recorded_job import job_window, put
+from tests.app.second_editor import second_editor
+from tests.app.simulation import simulated
+from tests.builders import DATA, MS, reduced
 
 TAB = f"{WINDOW}?tab=stragglers"
 STAGES_ONLY = "/w/job/0?tab=stragglers"

@@ -11,13 +11,9 @@ from typing import Any
 
 import httpx
 import pytest
-from builders import DATA, FORWARD, MS, reduced
 from click.testing import CliRunner
-from data_client import client_of
 from nicegui import ui
 from nicegui.testing import User
-from page_elements import chooser, href, one, slider
-from recorded_job import job_window, put, waiting_window
 
 from sfapp.accounting import WhatIf
 from sfapp.cli import cli
@@ -26,6 +22,10 @@ from sfapp.service.judging import JudgedWindow
 from sfapp.service.workspace import Workspace
 from sfapp.store import Store
 from sfapp.views import format
+from tests.app.data_client import client_of
+from tests.app.page_elements import chooser, href, one, slider
+from tests.app.recorded_job import job_window, put, waiting_window
+from tests.builders import DATA, FORWARD, MS, reduced
 
 SLOW = "/w/waiting/2"
 """Rank 3 takes 60 ms longer in data, rank 5 takes 20 ms longer in forward; all wait in backward."""

@@ -1,25 +1,13 @@
-"""The window page as its operator works it: controls, verdict, tabs, links."""
+"""The window page: controls, verdict, tabs, links."""
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from pathlib import Path
-
 import pytest
-from builders import MS, OPTIMIZER
 from nicegui import ui
 from nicegui.testing import User
-from page_elements import chooser, fire, href, number, one, plot, slider
-from recorded_job import job_window, put
 
-from sfapp.errors import StoreError, WindowError
-from sfapp.model.view import ViewState
-from sfapp.service.judging import JudgedWindow, WindowSource
-from sfapp.service.workspace import Workspace
-
-SICK = "/w/job/2"
-"""The window in which rank 3's callback is slow."""
+from tests.app.page_elements import chooser, href, number, one, slider
+from tests.app.recorded_job import SICK
 
 
 async def test_the_first_thing_said_is_where_to_aim(user: User) -> None:
@@ -195,103 +183,6 @@ async def test_what_a_link_gets_wrong_is_told(user: User) -> None:
     assert slider(user, "gamma_a").value == 0.4
 
 
-async def test_the_baseline_without_a_healthy_window_is_told(watching_user: User, packets: Path) -> None:
-    user = watching_user
-    put(packets, job_window(0, {}, run_id="alone"))
-    await user.open("/windows")
-    await user.should_see("alone")
-    await user.open("/w/alone/0?baseline=reference")
-    await user.should_see("no healthy window to take as the baseline")
-    assert chooser(user, "baseline").value == "cohort_median"
-
-
-async def test_a_new_window_of_the_run_is_announced(watching_user: User, packets: Path) -> None:
-    user = watching_user
-    await user.open(SICK)
-    await user.should_see("callbacks on rank 3")
-    put(packets, job_window(5, {}))
-    await user.should_see("Window 5 arrived")
-
-
-async def test_a_window_that_was_recorded_again_is_judged_again(watching_user: User, packets: Path) -> None:
-    user = watching_user
-    await user.open(SICK)
-    await user.should_see("callbacks on rank 3")
-    put(packets, job_window(2, {(OPTIMIZER, 6): 70 * MS}))
-    await user.should_see("optimizer on rank 6")
-
-
-async def test_a_gate_moved_while_new_packets_are_judged_keeps_its_verdict(
-    watching_user: User, own_workspace: Workspace, packets: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Given a page whose window was recorded again and is being judged anew
-    user, judge = watching_user, own_workspace.judge
-    judged, resume = threading.Event(), threading.Event()
-
-    def judge_slowly(source: WindowSource, view: ViewState) -> JudgedWindow:
-        found = judge(source, view)
-        judged.set()
-        resume.wait(20)
-        return found
-
-    await user.open(SICK)
-    await user.should_see("gain depends on waits")
-    monkeypatch.setattr(own_workspace, "judge", judge_slowly)
-    put(packets, job_window(2, {(OPTIMIZER, 6): 70 * MS}))
-    assert await asyncio.to_thread(judged.wait, 20)
-    # When a gate is moved before the result is there
-    slider(user, "gamma_a").value = 0.99
-    await user.should_see("no stage label.")
-    resume.set()
-    # Then the new durations are judged under the gate as it is now
-    await user.should_see("optimizer on rank 6")
-    await user.should_see("no stage label.")
-    assert slider(user, "gamma_a").value == 0.99
-
-
-async def test_a_baseline_that_new_packets_take_away_is_replaced(
-    watching_user: User, own_workspace: Workspace, packets: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Given a window judged against the run's healthy window
-    user, judge = watching_user, own_workspace.judge
-
-    def judge_without_healthy_window(source: WindowSource, view: ViewState) -> JudgedWindow:
-        if view.baseline == "reference":
-            raise WindowError(
-                "this run has no healthy window to take as the baseline; choose a reference window"
-            )
-        return judge(source, view)
-
-    await user.open(f"{SICK}?baseline=reference")
-    assert chooser(user, "baseline").value == "reference"
-    # When its packets change and no window of the run is healthy any more
-    monkeypatch.setattr(own_workspace, "judge", judge_without_healthy_window)
-    put(packets, job_window(2, {(OPTIMIZER, 6): 70 * MS}))
-    # Then the page is refreshed against the default baseline, and says so
-    await user.should_see("optimizer on rank 6")
-    await user.should_see("no healthy window to take as the baseline")
-    assert chooser(user, "baseline").value == "cohort_median"
-
-
-async def test_a_refresh_that_fails_keeps_the_page_and_the_next_one_works(
-    watching_user: User, own_workspace: Workspace, packets: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    user, judge = watching_user, own_workspace.judge
-
-    def fail(source: WindowSource, view: ViewState) -> JudgedWindow:
-        raise StoreError("the window's packet is damaged")
-
-    await user.open(SICK)
-    monkeypatch.setattr(own_workspace, "judge", fail)
-    put(packets, job_window(5, {}))
-    await user.should_see("the window's packet is damaged")
-    await user.should_not_see("StoreError")
-    await user.should_see("callbacks on rank 3")
-    monkeypatch.setattr(own_workspace, "judge", judge)
-    put(packets, job_window(2, {(OPTIMIZER, 6): 70 * MS}))
-    await user.should_see("optimizer on rank 6")
-
-
 @pytest.mark.parametrize(
     ("tab", "shows"),
     [
@@ -339,22 +230,6 @@ async def test_steps_are_walked_from_end_to_end(user: User) -> None:
     await user.should_see("step 119")
 
 
-async def test_clicking_a_step_in_a_plot_picks_it(user: User) -> None:
-    await user.open(f"{SICK}?tab=frontier")
-    await user.should_see("Exposed time per step")
-    fire(user, plot(user, "Exposed time per step"), "plotly_click", {"x": 92, "y": 1.0, "customdata": 92})
-    await user.should_see("step 92")
-
-
-async def test_a_threshold_dragged_in_a_plot_moves_its_gate(user: User) -> None:
-    await user.open(f"{SICK}?tab=ambiguity")
-    await user.should_see("Ambiguity plane")
-    plane = plot(user, "Ambiguity plane")
-    place = [shape.get("name") for shape in plane.figure["layout"]["shapes"]].index("gamma_a")
-    fire(user, plane, "plotly_relayout", {f"shapes[{place}].x0": 0.613, f"shapes[{place}].x1": 0.613})
-    assert slider(user, "gamma_a").value == 0.61
-
-
 async def test_ranks_are_picked_out_by_number(user: User) -> None:
     await user.open(f"{SICK}?tab=frontier")
     await user.should_see(marker="ranks")
@@ -378,68 +253,3 @@ async def test_a_missing_window_says_which_there_are(watching_user: User) -> Non
     response = await watching_user.http_client.get("/w/job/77")
     assert response.status_code == 404
     assert "it has 5, from 0 to 4" in response.text
-
-
-async def test_a_zoom_is_part_of_the_view_and_of_what_undo_takes_back(user: User) -> None:
-    # Given somebody who zooms the frontier of the mean step
-    await user.open(f"{SICK}?tab=frontier")
-    await user.should_see("Critical-path time by stage")
-    zoomed = plot(user, "Critical-path time by stage")
-    fire(user, zoomed, "plotly_relayout", {"xaxis": [1.0, 3.0]})
-    await user.should_see("Undo")
-    # Then the next drawing keeps to it, and the address has it
-    assert "zoom=frontier_steps.x:1:3" in href(user, "json")
-    slider(user, "tau_c").value = 0.5
-    # And undone it is whole again
-    user.find(marker="undo").click()
-    user.find(marker="undo").click()
-    assert "zoom" not in href(user, "json")
-    assert plot(user, "Critical-path time by stage").figure["layout"]["xaxis"].get("range") != [
-        1.0,
-        3.0,
-    ]
-
-
-async def test_a_link_restores_the_zoom_and_a_double_click_ends_it(user: User) -> None:
-    await user.open(f"{SICK}?tab=frontier&zoom=frontier_steps.x:1:3")
-    await user.should_see("Critical-path time by stage")
-    shown = plot(user, "Critical-path time by stage")
-    assert shown.figure["layout"]["xaxis"]["range"] == [1.0, 3.0]
-    # When the browser resets the axis to what it came with
-    fire(user, shown, "plotly_relayout", {"xaxis": [1.0, 3.0]})
-    assert "zoom" not in href(user, "json")
-    assert shown.figure["layout"]["xaxis"].get("range") != [1.0, 3.0]
-
-
-async def test_the_ambiguity_tab_shows_where_verdicts_change(user: User) -> None:
-    await user.open(f"{SICK}?tab=ambiguity")
-    await user.should_see("distance to the next change of verdict")
-    # Given the verdict at dominance 0.4, when its line is dragged past the share of the top stage
-    card = plot(user, "Verdict map")
-    before = card.figure["layout"]["meta"]["alt"]
-    assert before.startswith("Now: gain depends on waits, callbacks")
-    fire(user, card, "plotly_relayout", {"shapes[0].x0": 0.99, "shapes[0].x1": 0.99})
-    # Then the gate has moved, and with it what the map says of now; τC is dragged on its own plot
-    assert slider(user, "gamma_a").value == 0.99
-    assert plot(user, "Verdict map").figure["layout"]["meta"]["alt"].startswith("Now: no stage label")
-    fire(user, plot(user, "Routing set over τC"), "plotly_relayout", {"shapes[0].x0": 0.2})
-    assert slider(user, "tau_c").value == 0.2
-
-
-async def test_the_table_of_gates_follows_once_a_drag_rests(user: User) -> None:
-    # Given the table of all gates with their distance to the next verdict
-    await user.open(f"{SICK}?tab=ambiguity")
-    await user.should_see("distance to the next change of verdict")
-
-    def dominance() -> dict[str, object]:
-        tables = user.find(kind=ui.table).elements
-        return next(row for table in tables for row in table.rows if row.get("gate") == "gamma_a")
-
-    before = dominance()
-    # When dominance is dragged
-    for value in (0.5, 0.6, 0.7):
-        slider(user, "gamma_a").value = value
-    assert dominance() == before
-    # Then the table follows, once, after the last move
-    await asyncio.sleep(0.1)
-    assert dominance()["value_text"] == "0.7"

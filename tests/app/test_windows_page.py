@@ -7,12 +7,12 @@ from pathlib import Path
 
 from nicegui import ui
 from nicegui.testing import User
-from page_elements import chooser, fire, href, one, plot
-from recorded_job import RUN, job_window, put
-from simulation import simulated
 
 from sfapp.service.workspace import Workspace
 from sfapp.store import Store
+from tests.app.page_elements import chooser, fire, href, one, plot
+from tests.app.recorded_job import RUN, job_window, put
+from tests.app.simulation import simulated
 
 
 async def test_the_first_page_says_whether_anything_is_slow(user: User) -> None:

@@ -8,11 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from builders import BACKWARD, OPTIMIZER, lasting_fault
 from nicegui import ui
-from page_elements import chooser
-from recorded_job import RUN, job_window, put
-from simulation import simulated
 
 from sfapp.accounting import diagnose_runs
 from sfapp.errors import WindowError, WindowNotFoundError
@@ -22,6 +18,10 @@ from sfapp.notebook import Packets
 from sfapp.service.memory_cache import MemoryCache
 from sfapp.service.workspace import Workspace
 from sfapp.store import Store
+from tests.app.page_elements import chooser
+from tests.app.recorded_job import RUN, job_window, put
+from tests.app.simulation import simulated
+from tests.builders import BACKWARD, OPTIMIZER, lasting_fault
 
 SICK = WindowKey(RUN, 2)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from builders import window_of
 
 from benchmarks.many_ranks import Plan
 from benchmarks.many_ranks_report import growth, minutes, spread
 from benchmarks.soak import PARTS, page
 from benchmarks.soak_report import step_ends_ns
+from tests.builders import window_of
 
 MB = 2**20
 

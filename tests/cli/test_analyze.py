@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from builders import DATA, MS, ddp_job, window_of
 
 from sfapp.model import RankTable, Window
 from sfapp.packets import packet_path, write_packet
+from tests.builders import DATA, MS, ddp_job, window_of
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 EXPECTED: dict[str, dict[str, dict[str, Any]]] = json.loads((GOLDEN / "expected.json").read_text())

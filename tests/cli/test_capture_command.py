@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from builders import DATA, MS, ddp_job, window_of
 
 from sfapp.cli import main
 from sfapp.model.capture import CaptureLimits
@@ -21,6 +20,7 @@ from sfapp.packets import packet_path, read_operators, write_packet
 from sfapp.packets.captures import captures
 from sfapp.packets.paths import operators_path
 from sfapp.recorder import Recorder
+from tests.builders import DATA, MS, ddp_job, window_of
 
 
 def capture(*arguments: str | Path, expect: int = 0) -> str:

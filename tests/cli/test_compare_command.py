@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from builders import DATA, MS, ddp_job, window_of
 
 from sfapp.cli import main
 from sfapp.packets import packet_path, write_packet
+from tests.builders import DATA, MS, ddp_job, window_of
 
 SAMPLE = Path(__file__).parents[2] / "sample_data" / "packets"
 ABA = tuple(f"gpt-small-ddp/{number}" for number in (12, 13, 14))

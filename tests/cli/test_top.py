@@ -18,8 +18,6 @@ from pathlib import Path
 import pytest
 from app.live_job import LIVE, LiveJob
 from app.served import Served, served
-from builders import late_in_data
-from live_rows import live_rows
 from rich.console import Console
 
 from sfapp.accounting import rolling_verdict
@@ -28,6 +26,8 @@ from sfapp.cli.top import frame
 from sfapp.packets.newest_steps import newest_steps_path, write_newest_steps
 from sfapp.store import Store
 from sfapp.views.text import rolling_words
+from tests.builders import late_in_data
+from tests.live_rows import live_rows
 
 COMMAND = [sys.executable, "-c", "from sfapp.cli import main; main()", "top", "--once"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from builders import CALLBACKS, MS, ddp_job, window_of
 
 from benchmarks.experiments.__main__ import experiment
 from benchmarks.experiments.bars import bars
@@ -11,6 +10,7 @@ from benchmarks.experiments.plan import AFTERWARDS, BEYOND, DATA, HIDDEN_RANK, K
 from benchmarks.experiments.score import RULES, Seen, count, of
 from benchmarks.experiments.tables import document
 from sfapp import diagnose
+from tests.builders import CALLBACKS, MS, ddp_job, window_of
 
 pytestmark = pytest.mark.torchrun
 

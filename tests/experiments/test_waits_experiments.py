@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from builders import MS, ddp_job, window_of
 
 from benchmarks.experiments.__main__ import waits_experiment
 from benchmarks.experiments.plan import BACKWARD, DATA, FORWARD
@@ -24,6 +23,7 @@ from benchmarks.experiments.waits_plan import (
 )
 from benchmarks.experiments.waits_score import WaitSeen, judge_waits, planted
 from sfapp.model import Window
+from tests.builders import MS, ddp_job, window_of
 
 JOB = WaitJob(
     "by hand", "ddp", 4, 20, 1.0, (WaitFault(is_warm_up=True), WaitFault(), WaitFault(DATA, 2), WaitFault())

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gloo_ranks import dumped_by
-from trace_files import diagnosed, imported, notes_of
 
 from sfapp.errors import TraceError
 from sfapp.importers import ImportResult
 from sfapp.importers.collective_arrivals import WAIT, WORK, period
 from sfapp.importers.safe_pickle import plain_data
+from tests.importers.gloo_ranks import dumped_by
+from tests.importers.trace_files import diagnosed, imported, notes_of
 
 MS = 1_000_000
 JOB = Path(__file__).with_name("flight_recorder_job.py")

@@ -13,7 +13,7 @@ from sfapp.importers import ImportResult, write_imported
 from sfapp.model.stages import BACKWARD, DATA, FORWARD, OPTIMIZER
 from sfapp.model.window import NOT_MEASURED
 from sfapp.packets import read_window, validate_packet
-from tests.importers.test_kineto_rules import NODE, PLAIN_STEP, event, imported, of_rank, trace
+from tests.importers.kineto_events import NODE, PLAIN_STEP, event, imported, of_rank, trace
 from tests.importers.trace_files import real
 
 LAUNCH = event("cudaLaunchKernel", 22, 22.1, "cuda_runtime")

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trace_files import diagnosed, imported, notes_of
 
 from sfapp.importers.collective_arrivals import TRANSFER, WAIT, WORK
+from tests.importers.trace_files import diagnosed, imported, notes_of
 
 
 def record(rank: int, number: int, took_us: int, *, group: str = "0x7f", ranks: int = 4) -> dict[str, Any]:

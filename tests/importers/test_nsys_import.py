@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from trace_files import diagnosed, imported, notes_of, real
 
 from sfapp.importers import ImportResult, Mapping, write_imported
 from sfapp.model import CATEGORIES, RESIDUAL
 from sfapp.model.operators import COLLECTIVE, KERNEL, RUNTIME
 from sfapp.model.window import NOT_MEASURED
 from sfapp.packets import packet_path
+from tests.importers.trace_files import diagnosed, imported, notes_of, real
 
 DATA, FORWARD, BACKWARD = "data.next_wait", "model.fwd_loss_cpu_wall", "model.backward_cpu_wall"
 MS = 1_000_000

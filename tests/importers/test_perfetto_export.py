@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import window_of
 from click.testing import CliRunner, Result
 
 from sfapp.cli import cli
 from sfapp.importers.perfetto_export import MANIFEST, write_perfetto
 from sfapp.model import CATEGORIES, Lane, Operators, RankIdentity, RankTable
 from sfapp.packets import operators_path, packet_path, write_operators, write_packet
+from tests.builders import window_of
 
 HOST, KERNEL, RUNTIME, COLLECTIVE = map(CATEGORIES.index, ("host", "kernel", "runtime", "collective"))
 LATE = 1_700_000_000_000_000_000

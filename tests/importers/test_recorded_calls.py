@@ -9,8 +9,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from gloo_ranks import dumped_by
-from trace_files import real
 
 from sfapp.errors import TraceError
 from sfapp.importers import ImportOptions
@@ -18,6 +16,8 @@ from sfapp.importers.flight_recorder_dump import read_dump
 from sfapp.importers.recorded_calls import CallReader, HangDump, read_calls
 from sfapp.model.calls import JobCalls
 from sfapp.operators.hang import Hang, find_hang
+from tests.importers.gloo_ranks import dumped_by
+from tests.importers.trace_files import real
 
 JOB = Path(__file__).with_name("stopped_job.py")
 

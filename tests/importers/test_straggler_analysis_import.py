@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from trace_files import diagnosed, imported, notes_of, real
 
 from sfapp.importers.straggler_analysis import WAIT
 from sfapp.importers.straggler_operations import read_table
 from sfapp.importers.straggler_replay import BACKWARD, FORWARD, what_if
 from sfapp.model.operators import COLLECTIVE
+from tests.importers.trace_files import diagnosed, imported, notes_of, real
 
 FORWARD_STAGE, BACKWARD_STAGE = "model.fwd_loss_cpu_wall", "model.backward_cpu_wall"
 SAMPLES = "ops/straggler_analysis"

@@ -9,11 +9,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from trace_files import diagnosed, example, imported, real
 
 from sfapp.errors import TraceError
 from sfapp.importers import ImportOptions, ImportResult, Mapping, read_traces
 from sfapp.model import RESIDUAL
+from tests.importers.trace_files import diagnosed, example, imported, real
 
 DATA, FORWARD, BACKWARD = "data.next_wait", "model.fwd_loss_cpu_wall", "model.backward_cpu_wall"
 MS = Mapping(unit="ms")

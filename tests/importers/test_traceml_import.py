@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trace_files import diagnosed, imported, notes_of
 
 from sfapp.importers import Mapping
 from sfapp.model import RESIDUAL
+from tests.importers.trace_files import diagnosed, imported, notes_of
 
 DATA, FORWARD, BACKWARD = "data.next_wait", "model.fwd_loss_cpu_wall", "model.backward_cpu_wall"
 INTERNAL = "_traceml_internal:"

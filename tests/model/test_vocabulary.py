@@ -7,7 +7,6 @@ import hashlib
 import msgspec
 import numpy as np
 import pytest
-from builders import DATA, MS, ddp_job, window_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,6 +24,7 @@ from sfapp.model import (
     stage_category,
     stage_hash,
 )
+from tests.builders import DATA, MS, ddp_job, window_of
 
 
 def test_the_stage_hash_is_that_of_the_names_joined_by_newlines() -> None:

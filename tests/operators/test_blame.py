@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-import numpy as np
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
 
-from benchmarks.kair_graphs import PLANTS, US, Plant, job
 from sfapp.model import Operators
-from sfapp.operators import Blame, blame, collectives
+from sfapp.operators import Blame, blame
 from sfapp.operators.collectives import joins_of
 from sfapp.operators.dependency_graph import Edge, dependency_graph
 from tests.operators.lanes import Event, event, operators
@@ -235,42 +229,6 @@ def test_a_transfer_that_is_slow_in_one_step_is_communication() -> None:
     assert [each.slow_ns for each in found.collectives] == [0, 0, 500_000, 0]
 
 
-def meeting(starts: list[float], ends: list[float], ranks: int | None = None) -> Operators:
-    events = [
-        event(rank, "stream 20", "reduce", start, end, category="collective", group="world", sequence=0)
-        for rank, (start, end) in enumerate(zip(starts, ends, strict=True))
-    ]
-    absent = [
-        event(rank, "stream 20", "reduce", 900, 950, category="collective", group="world", sequence=1)
-        for rank in range(ranks or len(starts))
-    ]
-    return operators(events + absent)
-
-
-@pytest.mark.parametrize(
-    ("starts", "ends", "verdict", "why"),
-    [
-        ([0, 0, 5], [100, 100, 100], "transfer", ""),
-        ([0, 0, 90], [100, 100, 100], "skew", ""),
-        ([0, 0, 50], [100, 100, 100], "mixed", ""),
-        ([0, 0, 150], [100, 100, 200], "inconclusive", "a rank left before another arrived"),
-        ([0, 0.5, 1], [1.5, 1.5, 1.5], "inconclusive", "accuracy of the clocks"),
-        ([0], [100], "inconclusive", "only one"),
-    ],
-)
-def test_arrival_skew_is_told_from_transfer(
-    starts: list[float], ends: list[float], verdict: str, why: str
-) -> None:
-    found = collectives(meeting(starts, ends, ranks=3))[0]
-    assert found.verdict == verdict
-    assert why in found.why
-    assert found.last_rank == len(starts) - 1
-
-
-def test_a_collective_without_all_its_ranks_is_inconclusive() -> None:
-    assert "2 of its group's 3" in collectives(meeting([0, 50], [100, 100], ranks=3))[0].why
-
-
 def test_clocks_that_differ_are_noticed_and_starts_left_alone() -> None:
     """Rank 4's clock is two seconds ahead: it is late in everything, and is not blamed for it."""
     right = operators(chain(slow=500))
@@ -343,70 +301,3 @@ def test_events_that_cannot_be_do_not_hang_it() -> None:
         for category in ("runtime", "autograd", "collective", "host")
     ]
     assert not blame(operators(events)).causes
-
-
-@settings(max_examples=50, deadline=None)
-@given(
-    what=st.sampled_from(PLANTS),
-    half_ranks=st.integers(2, 8),
-    layers=st.integers(2, 4),
-    seed=st.integers(0, 2**30),
-    noise=st.floats(0, 0.03),
-    delay_us=st.integers(300, 8_000),
-    data=st.data(),
-)
-def test_a_planted_cause_comes_first(
-    what: str, half_ranks: int, layers: int, seed: int, noise: float, delay_us: int, data: st.DataObject
-) -> None:
-    # A transfer of all ranks is compared with the same collective in the two other steps. Their difference,
-    # about 4 % of 900 µs, must stay below the delay / (3 · 1.4826) for the delay to exceed three robust
-    # deviations.
-    assume(what != "transfer" or delay_us >= 600)
-    ranks = 2 * half_ranks
-    plant = Plant(
-        what,
-        rank=data.draw(st.integers(0, ranks - 1)),
-        step=data.draw(st.integers(0, 2)),
-        layer=data.draw(st.integers(0, layers - 1)),
-        delay_ns=delay_us * US,
-    )
-    made, truth = job(ranks, 3, layers, plant, noise, seed)
-    cause = blame(made).causes[0]
-
-    assert (cause.kind, cause.name, cause.nature) == (truth.kind, truth.name, truth.nature)
-    assert cause.rank in truth.ranks
-    # Three robust deviations of a few ranks are sometimes exceeded by noise, in another step of the same
-    # operator.
-    assert plant.step in cause.steps
-    assert cause.delay_ns - cause.worst_ns < plant.delay_ns / 2
-    assert cause.holds_up
-    assert np.isclose(cause.worst_ns, plant.delay_ns, rtol=0.5)
-
-
-def without(made: Operators, what: str) -> Operators:
-    none = np.full(len(made), -1)
-    if what == "collectives":
-        return replace(made, group_E=none.astype(np.int32), sequence_E=none)
-    if what == "device":
-        return made.select(~made.is_device_E)
-    return replace(made, correlation_E=none)
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    what=st.sampled_from(PLANTS),
-    missing=st.sampled_from(["collectives", "device", "launches"]),
-    half_ranks=st.integers(3, 8),
-    seed=st.integers(0, 2**30),
-    delay_us=st.integers(1_000, 8_000),
-    data=st.data(),
-)
-def test_where_evidence_is_missing_no_victim_is_blamed(
-    what: str, missing: str, half_ranks: int, seed: int, delay_us: int, data: st.DataObject
-) -> None:
-    """What stands for as much time as was planted lies on the culprit's rank, or is not named."""
-    rank = data.draw(st.integers(0, 2 * half_ranks - 1))
-    plant = Plant(what, rank, data.draw(st.integers(0, 2)), data.draw(st.integers(0, 2)), delay_us * US)
-    made, truth = job(2 * half_ranks, 3, 3, plant, 0.02, seed)
-    for cause in blame(without(made, missing)).causes:
-        assert cause.rank in truth.ranks or cause.worst_ns < plant.delay_ns / 2

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from hang_jobs import Job, Op, grid_job, hangs, read, run, with_other_call, with_skipped_call
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from sfapp.model.calls import PendingCall
 from sfapp.operators.hang import CERTAINTIES, Hang, find_hang
+from tests.operators.hang_jobs import Job, Op, grid_job, hangs, read, run, with_other_call, with_skipped_call
 
 SIZES = st.integers(1, 3)
 KINDS = ("all_reduce", "all_to_all", "_all_gather_base", "send", "recv")

@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from builders import ddp_job, window_of
-from make_golden import GOLDEN, STAGES, columns, manifest, write
 
 from sfapp.packets import read_packet, validate_packet, write_packet
+from tests.builders import ddp_job, window_of
+from tests.packets.make_golden import GOLDEN, STAGES, columns, manifest, write
 
 CASES = 1_500
 

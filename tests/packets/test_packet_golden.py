@@ -9,7 +9,18 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from make_golden import (
+
+from sfapp.errors import PacketError, PacketVersionError
+from sfapp.model import Window
+from sfapp.packets import (
+    Limits,
+    Quarantined,
+    load_packet,
+    read_packet,
+    read_window,
+    validate_packet,
+)
+from tests.packets.make_golden import (
     BROKEN,
     EVENT,
     GOLDEN,
@@ -24,17 +35,6 @@ from make_golden import (
     manifest,
     taken,
     write,
-)
-
-from sfapp.errors import PacketError, PacketVersionError
-from sfapp.model import Window
-from sfapp.packets import (
-    Limits,
-    Quarantined,
-    load_packet,
-    read_packet,
-    read_window,
-    validate_packet,
 )
 
 VALID = GOLDEN / "valid"

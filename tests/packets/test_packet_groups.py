@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders import ddp_job, window_of
 
 from sfapp.errors import PacketError
 from sfapp.model import Accumulation, SideChannel, Window, stage_hash
@@ -24,6 +23,7 @@ from sfapp.packets import (
     read_windows,
     write_packet,
 )
+from tests.builders import ddp_job, window_of
 
 RANKS = 4
 FULL = ddp_job(ranks=RANKS, steps=10)

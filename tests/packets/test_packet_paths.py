@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 
 import pytest
-from builders import ddp_job, window_of
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -20,6 +19,7 @@ from sfapp.packets import (
     write_packet,
 )
 from sfapp.packets.paths import find_files
+from tests.builders import ddp_job, window_of
 
 ROOT = Path("/packets")
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from builders import BACKWARD, MS, ddp_job, window_of
-from make_golden import STAGES, columns, manifest, write
 
 from sfapp.errors import PacketError
 from sfapp.model import Window
 from sfapp.model.window import NOT_MEASURED
 from sfapp.packets import read_packet, validate_packet, write_packet
+from tests.builders import BACKWARD, MS, ddp_job, window_of
+from tests.packets.make_golden import STAGES, columns, manifest, write
 
 ROWS = len(columns()["step"])
 

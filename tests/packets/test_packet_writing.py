@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
 import pytest
-from builders import DATA, MS, ddp_job, window_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,6 +31,7 @@ from sfapp.model import (
 )
 from sfapp.model.window import NOT_MEASURED
 from sfapp.packets import find_packets, read_packet, write_packet
+from tests.builders import DATA, MS, ddp_job, window_of
 
 BAR_32_BY_40_BY_6 = 35_000
 

@@ -10,10 +10,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from builders import ddp_job, window_of
-from make_golden import BROKEN, GOLDEN
-
 from sfapp.packets import packet_path, write_packet
+from tests.builders import ddp_job, window_of
+from tests.packets.make_golden import BROKEN, GOLDEN
 
 COMMAND = [sys.executable, "-c", "from sfapp.cli import main; main()", "validate"]
 

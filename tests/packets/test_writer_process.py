@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from builders import ddp_job, window_of
-from writer_processes import writer_processes_of
 
 from sfapp.errors import PacketError
 from sfapp.packets import WindowDraft, read_window, write_packet
 from sfapp.packets.writer_process import WriterProcess, WriterProcessEnded
+from tests.builders import ddp_job, window_of
+from tests.writer_processes import writer_processes_of
 
 PATIENCE = 60.0  # seconds
 

@@ -8,23 +8,19 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_recorder import BACKWARD, DATA, FORWARD, Clock, recorder
 from torch.utils.data import DataLoader, Dataset
 
 import sfapp
 from sfapp.model import Accumulation, Gates, Window
 from sfapp.packets import read_window, read_windows
 from sfapp.recorder import Recorder
+from tests.builders import BACKWARD, DATA, FORWARD
+from tests.recorder.clocked_recorder import Clock, recorder
 
 pytestmark = pytest.mark.usefixtures("hot_path")
 
 WAITS = (100, 200, 300, 400)
 """What the loader takes for each batch."""
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 class Loader:

@@ -7,19 +7,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from test_recorder import BACKWARD, DATA, FORWARD, OPTIMIZER, OTHER, Clock, only_window, recorder
 
 from sfapp.errors import RecorderError
 from sfapp.model import BETWEEN, Accumulation, Window
 from sfapp.packets import read_windows
 from sfapp.recorder import Recorder
+from tests.builders import BACKWARD, DATA, FORWARD, OPTIMIZER, OTHER
+from tests.recorder.clocked_recorder import Clock, only_window, recorder
 
 pytestmark = pytest.mark.usefixtures("hot_path")
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 def step(perf: Recorder, clock: Clock, ns: int = 10) -> None:

@@ -15,8 +15,6 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from device_standins import Device, Event, HostDevice
-from test_recorder import BACKWARD, CALLBACKS, DATA, FORWARD
 from torch.nn.parallel import DistributedDataParallel
 
 from sfapp import Recorder
@@ -29,6 +27,8 @@ from sfapp.recorder.side_channels.communication import COMMUNICATION
 from sfapp.recorder.side_channels.device_waits import DeviceWaits, device_wait_channel
 from sfapp.recorder.side_channels.waits import WatchedWaits
 from sfapp.recorder.timing.timer_backend import new_state
+from tests.builders import BACKWARD, CALLBACKS, DATA, FORWARD
+from tests.recorder.device_standins import Device, Event, HostDevice
 
 pytestmark = [pytest.mark.usefixtures("hot_path"), pytest.mark.usefixtures("group")]
 

@@ -11,20 +11,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from test_recorder import BACKWARD, DATA, FORWARD, Clock, recorder, train
 
 import sfapp
 from sfapp.model import Accumulation
 from sfapp.packets import read_window, read_windows
 from sfapp.recorder import Recorder
 from sfapp.recorder.timing.contexts import UNCOUNTED
+from tests.builders import BACKWARD, DATA, FORWARD
+from tests.recorder.clocked_recorder import Clock, recorder, train
 
 pytestmark = pytest.mark.usefixtures("hot_path")
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 def test_a_stage_on_another_thread_is_refused_and_disturbs_nothing(tmp_path: Path, clock: Clock) -> None:

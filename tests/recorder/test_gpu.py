@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from builders import BACKWARD, CALLBACKS, FORWARD, OPTIMIZER
 
 import sfapp
 from sfapp.model import Window
@@ -23,6 +22,7 @@ from sfapp.packets import read_window, read_windows
 from sfapp.recorder import Recorder
 from sfapp.recorder.side_channels.channels import EventSampler
 from sfapp.recorder.side_channels.memory import ALLOCATED, CUDA_EVERY, PEAK, RESIDENT
+from tests.builders import BACKWARD, CALLBACKS, FORWARD, OPTIMIZER
 
 pytestmark = [
     pytest.mark.gpu,

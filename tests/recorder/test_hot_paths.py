@@ -15,12 +15,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_recorder import DATA, FORWARD, Clock
 
 from sfapp.errors import RecorderError
 from sfapp.packets.window_rows import FIRST_STAGE_COLUMN
 from sfapp.recorder.timing import timer_backend, timers
 from sfapp.recorder.timing.contexts import MicroStep
+from tests.builders import DATA, FORWARD
+from tests.recorder.clocked_recorder import Clock
 
 compiled = pytest.mark.skipif(
     not timer_backend.IS_COMPILED, reason="this installation has no compiled hot path"

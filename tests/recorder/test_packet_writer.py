@@ -8,11 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from test_recorder import DATA, Clock, recorder, train
-from writer_processes import writer_processes_of
 
 from sfapp.packets import read_windows
 from sfapp.recorder import Recorder
+from tests.builders import DATA
+from tests.recorder.clocked_recorder import Clock, recorder, train
+from tests.writer_processes import writer_processes_of
 
 pytestmark = pytest.mark.quiet  # that process is left behind where it gets no core for a second
 

@@ -3,57 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import logging
-from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
 import pytest
-from builders import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER, OTHER
 
 import sfapp
 from sfapp.errors import RecorderError
-from sfapp.model import BETWEEN, Accumulation, RankIdentity, Window
+from sfapp.model import BETWEEN, Accumulation, RankIdentity
 from sfapp.model.manifest import Parallelism
-from sfapp.packets import read_window, read_windows
+from sfapp.packets import read_windows
 from sfapp.recorder import Recorder
+from tests.builders import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER, OTHER
+from tests.recorder.clocked_recorder import Clock, only_window, recorder, train
 
 pytestmark = pytest.mark.usefixtures("hot_path")
-
-
-class Clock:
-    """A monotonic clock that stands still until told."""
-
-    def __init__(self) -> None:
-        self.now = 1_000
-
-    def __call__(self) -> int:
-        return self.now
-
-    def tick(self, ns: int) -> None:
-        self.now += ns
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-def recorder(root: Path, clock: Clock, **options: object) -> Recorder:
-    return Recorder(root, run_id="run", clock=clock, **{"window_steps": 3, **options})
-
-
-def train(perf: Recorder, clock: Clock, steps: int = 1, other: int = 7) -> None:
-    for _ in range(steps):
-        with perf.step():
-            for place, name in enumerate((DATA, FORWARD, BACKWARD, CALLBACKS, OPTIMIZER)):
-                with perf.stage(name):
-                    clock.tick(100 * (place + 1))
-            clock.tick(other)
-
-
-def only_window(root: Path) -> Window:
-    return read_window(root)
 
 
 def test_a_step_is_closed_by_its_residual(tmp_path: Path, clock: Clock) -> None:
@@ -141,146 +105,6 @@ def test_collapsed_micro_steps_add_up_and_say_so(tmp_path: Path, clock: Clock) -
     assert window.stages[:2] == (BETWEEN, DATA)
     assert window.duration_SNR[1, 0, 0] == 20
     assert not window.manifest.accumulation.ordered
-
-
-def nest_stages(perf: Recorder, clock: Clock) -> None:
-    with perf.step(), perf.stage(FORWARD):
-        with perf.stage(DATA):
-            clock.tick(50)
-        with perf.stage(FORWARD):  # inside itself
-            clock.tick(30)
-        clock.tick(20)
-
-
-def nest_steps(perf: Recorder, clock: Clock) -> None:
-    with perf.step():
-        clock.tick(70)
-        with perf.step(), perf.stage(FORWARD):
-            clock.tick(100)
-
-
-def open_an_unknown_stage(perf: Recorder, clock: Clock) -> None:
-    with perf.step():
-        with perf.stage("no.such"):
-            clock.tick(50)
-        with perf.stage(FORWARD):
-            clock.tick(100)
-
-
-def open_a_stage_outside(perf: Recorder, clock: Clock) -> None:
-    with perf.stage(DATA):
-        clock.tick(5)
-    with perf.step(), perf.stage(FORWARD):
-        clock.tick(100)
-
-
-def wrap_a_step_in_a_stage(perf: Recorder, clock: Clock) -> None:
-    with perf.stage(DATA), perf.step(), perf.stage(FORWARD):
-        clock.tick(100)
-
-
-def turn_the_clock_back(perf: Recorder, clock: Clock) -> None:
-    with perf.step():
-        with perf.stage(DATA):
-            clock.tick(-50)
-        with perf.stage(FORWARD):
-            clock.tick(100)
-
-
-def reconfigure_with_the_residual(perf: Recorder, clock: Clock) -> None:
-    perf.reconfigure(stages=(DATA, OTHER))
-    with perf.step(), perf.stage(FORWARD):
-        clock.tick(100)
-
-
-def reconfigure_inside_a_step(perf: Recorder, clock: Clock) -> None:
-    with perf.step(), perf.stage(FORWARD):
-        perf.reconfigure(stages=(DATA,))
-        clock.tick(100)
-
-
-@pytest.mark.parametrize(
-    ("misuse", "fault", "seen"),
-    [
-        (nest_stages, "nested_stages", DATA),
-        (nest_steps, "nested_steps", ""),
-        (open_an_unknown_stage, "unknown_stage", "no.such"),
-        (open_a_stage_outside, "stage_outside_step", DATA),
-        (wrap_a_step_in_a_stage, "stage_outside_step", DATA),
-        (turn_the_clock_back, "nonmonotonic_clock", DATA),
-        (reconfigure_with_the_residual, "reconfigure_refused", "stages must be different names"),
-        (reconfigure_inside_a_step, "reconfigure_refused", "inside a step"),
-    ],
-)
-def test_misuse_is_a_fault_in_the_packet_and_never_an_error(
-    tmp_path: Path, clock: Clock, misuse: Callable[[Recorder, Clock], None], fault: str, seen: str
-) -> None:
-    with recorder(tmp_path, clock) as perf:
-        misuse(perf, clock)
-    window = only_window(tmp_path)
-    assert window.manifest.faults == (fault,)
-    assert window.manifest.extra.get("faults_seen", {}).get(fault, "").startswith(seen)
-    # what was recorded beside it is right: 100 ns of forward, and every row adds up
-    assert window.duration_SNR[2, 0, 0] == 100
-    assert int(window.duration_SNR.min()) >= 0
-    if fault != "nonmonotonic_clock":
-        assert window.duration_SNR.sum(axis=0).tolist() == window.wall_NR.tolist()
-
-
-def test_a_strict_recorder_raises_where_a_stage_is_mistyped(tmp_path: Path, clock: Clock) -> None:
-    with recorder(tmp_path, clock, strict=True) as perf:
-        with (
-            pytest.raises(RecorderError, match=rf"no stage is called 'model.bakward'.*{FORWARD}"),
-            perf.step(),
-        ):
-            perf.stage("model.bakward")
-        with perf.step(), perf.stage(OTHER):  # the residual may be named
-            clock.tick(9)
-    assert perf.failures == ()
-
-
-def test_a_log_that_fails_costs_the_training_nothing(tmp_path: Path, clock: Clock) -> None:
-    class Broken(logging.Filter):
-        def filter(self, record: logging.LogRecord) -> bool:
-            raise RuntimeError("no disk")
-
-    log, broken = logging.getLogger("sfapp"), Broken()
-    log.addFilter(broken)
-    try:
-        with recorder(tmp_path, clock) as perf, perf.step(), perf.stage("model.bakward"):
-            clock.tick(1)
-    finally:
-        log.removeFilter(broken)
-    assert only_window(tmp_path).manifest.faults == ("unknown_stage",)
-
-
-def test_a_strict_recorder_raises_in_a_micro_step_that_was_not_declared(tmp_path: Path, clock: Clock) -> None:
-    with recorder(tmp_path, clock, strict=True) as perf:
-        with (
-            pytest.raises(RecorderError, match=rf"{DATA!r} was entered in a micro-step that .*accumulation="),
-            perf.step(),
-            perf.micro_step(1),
-        ):
-            perf.stage(DATA)
-        with perf.step(), perf.micro_step(0), perf.stage(DATA):
-            clock.tick(9)
-    assert perf.failures == ()
-
-
-def test_a_slip_of_the_loop_is_told_in_the_log_once_and_in_every_packet(
-    tmp_path: Path, clock: Clock, caplog: pytest.LogCaptureFixture
-) -> None:
-    with recorder(tmp_path, clock, window_steps=3) as perf:
-        for _ in range(6):
-            with perf.step(), perf.stage("model.bakward"):
-                clock.tick(1)
-    (warning,) = caplog.records
-    assert (warning.name, warning.levelname) == ("sfapp", "WARNING")
-    assert "that the recorder does not know" in warning.getMessage()
-    assert "unknown_stage: model.bakward" in warning.getMessage()
-    assert perf.failures == ()  # nothing is lost
-    windows = [item.window for item in read_windows([tmp_path]).windows]
-    assert [window.manifest.faults for window in windows] == [("unknown_stage",)] * 2
 
 
 def test_the_residual_may_be_named_and_is_no_fault(tmp_path: Path, clock: Clock) -> None:

@@ -12,21 +12,17 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_recorder import DATA, FORWARD, Clock, only_window, recorder
 
 from sfapp import Recorder
 from sfapp.model import Accumulation
 from sfapp.packets.window_rows import PAGE_ROWS, WindowBuffer, WindowSchema
 from sfapp.recorder.timing.timer_backend import new_state
+from tests.builders import DATA, FORWARD
+from tests.recorder.clocked_recorder import Clock, only_window, recorder
 
 pytestmark = pytest.mark.usefixtures("hot_path")
 
 SCHEMA = WindowSchema.of((DATA, FORWARD), Accumulation(), None)
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 class Recording:

@@ -8,20 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from device_standins import Device, Event
-from test_recorder import BACKWARD, DATA, FORWARD, Clock, recorder, train
 
 from sfapp.errors import RecorderError
 from sfapp.packets import read_window
 from sfapp.packets.window_rows import MAX_CHANNELS, is_sampled, unsampled
 from sfapp.recorder.side_channels.channels import EventSample, EventSampler
+from tests.builders import BACKWARD, DATA, FORWARD
+from tests.recorder.clocked_recorder import Clock, recorder, train
+from tests.recorder.device_standins import Device, Event
 
 pytestmark = pytest.mark.usefixtures("hot_path")
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 def test_a_side_channel_adds_up_over_its_step_inside_a_stage_or_round_several(

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from test_recorder import BACKWARD, DATA, FORWARD, Clock, recorder
 from torch.nn.parallel import DistributedDataParallel
 
 from sfapp import Recorder
@@ -18,17 +17,14 @@ from sfapp.model import Accumulation
 from sfapp.model.stages import RECORDED_STAGES
 from sfapp.model.window import NOT_MEASURED
 from sfapp.packets import read_window, read_windows
+from tests.builders import BACKWARD, DATA, FORWARD
+from tests.recorder.clocked_recorder import Clock, recorder
 
 pytestmark = pytest.mark.usefixtures("hot_path")
 
 BACKWARD_AT = RECORDED_STAGES.index(BACKWARD)
 
 ACCUMULATION = Accumulation(factor=2, ordered=False)
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from builders import BACKWARD, FORWARD, OTHER
-from thread_transport import transport_of
 
 import sfapp.recorder.recorder
 from sfapp.model import RankIdentity
@@ -20,6 +18,8 @@ from sfapp.recorder.transport import rank_group
 from sfapp.recorder.transport.rank_group import NOT_DISTRIBUTED
 from sfapp.recorder.transport.transport_group import TransportGroup
 from sfapp.recorder.transport.transports import TRANSPORTS
+from tests.builders import BACKWARD, FORWARD, OTHER
+from tests.recorder.thread_transport import transport_of
 
 ROOT = Path(__file__).parents[2]
 WORLD_SIZE, WINDOW = 3, 4

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 from pypdf import PdfReader
-from test_report import HOSTILE, SAMPLE, run, unpacked
 
 from sfapp.incidents import IncidentEditor, IncidentLog, parse
 from sfapp.model.incidents import Pin
 from sfapp.model.view import WindowKey
+from tests.report.test_report import HOSTILE, SAMPLE, run, unpacked
 
 FAULT = WindowKey("gpt-small-ddp", 13)
 

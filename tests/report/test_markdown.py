@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
-from report_cases import HARM, harmful, sick_window
 
 from sfapp.report.markdown import shown, to_markdown
+from tests.report.report_cases import HARM, harmful, sick_window
 
 GITHUB = MarkdownIt("commonmark", {"linkify": True, "html": True}).enable(
     ["table", "strikethrough", "linkify"]

@@ -11,10 +11,8 @@ import msgspec
 import pypdf
 import pytest
 import typst
-from builders import ddp_job, window_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from report_cases import HARM, WHEN, GivenEvidence, harmful, sick_window
 
 from sfapp.accounting import diagnose
 from sfapp.errors import ReportError
@@ -23,6 +21,8 @@ from sfapp.model.view import ViewState, WindowKey
 from sfapp.report import Remark, Report, Section, document
 from sfapp.report.pdf import _data, _fonts, _template, to_pdf
 from sfapp.service.evidence import EvidenceFile, WindowEvidence
+from tests.builders import ddp_job, window_of
+from tests.report.report_cases import HARM, WHEN, GivenEvidence, harmful, sick_window
 
 
 def read(pdf: bytes) -> pypdf.PdfReader:

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import CALLBACKS, MS, ddp_job, window_of
 from hypothesis import given
 from hypothesis import strategies as st
 from playwright.sync_api import Browser, sync_playwright
 
 from sfapp.packets import packet_path, write_packet
 from sfapp.report.html import changes
+from tests.builders import CALLBACKS, MS, ddp_job, window_of
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "sample_data" / "packets"

@@ -14,7 +14,6 @@ from pathlib import Path
 import pypdf
 import pytest
 from click.testing import CliRunner, Result
-from report_cases import SAMPLE
 
 from sfapp.cli import cli
 from sfapp.errors import ReportError
@@ -24,6 +23,7 @@ from sfapp.model.view import WindowKey
 from sfapp.report import REPORT_FORMATS
 from sfapp.report.plots import report_names
 from sfapp.views.plot_registry import WindowInput
+from tests.report.report_cases import SAMPLE
 
 NAMES = ("gpt-small", "node-0", "node-1", "moe-two-roles", "Zürich")
 """Runs, hosts, and a part of a file's name."""

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nbclient import NotebookClient
-from report_cases import HARM, ROOT, SAMPLE, WHEN, harmful, sick_window
 
 import sfapp
 from sfapp.errors import WindowNotFoundError
@@ -25,6 +24,7 @@ from sfapp.packets import read_windows
 from sfapp.report import CollectedPlot, Remark, Report, Section, document
 from sfapp.report.notebook import to_notebook
 from sfapp.service.packet_evidence import PacketEvidence
+from tests.report.report_cases import HARM, ROOT, SAMPLE, WHEN, harmful, sick_window
 
 
 def read(report: Report) -> nbformat.NotebookNode:

@@ -9,12 +9,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from builders import ddp_job, window_of
+
+from tests.builders import ddp_job, window_of
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "views"))
-
-import simulated_findings as found_in
-from report_cases import GivenEvidence
 
 from sfapp.accounting import diagnose
 from sfapp.errors import WindowError
@@ -27,6 +25,8 @@ from sfapp.service.evidence import EvidenceSource, WindowEvidence
 from sfapp.service.packet_evidence import PacketEvidence
 from sfapp.service.pseudonyms import Pseudonyms
 from sfapp.views.plot_registry import FindingsInput, WindowInput
+from tests.report.report_cases import GivenEvidence
+from tests.views import simulated_findings as found_in
 
 WINDOW_PLOTS = report_names(WindowInput)
 OPERATOR_PLOTS = report_names(FindingsInput)

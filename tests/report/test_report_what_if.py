@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pypdf
 import pytest
-from report_cases import SAMPLE
-from test_report_formats import run
 
 from sfapp.incidents import IncidentEditor, IncidentLog
 from sfapp.model.view import WindowKey
+from tests.report.report_cases import SAMPLE
+from tests.report.test_report_formats import run
 
 SENTENCE = "Make host node-0 typical in data: 167.1 ms → 88.7–167.1 ms per step."
 NOTE = "No replay: the packet holds no waits within stages."

@@ -18,12 +18,6 @@ from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "views"))
 
-import simulated_findings as found_in
-import simulated_windows as jobs
-from test_view_figures import every_figure
-from test_view_notes import note as pinned_note
-from test_view_stragglers import every_figure as every_figure_of
-
 from sfapp.accounting import compare
 from sfapp.errors import ReportError
 from sfapp.model.view import ViewState, Zoom
@@ -35,6 +29,11 @@ from sfapp.views.figures.history import run_history
 from sfapp.views.figures.routing import routing_pareto
 from sfapp.views.figures.window_timeline import window_timeline
 from sfapp.views.plot_registry import PLOTS, ComparisonInput, FindingsInput, RunInput, WindowInput
+from tests.views import simulated_findings as found_in
+from tests.views import simulated_windows as jobs
+from tests.views.test_view_figures import every_figure
+from tests.views.test_view_notes import note as pinned_note
+from tests.views.test_view_stragglers import every_figure as every_figure_of
 
 SVG = "{http://www.w3.org/2000/svg}"
 ALLOWED = {"svg", "title", "desc", "defs", "clipPath", "pattern", "linearGradient", "stop", "g"}

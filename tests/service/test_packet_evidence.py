@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from builders import lasting_fault
 
 from sfapp.accounting import diagnose_runs, judge, measure
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.packets import packet_path, read_windows, write_packet
 from sfapp.service.packet_evidence import PacketEvidence
+from tests.builders import lasting_fault
 
 WINDOWS = lasting_fault(ranks=4)
 OTHERS = lasting_fault(ranks=4, seed=7, run_id="other")

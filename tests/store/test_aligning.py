@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from builders import BACKWARD, CALLBACKS, OPTIMIZER, ddp_job, lasting_fault, window_of
-from jobs import contents, put
 
 from sfapp.accounting import diagnose, diagnose_runs
 from sfapp.model import Diagnosis, Window
 from sfapp.store import IngestProgress, Store
+from tests.builders import BACKWARD, CALLBACKS, OPTIMIZER, ddp_job, lasting_fault, window_of
+from tests.store.jobs import contents, put
 
 
 def lasting(run: str = "run") -> list[Window]:

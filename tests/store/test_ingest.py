@@ -9,13 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from jobs import RANKS, SLOW, SLOWER, later, numbers, part, put, put_part, put_run, window
 
 from sfapp import diagnose
 from sfapp.accounting import diagnose_runs
 from sfapp.model.stages import stage_hash
 from sfapp.store import IngestProgress, Store
 from sfapp.views.text import unknown
+from tests.store.jobs import RANKS, SLOW, SLOWER, later, numbers, part, put, put_part, put_run, window
 
 HOSTILE = """'; DROP TABLE windows; -- <script>alert(1)</script> "é\N{SNOWMAN}"""
 

@@ -7,9 +7,8 @@ import sys
 import time
 from pathlib import Path
 
-from jobs import SLOW, contents, put, window
-
 from sfapp.store import Store
+from tests.store.jobs import SLOW, contents, put, window
 
 # Ingests in a process of its own, again and again, each time killed after the delay read from stdin. The
 # libraries are loaded once, in the process that forks.

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from jobs import numbers, put, put_run, window
 
 from sfapp.errors import StoreBusyError, StoreError
 from sfapp.store import Store
+from tests.store.jobs import numbers, put, put_run, window
 
 HOLD_STORE = """
 import sys

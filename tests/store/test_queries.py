@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from jobs import SLOW, SLOWER, numbers, put, put_part, window
 
 from sfapp.errors import StoreError, WindowNotFoundError
 from sfapp.store import SORTABLE, Store, WindowQuery
+from tests.store.jobs import SLOW, SLOWER, numbers, put, put_part, window
 
 
 @pytest.fixture(scope="module")

@@ -11,10 +11,10 @@ import time
 from pathlib import Path
 
 import pytest
-from jobs import SLOW, contents, put, window
 
 from sfapp.accounting import kernels
 from sfapp.store import IngestProgress, Store, parallel_reader
+from tests.store.jobs import SLOW, contents, put, window
 
 
 @pytest.fixture(scope="module")

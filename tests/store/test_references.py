@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from jobs import SLOW, SLOW_EVERYWHERE, SLOWER, put, put_run, window
 
 from sfapp.accounting import healthy_in_run, pooled_reference, reference_of, with_reference
 from sfapp.errors import WindowNotFoundError
 from sfapp.store import Store, WindowQuery
+from tests.store.jobs import SLOW, SLOW_EVERYWHERE, SLOWER, put, put_run, window
 
 
 def measured_reference(store: Store, run: str = "run") -> int | None:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from builders import DATA, window_of
-from jobs import RANKS, SLOW, STEPS, put, put_part, put_run, window
 
 from sfapp.store import Store
 from sfapp.store.schema import CELLS, SCHEMA_VERSION, TABLES
+from tests.builders import DATA, window_of
+from tests.store.jobs import RANKS, SLOW, STEPS, put, put_part, put_run, window
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "store.md"
 

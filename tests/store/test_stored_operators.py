@@ -6,13 +6,13 @@ import shutil
 from pathlib import Path
 
 import pytest
-from jobs import put, put_run, window
-from test_watch import wait_until, watched
 
 from sfapp.errors import PacketError, WindowNotFoundError
 from sfapp.operators import operators_of
 from sfapp.packets import operators_path, write_operators
 from sfapp.store import Store
+from tests.store.jobs import put, put_run, window
+from tests.store.test_watch import wait_until, watched
 
 
 def put_operators(root: Path, number: int, rank: int | None = None) -> Path:

@@ -8,13 +8,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from jobs import contents, put_run
 
 from sfapp.errors import StoreError
 from sfapp.metrics import MetricsLog, find_folders, segments_in
 from sfapp.model.samples import AnySample, GpuSample, NodeSample, PaceSample, ProcessSample, Sample
 from sfapp.store import SampleQuery, Store
 from sfapp.store.samples import Paces
+from tests.store.jobs import contents, put_run
 
 SECOND = 10**9
 START = 1_700_000_100  # seconds since 1970, a multiple of five minutes

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from jobs import numbers, put, put_part, put_run, window
 
 from sfapp.store import IngestReport, Store
 from sfapp.store import watch as watching
+from tests.store.jobs import numbers, put, put_part, put_run, window
 
 PATIENCE_S = 20
 

@@ -6,11 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from streams import aggregating, windows_in
-
 from benchmarks.simulated_ranks import RUN
 from sfapp.stream import Keys
 from sfapp.stream.metrics_writer import MetricsWriter
+from tests.stream.streams import aggregating, windows_in
 
 RANKS, WINDOWS, STEPS = 96, 3, 5
 

@@ -10,9 +10,6 @@ from threading import BrokenBarrierError
 
 import numpy as np
 import pytest
-from builders import ddp_job
-from live_rows import live_rows
-from streams import aggregating, recorder, until
 
 from sfapp.accounting import rolling_verdict
 from sfapp.errors import MetricsError
@@ -22,6 +19,9 @@ from sfapp.packets.newest_steps import newest_steps_path, read_newest_steps, wri
 from sfapp.stream.live_state import LiveSnapshot, RankSnapshot
 from sfapp.stream.metrics_writer import MetricsWriter
 from sfapp.stream.newest_steps_writer import NewestStepsWriter
+from tests.builders import ddp_job
+from tests.live_rows import live_rows
+from tests.stream.streams import aggregating, recorder, until
 
 DATA, _, BACKWARD, *_ = DEFAULT_STAGES
 WORLD = 3

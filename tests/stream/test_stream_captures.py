@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from streams import LOOPBACK, ManualRank, aggregating, recorder, running, until
 
 import sfapp
 from sfapp.model import CATEGORIES, Lane, Operators
@@ -19,6 +18,7 @@ from sfapp.packets.captures import ask_for_capture, captures, new_request, state
 from sfapp.packets.paths import operators_path
 from sfapp.stream import Relay
 from sfapp.stream.messages import CaptureAck, CaptureCommand, CapturePiece, CaptureReport
+from tests.stream.streams import LOOPBACK, ManualRank, aggregating, recorder, running, until
 
 EAGER = CaptureLimits(cooldown_seconds=0.0)
 

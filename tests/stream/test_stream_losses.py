@@ -10,7 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zmq
-from streams import (
+
+from sfapp.model import Window
+from sfapp.stream import Aggregator, StreamOptions
+from sfapp.stream.messages import Ack, Gap, Heartbeat, Refused, Resend, Steps
+from tests.stream.streams import (
     LOOPBACK,
     ManualRank,
     aggregate,
@@ -24,10 +28,6 @@ from streams import (
     until,
     windows_in,
 )
-
-from sfapp.model import Window
-from sfapp.stream import Aggregator, StreamOptions
-from sfapp.stream.messages import Ack, Gap, Heartbeat, Refused, Resend, Steps
 
 WORLD, STEPS = 3, 60
 

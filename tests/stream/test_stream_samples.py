@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from streams import aggregate, aggregating, free_port, recorder, train, until, windows_in
 
 import sfapp
 from sfapp.metrics import find_folders, read_segment, segments_in
@@ -28,6 +27,7 @@ from sfapp.stream.live_state import KEPT_STEPS, LiveSnapshot, RankSnapshot, Rank
 from sfapp.stream.messages import VERSION, Echo, StreamHello
 from sfapp.stream.metrics_writer import MetricsWriter
 from sfapp.stream.system_sampler import SystemSampler
+from tests.stream.streams import aggregate, aggregating, free_port, recorder, train, until, windows_in
 
 SECOND = 10**9
 

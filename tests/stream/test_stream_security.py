@@ -9,12 +9,22 @@ import pytest
 import zmq
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from streams import LOOPBACK, ManualRank, aggregating, free_port, recorder, running, train, until, windows_in
 
 from sfapp.errors import StreamError
 from sfapp.stream import Aggregator, Keys, Relay, StreamOptions
 from sfapp.stream.live_state import OTHERS, RankStates
 from sfapp.stream.messages import MAX_MESSAGE_BYTES, Ack, Message, encode
+from tests.stream.streams import (
+    LOOPBACK,
+    ManualRank,
+    aggregating,
+    free_port,
+    recorder,
+    running,
+    train,
+    until,
+    windows_in,
+)
 
 ANYWHERE = "tcp://0.0.0.0:*"
 

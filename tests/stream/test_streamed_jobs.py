@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from streams import aggregating, files_in, until, windows_in
 
 from sfapp.packets import read_windows
+from tests.stream.streams import aggregating, files_in, until, windows_in
 
 pytestmark = pytest.mark.torchrun
 

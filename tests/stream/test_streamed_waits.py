@@ -6,12 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from streams import aggregate, free_port, recorder, until, windows_in
 
 import sfapp
 from sfapp.accounting import diagnose
 from sfapp.model.stages import BACKWARD, FORWARD
 from sfapp.model.window import NOT_MEASURED
+from tests.stream.streams import aggregate, free_port, recorder, until, windows_in
 
 MS = 1_000_000
 

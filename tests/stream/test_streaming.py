@@ -13,7 +13,6 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from streams import LOOPBACK, ManualRank, aggregating, files_in, recorder, running, train, until, windows_in
 
 import sfapp
 from sfapp.errors import StreamError
@@ -22,6 +21,17 @@ from sfapp.model.samples import ProcessSample
 from sfapp.packets import read_windows
 from sfapp.stream import Relay, StreamOptions
 from sfapp.stream.messages import Bye, Echo, Refused, StreamHello
+from tests.stream.streams import (
+    LOOPBACK,
+    ManualRank,
+    aggregating,
+    files_in,
+    recorder,
+    running,
+    train,
+    until,
+    windows_in,
+)
 
 
 def job(root: Path, endpoints: Sequence[str], steps: Sequence[int], **options: object) -> None:

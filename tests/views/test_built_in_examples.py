@@ -6,7 +6,6 @@ import re
 
 import numpy as np
 import pytest
-from builders import BACKWARD, DATA, FORWARD
 
 from sfapp.accounting import judge, measure
 from sfapp.assets import EXAMPLES as FOLDER
@@ -15,6 +14,7 @@ from sfapp.model import Gates
 from sfapp.model.examples import CROSSINGS, DISPLACED, EXAMPLES, HIDDEN, MEASURED, TWO_RANKS, Example
 from sfapp.packets import packet_path, read_window
 from sfapp.views.worked_examples import LESSONS, Row, lesson_rows
+from tests.builders import BACKWARD, DATA, FORWARD
 
 of_the_paper = pytest.mark.parametrize(
     "example",

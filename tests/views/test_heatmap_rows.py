@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import simulated_windows as jobs
 
 from sfapp.model.view import Quantity
 from sfapp.views.figures import Figure
 from sfapp.views.figures.heatmap import rank_step_heatmap
 from sfapp.views.figures.heatmap_rows import BANDS
+from tests.views import simulated_windows as jobs
 
 STAGE = "data.next_wait"
 SLOW_MS = 50

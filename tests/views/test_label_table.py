@@ -7,7 +7,6 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
-import simulated_windows as jobs
 
 from sfapp.accounting import judge, measure
 from sfapp.model import CULPRITS, LABELS, REASONS, Label
@@ -17,6 +16,7 @@ from sfapp.store.verdict_rows import encode
 from sfapp.views import tables
 from sfapp.views.glossary import glossary
 from sfapp.views.text import chips, why
+from tests.views import simulated_windows as jobs
 
 ACCOUNTING = Path(__file__).parents[2] / "sfapp" / "accounting"
 

@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import simulated_windows as jobs
 
 from sfapp.accounting import judge, measure
 from sfapp.app.panels.live_tabs import tables_of
@@ -38,6 +37,7 @@ from sfapp.views.plot_registry import (
     RunInput,
     WindowInput,
 )
+from tests.views import simulated_windows as jobs
 
 HELPERS = {
     "active_frontier",

@@ -6,7 +6,6 @@ import json
 from dataclasses import replace
 
 import pytest
-import simulated_findings as found_in
 
 from sfapp.model.view import ViewState
 from sfapp.operators import AGREEMENT_REASONS, Agreement, Cause, Findings, agreement
@@ -16,6 +15,7 @@ from sfapp.views import text as words
 from sfapp.views.glossary import glossary
 from sfapp.views.selection import operator_shown, step_shown, suspect_and_peer
 from sfapp.views.text.stragglers import VIAS
+from tests.views import simulated_findings as found_in
 
 
 def said_of(kind: str) -> Agreement:

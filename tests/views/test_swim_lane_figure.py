@@ -8,12 +8,12 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-import simulated_windows as jobs
 
 from sfapp.report.svg import to_svg
 from sfapp.views.figures import Figure
 from sfapp.views.figures.swim_lane import swim_lane
 from sfapp.views.plot_registry import PLOTS
+from tests.views import simulated_windows as jobs
 
 
 def drawn(kind: str, step: int | None = None, **options: Any) -> Figure:

@@ -6,8 +6,6 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-import simulated_windows as jobs
-from builders import CALLBACKS
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +16,8 @@ from sfapp.views import text as words
 from sfapp.views.figures.compare import comparison_spread, comparison_waterfall
 from sfapp.views.text.change_breakdown import where_it_lies
 from sfapp.views.text.compare import CAVEAT_WORDS
+from tests.builders import CALLBACKS
+from tests.views import simulated_windows as jobs
 
 MS = 10**6
 

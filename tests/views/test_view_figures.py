@@ -10,7 +10,6 @@ from typing import Any
 
 import plotly.graph_objects as go
 import pytest
-import simulated_windows as jobs
 
 from sfapp.accounting import Measures, compare, judge, measure
 from sfapp.model import Diagnosis
@@ -31,6 +30,7 @@ from sfapp.views.figures.step_timeline import step_timeline
 from sfapp.views.figures.verdict_map import routing_over_tau, verdict_regions
 from sfapp.views.figures.window_timeline import window_timeline
 from sfapp.views.plot_registry import PLOTS, ComparisonInput, RunInput, WindowInput
+from tests.views import simulated_windows as jobs
 
 KINDS = sorted(jobs.ALL)
 

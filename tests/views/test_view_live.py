@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 import pytest
-from builders import window_of
 
 from sfapp.accounting import StepTimes, step_times
 from sfapp.errors import WindowError
@@ -33,6 +32,7 @@ from sfapp.views.live_tables import (
     shard_rows,
 )
 from sfapp.views.plot_registry import PLOTS, LiveInput
+from tests.builders import window_of
 
 MS = 1_000_000
 NAUGHTY = "<img src=x onerror=alert(1)>%{y}"

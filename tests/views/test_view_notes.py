@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-import simulated_windows as jobs
 
 from sfapp.model.incidents import Note, Pin, Stamp
 from sfapp.model.view import ViewState, WindowKey, Zoom
 from sfapp.views import figures
 from sfapp.views.plot_registry import PLOTS, WindowInput
+from tests.views import simulated_windows as jobs
 
 KEY = WindowKey("job", 1)
 HARM = "<img src=x onerror=alert(1)> %{x} $e^x$"

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 import pytest
-from builders import BACKWARD, DATA, MS, ddp_job, late_in_data
-from live_rows import live_rows
 
 from sfapp.accounting import (
     Onset,
@@ -28,6 +26,8 @@ from sfapp.views.figures.live import live_steps
 from sfapp.views.figures.live_lateness import MOST_TILES, live_lateness
 from sfapp.views.figures.live_stages import live_stages
 from sfapp.views.text import rolling_words
+from tests.builders import BACKWARD, DATA, MS, ddp_job, late_in_data
+from tests.live_rows import live_rows
 
 
 def table(rows: LiveRows) -> RankTable:

@@ -12,9 +12,6 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 import pytest
-import simulated_findings as found_in
-from test_view_figures import drawn_texts
-from test_view_notes import note
 
 from sfapp.model.view import ViewState, Zoom
 from sfapp.operators import Findings, PathStep, examine
@@ -26,6 +23,9 @@ from sfapp.views.figures.rank_similarity import RANKS_SHOWN
 from sfapp.views.figures.timeline_lanes import DEPTHS_SHOWN, EVENTS_SHOWN
 from sfapp.views.plot_registry import PLOTS, FindingsInput
 from tests.operators.lanes import event, operators
+from tests.views import simulated_findings as found_in
+from tests.views.test_view_figures import drawn_texts
+from tests.views.test_view_notes import note
 
 MB = 1_000_000
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import simulated_windows as jobs
 
 from sfapp.model import CULPRITS, GATE_DOCS, LABELS, REASONS
 from sfapp.model.window import NOT_MEASURED
 from sfapp.service.csv_table import csv_text
 from sfapp.views import gate_tables, glossary, tables
+from tests.views import simulated_windows as jobs
 
 
 def by(rows: list[tables.Row], field: str) -> dict[Any, tables.Row]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-import simulated_windows as jobs
-from builders import BACKWARD, CALLBACKS, MS, OPTIMIZER, ddp_job, lasting_fault, window_of
 
 from sfapp.accounting import RunWaits, diagnose, diagnose_runs, judge, measure, nearest_changes
 from sfapp.model import Gates, Label
@@ -15,6 +13,8 @@ from sfapp.views import format
 from sfapp.views import text as words
 from sfapp.views.figures.frontier import frontier_steps
 from sfapp.views.text.long_steps import long_steps
+from tests.builders import BACKWARD, CALLBACKS, MS, OPTIMIZER, ddp_job, lasting_fault, window_of
+from tests.views import simulated_windows as jobs
 
 
 def card(kind: str, frontier: Frontier = "carry_over") -> words.Verdict:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
-from recorded_job import HOSTILE
-from served import Served
+
+from tests.app.recorded_job import HOSTILE
+from tests.app.served import Served
 
 pytestmark = pytest.mark.browser
 

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 from pypdf import PdfReader
-from served import Served, served
+
+from tests.app.served import Served, served
 
 pytestmark = pytest.mark.browser
 

@@ -9,8 +9,9 @@ from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
-from recorded_job import HOSTILE, job_window, put
-from served import served
+
+from tests.app.recorded_job import HOSTILE, job_window, put
+from tests.app.served import served
 
 pytestmark = pytest.mark.browser
 

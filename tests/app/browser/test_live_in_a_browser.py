@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
-from served import Served, served
+
+from tests.app.served import Served, served
 
 pytestmark = pytest.mark.browser
 

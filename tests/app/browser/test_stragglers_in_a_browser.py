@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
-from profiled import WINDOW, put_profiled
-from served import Served, served
+
+from tests.app.profiled import WINDOW, put_profiled
+from tests.app.served import Served, served
 
 pytestmark = pytest.mark.browser
 

@@ -18,9 +18,9 @@ from typing import Any
 import psutil
 import pytest
 from playwright.sync_api import Page, expect
-from served import Served, served
 
 from benchmarks.namespaces import MANAGE, Cluster, unavailable_reason
+from tests.app.served import Served, served
 
 pytestmark = [pytest.mark.browser, pytest.mark.torchrun]
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from builders import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER, OTHER
 
 from sfapp.model import BETWEEN, Window
 from sfapp.packets import read_window
+from tests.builders import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER, OTHER
 
 pytestmark = pytest.mark.quiet
 

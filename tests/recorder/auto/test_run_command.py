@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from builders import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER, OTHER
 
 import sfapp
 from sfapp.cli.run import newest
 from sfapp.model import BETWEEN, Window
 from sfapp.packets import read_windows
+from tests.builders import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER, OTHER
 
 pytestmark = pytest.mark.torchrun
 

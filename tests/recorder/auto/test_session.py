@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch.distributed as dist
-from builders import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER
 
 from sfapp.model import BETWEEN, Window
 from sfapp.packets import read_window, read_windows
 from sfapp.recorder.auto.session import Session, Settings
 from sfapp.recorder.auto.steps import BATCH, EXHAUSTED, Kind
+from tests.builders import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER
 
 NOTHING = "sfapp: nothing was recorded: the process's main thread took no step\n"
 

@@ -6,11 +6,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from launching import DATA, DELAY_NS, STEPS, is_aimed_at_rank_1_s_data, is_whole, only_window, torchrun
 
 import sfapp
 from sfapp.model import BETWEEN, Accumulation, Window
 from sfapp.packets import read_windows
+from tests.recorder.integrations.launching import (
+    DATA,
+    DELAY_NS,
+    STEPS,
+    is_aimed_at_rank_1_s_data,
+    is_whole,
+    only_window,
+    torchrun,
+)
 
 pytestmark = pytest.mark.torchrun
 

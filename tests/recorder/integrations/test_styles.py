@@ -6,9 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from launching import DATA, STEPS, is_aimed_at_rank_1_s_data, is_whole, only_window, torchrun
 
 from sfapp.model import Accumulation
+from tests.recorder.integrations.launching import (
+    DATA,
+    STEPS,
+    is_aimed_at_rank_1_s_data,
+    is_whole,
+    only_window,
+    torchrun,
+)
 
 pytestmark = pytest.mark.torchrun
 

@@ -16,54 +16,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy, fully_shard
-from torch.distributed.fsdp.wrap import ModuleWrapPolicy
-from torch.distributed.optim import ZeroRedundancyOptimizer
-from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
-RANK = int(os.environ.get("RANK", "0"))
-
-
-class Points(Dataset[torch.Tensor]):
-    """Takes its time, on one rank more than on others."""
-
-    def __init__(self, length: int, seconds: float = 0.0) -> None:
-        self.length, self.seconds = length, seconds
-
-    def __len__(self) -> int:
-        return self.length
-
-    def __getitem__(self, place: int) -> torch.Tensor:
-        time.sleep(self.seconds)
-        return torch.full((8,), float(place))
-
-
-class Slow(nn.Module):
-    """A forward and a backward that last."""
-
-    def __init__(self, forward: float, backward: float) -> None:
-        super().__init__()
-        self.inner = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
-        self.seconds, self.after = forward, backward
-
-    def forward(self, batch: torch.Tensor) -> torch.Tensor:
-        time.sleep(self.seconds)
-        out: torch.Tensor = self.inner(batch)
-        if out.requires_grad:
-            out.register_hook(lambda gradient: time.sleep(self.after))
-        return out
-
-
-def model_of(options: argparse.Namespace) -> nn.Module:
-    torch.manual_seed(0)
-    model: nn.Module = Slow(0.004, 0.006)
-    return DistributedDataParallel(model) if dist.is_initialized() else model
-
-
-def loader_of(options: argparse.Namespace, batches: int) -> DataLoader[torch.Tensor]:
-    return DataLoader(Points(batches * 2, 0.02 if options.slow_rank == RANK else 0.001), batch_size=2)
+from tests.recorder.auto.scripts.sharded_loops import sharded
+from tests.recorder.auto.scripts.training_parts import RANK, Points, Slow, loader_of, model_of
 
 
 def plain(options: argparse.Namespace) -> None:
@@ -340,58 +297,6 @@ def untrained(options: argparse.Namespace) -> None:
     model = model_of(options)
     for batch in loader_of(options, options.steps):
         model(batch)
-
-
-def sharded(options: argparse.Namespace) -> None:
-    """One kind of sharding after the other, each in process groups of its own."""
-    for kind in (fsdp2, fsdp1, zero):
-        if (
-            not dist.is_initialized()
-        ):  # of torchrun's store a second group would read the first one's addresses
-            meeting = f"file://{Path.cwd()}/{kind.__name__}"
-            dist.init_process_group("gloo", init_method=meeting, rank=RANK, world_size=2)
-        kind(options)
-        dist.destroy_process_group()
-
-
-def fsdp2(options: argparse.Namespace) -> None:
-    model = nn.Sequential(Slow(0.004, 0.006), nn.Linear(1, 1))
-    for layer in model:
-        fully_shard(layer)
-    fully_shard(model)
-    sharded_steps(model, torch.optim.SGD(model.parameters(), lr=0.01), options)
-
-
-def fsdp1(options: argparse.Namespace) -> None:
-    model = FullyShardedDataParallel(
-        Slow(0.004, 0.006),
-        sharding_strategy=ShardingStrategy.FULL_SHARD,
-        auto_wrap_policy=ModuleWrapPolicy({nn.Linear}),
-        device_id=torch.device("cpu"),
-    )
-    accumulation = 2
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    for place, batch in enumerate(loader_of(options, accumulation * options.steps)):
-        last = place % accumulation == accumulation - 1
-        with contextlib.nullcontext() if last else model.no_sync():
-            model(batch).square().mean().backward()
-        if last:
-            optimizer.step()
-            optimizer.zero_grad()
-
-
-def zero(options: argparse.Namespace) -> None:
-    model = model_of(options)
-    kind = torch.optim.Adam
-    sharded_steps(model, ZeroRedundancyOptimizer(model.parameters(), optimizer_class=kind, lr=0.01), options)
-
-
-def sharded_steps(model: nn.Module, optimizer: torch.optim.Optimizer, options: argparse.Namespace) -> None:
-    for batch in loader_of(options, options.steps):
-        model(batch).square().mean().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        time.sleep(0.002)
 
 
 def one_rank_trains(options: argparse.Namespace) -> None:
