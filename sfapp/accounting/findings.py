@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from sfapp.accounting.carry_over import CarryOver
-from sfapp.accounting.late_ranks import StageLateness, chance_of_events, persistently_late
+from sfapp.accounting.late_ranks import Floats, StageLateness, chance_of_events, persistently_late
 from sfapp.accounting.measures import Measures
 from sfapp.accounting.noise import MeanError, difference_error, long_run, step_noise, step_spread
 from sfapp.accounting.window_lateness import lateness_of, lateness_that_costs, saved_time
@@ -47,28 +47,31 @@ def with_late_ranks(judged: Diagnosis, measures: Measures, carry: CarryOver | No
     advance_SN = measures.advance_SN if carry is None else carry.advance_SN
     known = set(judged.wait_advances_ns or {})
     hidden = [stage for stage in map(broad_stage, judged.wait_stages) if stage not in known]
-    shown = rank_resolution(measures, carry, judged.gates, hidden)
-    return replace(
+    late = late_findings(measures, carry, judged.gates)
+    judged = replace(
         judged,
         noise=step_noise(advance_SN.sum(axis=0)),
-        findings=late_findings(measures, carry, judged.gates),
-        resolution=Resolution(None, shown),
+        findings=tuple(finding for finding, _ in late),
+        resolution=Resolution(None, rank_resolution(measures, carry, judged.gates, hidden)),
     )
+    jitter = jitter_finding(judged, measures, carry, [saved_N for _, saved_N in late])
+    return judged if jitter is None else replace(judged, findings=(*judged.findings, jitter))
 
 
-def late_findings(measures: Measures, carry: CarryOver | None, gates: Gates) -> tuple[Finding, ...]:
-    """Return a finding for each broad stage in which ranks are late, the largest first."""
+def late_findings(measures: Measures, carry: CarryOver | None, gates: Gates) -> list[tuple[Finding, Floats]]:
+    """Return a finding for each broad stage in which ranks are late, the largest first, with what the window
+    would gain in each step without their lateness, ns [N]."""
     boundary = None if carry is None else carry.boundary
     lateness = lateness_of(measures, boundary)
     if lateness is None:
-        return ()
+        return []
     step_ns = mean_step_ns(measures, carry)
     found = []
     for place, stage in enumerate(lateness):
-        finding = _late_finding(measures, boundary, place, stage, gates, step_ns)
-        if finding is not None:
-            found.append(finding)
-    return tuple(sorted(found, key=lambda finding: -finding.effect))
+        late = _late_finding(measures, boundary, place, stage, gates, step_ns)
+        if late is not None:
+            found.append(late)
+    return sorted(found, key=lambda late: -late[0].effect)
 
 
 def mean_step_ns(measures: Measures, carry: CarryOver | None) -> float:
@@ -89,7 +92,7 @@ def _late_finding(
     stage: StageLateness,
     gates: Gates,
     step_ns: float,
-) -> Finding | None:
+) -> tuple[Finding, Floats] | None:
     tests = _tests(measures)
     always_R = persistently_late(stage, gates.alpha * PERSISTENT_PART / tests)
     always = tuple(np.flatnonzero(always_R).tolist())
@@ -109,13 +112,10 @@ def _late_finding(
     chances += [
         stage.error(rank).chance(float(stage.mean_R[rank])) * tests / PERSISTENT_PART for rank in always
     ]
-    noise = step_noise(saved_N)
-    margin = 0.0
-    if noise is not None:
-        margin = long_run(noise, noise.steps).error(noise.steps, noise.steps).margin(INTERVAL)
+    margin = _margin_of_mean(saved_N)
     chance = min(1.0, *chances)
     listed = sorted({step for rank, late in single.items() if rank in ranks for step in late.steps})
-    return Finding(
+    finding = Finding(
         kind="rank",
         stage=measures.broad[place],
         ranks=tuple(measures.led_by.rank[rank] for rank in ranks),
@@ -127,6 +127,15 @@ def _late_finding(
         steps=() if always else tuple(int(measures.step_N[step]) for step in listed),
         needs_attention=effect >= gates.min_effect * step_ns,
     )
+    return finding, saved_N
+
+
+def _margin_of_mean(value_N: Floats) -> float:
+    """Return how far the mean of some steps may be from its true value, to either side of its interval."""
+    noise = step_noise(value_N)
+    if noise is None:
+        return 0.0
+    return long_run(noise, noise.steps).error(noise.steps, noise.steps).margin(INTERVAL)
 
 
 def _ordered(alone: Mapping[int, float], whole: float) -> list[int]:
@@ -224,29 +233,50 @@ def growth_resolution(diagnosis: Diagnosis, gates: Gates) -> float | None:
     return smallest if smallest <= LARGEST_RESOLUTION else None
 
 
-def jitter_finding(diagnosis: Diagnosis, gates: Gates) -> Finding | None:
+def jitter_finding(
+    judged: Diagnosis, measures: Measures, carry: CarryOver | None, saved: Sequence[Floats]
+) -> Finding | None:
     """Return what is lost because the slowest rank changes: the imbalance that late ranks do not explain.
 
-    None where there is none, where late ranks could not be looked for, or between roles.
+    None where there is none, where late ranks could not be looked for, or between roles. Its interval is that
+    of the mean over steps of what is left of each step's excess.
+
+    Args:
+        saved: what the window would gain in each step without the late ranks of each finding, ns [N].
     """
-    imbalance, excess = diagnosis.exposed_imbalance, diagnosis.telling_excess
-    is_known = diagnosis.resolution is not None and diagnosis.resolution.rank and not diagnosis.mixes_roles
+    imbalance, excess = judged.exposed_imbalance, judged.telling_excess
+    is_known = judged.resolution is not None and judged.resolution.rank and not judged.mixes_roles
     if imbalance is None or not excess or not is_known:
         return None
-    late = sum(finding.effect for finding in diagnosis.findings if finding.kind == "rank")
-    if imbalance - late < gates.min_effect:
+    rest = imbalance - sum(finding.effect for finding in judged.findings)
+    if rest < judged.gates.min_effect:
         return None
+    rest_N = _excess_N(judged, measures, carry)
+    for saved_N in saved:
+        rest_N = rest_N - saved_N
+    margin = _margin_of_mean(rest_N) / mean_step_ns(measures, carry)
     stage = max(excess, key=lambda name: excess[name])
-    rest = imbalance - late
-    return Finding("jitter", stage, (), None, rest, rest, rest, None)
+    return Finding("jitter", stage, (), None, rest, max(0.0, rest - margin), rest + margin, None)
+
+
+def _excess_N(judged: Diagnosis, measures: Measures, carry: CarryOver | None) -> Floats:
+    """Return the excess of each step that the exposed imbalance is made of, ns [N]: that of own time where
+    it is larger (§15)."""
+    source = carry or measures
+    excess_SN = source.advance_SN - measures.median_SN
+    whole = judged.carry_over_excess or judged.excess or {}
+    if measures.own is not None and sum((judged.own_excess or {}).values()) > sum(whole.values()):
+        excess_SN = source.own_advance_SN - measures.own.median_SN
+    return np.asarray(excess_SN.clip(min=0).sum(axis=0))
 
 
 def with_findings(diagnosis: Diagnosis) -> Diagnosis:
-    """Return the diagnosis with growth and jitter beside its late ranks, the largest first."""
+    """Return the diagnosis with growth beside what its own matrix shows, the largest first."""
     gates = diagnosis.gates
-    ranks = [found for found in diagnosis.findings if found.kind == "rank"]
-    others = [growth_finding(diagnosis, gates), jitter_finding(diagnosis, gates)]
-    findings = [*ranks, *(found for found in others if found is not None)]
+    findings = [found for found in diagnosis.findings if found.kind != "growth"]
+    growth = growth_finding(diagnosis, gates)
+    if growth is not None:
+        findings.append(growth)
     findings.sort(key=lambda found: (not found.needs_attention, -found.effect))
     resolution = (
         Resolution(growth_resolution(diagnosis, gates), rank=diagnosis.resolution.rank)

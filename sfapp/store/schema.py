@@ -23,7 +23,7 @@ from sfapp.model.samples import (
     sample_fields,
 )
 
-SCHEMA_VERSION = 14
+SCHEMA_VERSION = 15
 """Version of the tables and of the diagnoses in them; a store of another version is built again."""
 
 

@@ -88,6 +88,17 @@ def test_jitter_is_a_finding_that_needs_no_attention() -> None:
     assert {finding.kind for finding in found.findings} == {"jitter"}
 
 
+@pytest.mark.parametrize("waits", [True, False])
+def test_the_interval_of_jitter_holds_what_it_costs_on_average(waits: bool) -> None:
+    windows = simulate(replace(QUIET_JOB, noise=0.10, ranks=32, windows=20), waits=waits)
+    every = [found for one in diagnose_runs(windows) for found in one.findings if found.kind == "jitter"]
+    mean = np.mean([found.effect for found in every])
+    assert len(every) == 20
+    assert all(found.low < found.effect < found.high for found in every)
+    assert sum(found.low <= mean <= found.high for found in every) >= 18
+    assert np.mean([found.high - found.low for found in every]) < mean / 2
+
+
 def test_a_rank_that_catches_up_elsewhere_costs_nothing() -> None:
     # rank 2 loads for 30 ms longer and computes for 30 ms less: it arrives with the others
     job: Ints = ddp_job()
