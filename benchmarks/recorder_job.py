@@ -30,7 +30,7 @@ import sfapp
 from benchmarks import machine
 from benchmarks.overhead import KINDS, ON, schedule
 from sfapp.recorder.side_channels.communication import COMMUNICATION
-from sfapp.recorder.side_channels.waits import WatchedWaits
+from sfapp.recorder.side_channels.stage_waits import WatchedWaits
 
 STAGES = (
     "data.next_wait",

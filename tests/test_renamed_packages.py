@@ -23,7 +23,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         ("sfapp.record", "sfapp.recorder"),
         ("sfapp.record.integrations.nvrx", "sfapp.recorder.integrations.nvrx"),
         ("sfapp.kair", "sfapp.operators"),
-        ("sfapp.traces.formats", "sfapp.importers.formats"),
+        ("sfapp.traces.mapping", "sfapp.importers.mapping"),
     ],
 )
 def test_an_old_name_is_the_same_module_and_warns(old: str, new: str) -> None:

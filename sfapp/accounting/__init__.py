@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from sfapp.accounting.aim import delta_ns, with_reference
 from sfapp.accounting.carry_over import CarryOver
 from sfapp.accounting.compare import compare
-from sfapp.accounting.comparison import CAVEATS, LETTERS, Comparison
+from sfapp.accounting.comparison_result import CAVEATS, LETTERS, Comparison
 from sfapp.accounting.comparison_sides import Account, Change, Side, Spread, StageLeader
 from sfapp.accounting.frontier import frontier, step_prefix, tie_set
 from sfapp.accounting.judge import judge

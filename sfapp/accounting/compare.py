@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import combinations
 
-from sfapp.accounting.comparison import CAVEATS, LETTERS, Comparison
+from sfapp.accounting.comparison_result import CAVEATS, LETTERS, Comparison
 from sfapp.accounting.comparison_sides import Account, Side, StageLeader, WindowAccount
 from sfapp.errors import ComparisonError
 from sfapp.model import Diagnosis

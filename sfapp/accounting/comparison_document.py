@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sfapp.accounting.comparison import LETTERS, Comparison
+from sfapp.accounting.comparison_result import LETTERS, Comparison
 from sfapp.accounting.comparison_sides import Change, Side, Spread, StageLeader, WindowAccount
 
 

@@ -36,7 +36,7 @@ from sfapp.accounting.leaders import Floats, Handover, Ints, count_handovers
 from sfapp.accounting.overflow import refuse_overflow
 from sfapp.accounting.own_time import OwnBoundaries, OwnDurations, at_own_end, own_durations, split_steps
 from sfapp.accounting.run_waits import RunWaits
-from sfapp.accounting.waits import slopes_since_meeting, wait_slopes
+from sfapp.accounting.wait_model import slopes_since_meeting, wait_slopes
 from sfapp.errors import WindowError
 from sfapp.model import Baseline, DeviceEvidence, RankTable, Reference, Window, broad_stage
 from sfapp.model.arrays import Array, namespace, to_numpy

@@ -41,8 +41,8 @@ from sfapp.service.problems import episodes_in, listed
 from sfapp.service.workspace import Workspace
 from sfapp.store import SORTABLE, WindowQuery
 from sfapp.views import straggler_tables, tables
-from sfapp.views.findings import document
 from sfapp.views.glossary import glossary
+from sfapp.views.operator_findings import document
 from sfapp.views.window_list_rows import window_row
 
 MAX_ROWS = 1000

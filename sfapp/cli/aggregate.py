@@ -68,8 +68,8 @@ def aggregate(
     sfapp aggregate packets --listen 'tcp://*:29765' --keys session.keys --make-keys
     """
     from sfapp.stream.aggregator import Aggregator
+    from sfapp.stream.encryption import Keys
     from sfapp.stream.metrics_writer import MetricsWriter
-    from sfapp.stream.security import Keys
 
     if make_keys:
         if keys is None:

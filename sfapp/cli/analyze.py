@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from sfapp.accounting import WhatIf
-from sfapp.cli.options import fix_from, gate_options, view_from, view_options
+from sfapp.cli.shared_options import fix_from, gate_options, view_from, view_options
 from sfapp.errors import SfappError
 from sfapp.model import Diagnosis
 from sfapp.model.labels import label_words

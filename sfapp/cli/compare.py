@@ -15,7 +15,7 @@ import click
 
 from sfapp.accounting import LETTERS, Comparison
 from sfapp.accounting import compare as compared
-from sfapp.cli.options import gate_options, view_from, view_options
+from sfapp.cli.shared_options import gate_options, view_from, view_options
 from sfapp.errors import SfappError, WindowNotFoundError
 from sfapp.model import Diagnosis, Window
 from sfapp.model.sides import SideKey

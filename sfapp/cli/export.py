@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from sfapp.cli.options import window_key
+from sfapp.cli.shared_options import window_key
 from sfapp.errors import WindowNotFoundError
 from sfapp.importers.perfetto_export import slice_of, write_perfetto
 from sfapp.model.view import WindowKey

@@ -20,7 +20,7 @@ from sfapp.errors import RunError
 from sfapp.files import write_atomic
 
 if TYPE_CHECKING:
-    from sfapp.stream.security import Keys
+    from sfapp.stream.encryption import Keys
 
 STREAM_VARIABLE = "SFAPP_STREAM"
 KEYS_VARIABLE = "SFAPP_STREAM_KEYS"
@@ -91,7 +91,7 @@ def _start_with_keys(stack: ExitStack, options: LiveOptions, socket: str, enviro
 
     One node runs the aggregator and each runs a relay. All connections are authenticated.
     """
-    from sfapp.stream.security import Keys
+    from sfapp.stream.encryption import Keys
 
     address = options.aggregator
     keys = Keys.from_environment()
@@ -144,7 +144,7 @@ def _new_keys(path: Path) -> Iterator[Keys]:
 
     Keys left by a session that was killed are kept, because other nodes may already have read them.
     """
-    from sfapp.stream.security import Keys
+    from sfapp.stream.encryption import Keys
 
     if not path.exists():
         try:
@@ -159,7 +159,7 @@ def _new_keys(path: Path) -> Iterator[Keys]:
 
 def _wait_for_keys(path: Path) -> Keys:
     """Wait until the aggregator's node has written the session's keys, and return them."""
-    from sfapp.stream.security import Keys
+    from sfapp.stream.encryption import Keys
 
     begin, is_noticed = time.monotonic(), False
     while not path.exists():

@@ -31,8 +31,8 @@ def relay(aggregator: str, listen: str, keys: Path | None, attached: bool) -> No
     \b
     sfapp relay tcp://node0:29765 --keys session.keys
     """
+    from sfapp.stream.encryption import Keys
     from sfapp.stream.relay import Relay
-    from sfapp.stream.security import Keys
 
     session = Keys.from_environment() if keys is None else Keys.load(keys)
     with Relay(listen, aggregator, session) as server, wait_for_stop_signal(attached) as stop:

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from sfapp import __version__
-from sfapp.cli.options import fix_from, gate_options, view_from, view_options, window_key
+from sfapp.cli.shared_options import fix_from, gate_options, view_from, view_options, window_key
 from sfapp.errors import SfappError, WindowNotFoundError
 from sfapp.incidents import IncidentLog, IncidentState, parse, state_from_events
 from sfapp.model import Diagnosis

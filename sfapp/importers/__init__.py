@@ -5,7 +5,7 @@ To add a format, write its module, add one entry to ``formats.IMPORT_FORMATS`` a
 docs/traces.md. ``nccl_inspector`` is a short module to start from.
 """
 
-from sfapp.importers.formats import IMPORT_FORMATS, Format, read_traces
+from sfapp.importers.import_formats import IMPORT_FORMATS, Format, read_traces
 from sfapp.importers.import_result import (
     ImportedWindow,
     ImportNote,

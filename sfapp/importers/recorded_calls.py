@@ -16,7 +16,7 @@ from typing import Any
 
 from sfapp.errors import TraceError
 from sfapp.importers.flight_recorder_dump import CollectiveEntry, FlightRecorderDump, rank_of, read_dump
-from sfapp.importers.formats import find_files
+from sfapp.importers.import_formats import find_files
 from sfapp.importers.import_result import ImportNote, ImportOptions
 from sfapp.model.calls import ROOTED, CallGroup, JobCalls, PendingCall, RankCalls
 from sfapp.packets.packet_layout import MAX_WORLD_SIZE

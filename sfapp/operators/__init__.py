@@ -4,8 +4,8 @@ from sfapp.operators.agreement import AGREEMENT_REASONS, Agreement, agreement
 from sfapp.operators.blame import Blame, blame
 from sfapp.operators.causes import Cause, PathStep
 from sfapp.operators.collectives import Collective, collectives
-from sfapp.operators.findings import Findings, examine, examine_stages, examine_window
 from sfapp.operators.frequency import Band, Frequency, busiest, frequency
+from sfapp.operators.operator_findings import Findings, examine, examine_stages, examine_window
 from sfapp.operators.outliers import Outlier, Outliers, outliers
 from sfapp.operators.rank_similarity import RankSimilarity, ks_distances, rank_similarity
 from sfapp.operators.stage_events import events_of, of_ranks, operators_of

@@ -20,7 +20,7 @@ from sfapp.model.operators import AUTOGRAD, DATA, RUNTIME, STAGE
 from sfapp.operators.blame import HALF
 from sfapp.operators.causes import Cause
 from sfapp.operators.cohorts import MIN_COHORT
-from sfapp.operators.findings import Findings
+from sfapp.operators.operator_findings import Findings
 
 Kind = Literal["agree", "same_durations", "differ", "frontier_only", "kair_only", "quiet"]
 

@@ -12,8 +12,8 @@ from sfapp.report.command import TITLE, command
 from sfapp.report.document import document
 from sfapp.report.formats import Files, render
 from sfapp.report.parts import Report
-from sfapp.service.evidence import EvidenceSource
 from sfapp.service.pseudonyms import Pseudonyms
+from sfapp.service.window_evidence import EvidenceSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

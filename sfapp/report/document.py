@@ -31,7 +31,7 @@ from sfapp.report.plots import (
     window_plots,
 )
 from sfapp.report.what_if_line import what_if_line
-from sfapp.service.evidence import EvidenceSource, WindowEvidence
+from sfapp.service.window_evidence import EvidenceSource, WindowEvidence
 from sfapp.views import comparison_tables
 from sfapp.views import text as words
 from sfapp.views.format import ranges

@@ -10,7 +10,7 @@ from sfapp.model.problems import Problem
 from sfapp.model.sides import CompareState, SideKey
 from sfapp.model.view import ViewState
 from sfapp.report.plots import ReportPlot
-from sfapp.service.evidence import EvidenceFile
+from sfapp.service.window_evidence import EvidenceFile
 from sfapp.views import text as words
 from sfapp.views.text.problems import problem_text
 

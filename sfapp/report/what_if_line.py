@@ -5,7 +5,7 @@ from __future__ import annotations
 from sfapp.accounting import Measures, what_if_of
 from sfapp.errors import WindowNotFoundError
 from sfapp.model import Fix
-from sfapp.service.evidence import WindowEvidence
+from sfapp.service.window_evidence import WindowEvidence
 from sfapp.views.text import what_if_text
 
 

@@ -13,7 +13,7 @@ from sfapp.operators import Agreement, agreement
 from sfapp.packets import Loaded, Quarantined, read_packet_operators
 from sfapp.packets.paths import with_operators
 from sfapp.views import text as words
-from sfapp.views.findings import examined
+from sfapp.views.operator_findings import examined
 
 CAUSE_COLUMNS = (
     *("cause_kind", "cause_operator", "cause_rank", "cause_hostname"),

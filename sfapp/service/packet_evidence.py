@@ -15,11 +15,11 @@ from sfapp.model.view import ViewState, WindowKey
 from sfapp.operators import Findings
 from sfapp.packets import LoadedWindow, packet_path, read_packet_operators
 from sfapp.packets.paths import with_operators
-from sfapp.service.evidence import EvidenceFile, WindowEvidence
 from sfapp.service.packet_windows import diagnose_windows
 from sfapp.service.problems import problems_of_windows
 from sfapp.service.pseudonyms import Pseudonyms
-from sfapp.views.findings import Examined, examined
+from sfapp.service.window_evidence import EvidenceFile, WindowEvidence
+from sfapp.views.operator_findings import Examined, examined
 
 
 class PacketEvidence:

@@ -11,9 +11,9 @@ from sfapp.model.problems import Problem
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.operators import Findings
 from sfapp.packets import packet_path
-from sfapp.service.evidence import EvidenceFile, WindowEvidence
 from sfapp.service.judging import JudgedWindow, judge_measures, measure_window
 from sfapp.service.pseudonyms import Pseudonyms
+from sfapp.service.window_evidence import EvidenceFile, WindowEvidence
 from sfapp.service.workspace import Workspace
 
 

@@ -34,7 +34,7 @@ from sfapp.service.problems import StoredProblems
 from sfapp.service.subscribers import Subscribers
 from sfapp.service.what_if import StepPredictor
 from sfapp.store import IngestProgress, IngestReport, RunSummary, Store, WindowQuery, WindowRows
-from sfapp.views.findings import Examined, Read, ReportProgress, examined
+from sfapp.views.operator_findings import Examined, Read, ReportProgress, examined
 
 FINDINGS_BYTES = 1 << 29
 """Memory for operator events and the findings on them."""

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sfapp.stream.aggregator import Aggregator
+    from sfapp.stream.encryption import Keys
     from sfapp.stream.live_state import LiveSnapshot, RankSnapshot
     from sfapp.stream.relay import Relay
-    from sfapp.stream.security import Keys
     from sfapp.stream.sender import StreamOptions
 
 _MODULES = {

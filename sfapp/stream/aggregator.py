@@ -20,6 +20,7 @@ import zmq
 from sfapp.errors import StreamError, StreamVersionError
 from sfapp.model.samples import AnySample
 from sfapp.stream.capture_broker import CaptureBroker
+from sfapp.stream.encryption import Keys, authenticating, bind
 from sfapp.stream.live_state import LiveSnapshot, RankStates, StepCallback
 from sfapp.stream.messages import (
     MAX_MESSAGE_BYTES,
@@ -43,7 +44,6 @@ from sfapp.stream.messages import (
 )
 from sfapp.stream.rank_streams import Element, RankStream, take_element
 from sfapp.stream.run_restarts import RunRestarts
-from sfapp.stream.security import Keys, authenticating, bind
 from sfapp.stream.window_assembly import AssemblyCounts, WindowAssembler
 
 CLOSE_AFTER_SECONDS = 30.0

@@ -14,8 +14,8 @@ from typing import Any
 
 import zmq
 
+from sfapp.stream.encryption import Keys, authenticating, bind, connect
 from sfapp.stream.messages import MAX_MESSAGE_BYTES
-from sfapp.stream.security import Keys, authenticating, bind, connect
 
 _TICK_MS = 100
 _RETRY_MS = 20  # between two attempts to forward a message

@@ -22,6 +22,7 @@ from sfapp.model.samples import AnySample
 from sfapp.packets.job import JobRank
 from sfapp.packets.sink import STREAM_VARIABLE
 from sfapp.stream.capture_mailbox import StreamCaptureMailbox
+from sfapp.stream.encryption import Keys, connect, is_local
 from sfapp.stream.messages import (
     VERSION,
     Ack,
@@ -38,7 +39,6 @@ from sfapp.stream.messages import (
     decode_from_aggregator,
     encode,
 )
-from sfapp.stream.security import Keys, connect, is_local
 from sfapp.stream.send_queue import SendQueue
 
 _HEARTBEAT_SECONDS = 1.0

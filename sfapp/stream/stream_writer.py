@@ -17,8 +17,8 @@ from sfapp.packets.job import JobRank
 from sfapp.packets.sink import STREAM_VARIABLE, LocalSinkFactory
 from sfapp.packets.window_rows import WindowBuffer
 from sfapp.stream.capture_mailbox import StreamCaptureMailbox
+from sfapp.stream.encryption import check_endpoint
 from sfapp.stream.messages import VERSION, StreamHello
-from sfapp.stream.security import check_endpoint
 from sfapp.stream.send_queue import SendQueue
 from sfapp.stream.sender import StreamOptions, StreamSender
 from sfapp.stream.system_sampler import SystemSampler

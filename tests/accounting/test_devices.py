@@ -17,7 +17,7 @@ from sfapp.accounting.closure import closures
 from sfapp.accounting.frontier import running_boundaries
 from sfapp.accounting.gains import baseline_of, clipped_frontier, clipped_makespan
 from sfapp.accounting.kernels import middle_last
-from sfapp.accounting.waits import slopes_since_meeting, wait_slopes
+from sfapp.accounting.wait_model import slopes_since_meeting, wait_slopes
 from sfapp.model import DEFAULT_STAGES, SideChannel, Window
 from tests.builders import BACKWARD, DATA, MS, Ints, ddp_job, window_of
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from sfapp.accounting import diagnose, waits
-from sfapp.accounting.waits import WaitSlopes, slopes_since_meeting
+from sfapp.accounting import diagnose, wait_model
+from sfapp.accounting.wait_model import WaitSlopes, slopes_since_meeting
 from sfapp.model import DEFAULT_STAGES
 from tests.builders import (
     BACKWARD,
@@ -78,7 +78,7 @@ def test_it_does_not_depend_on_how_many_ranks_are_worked_on_at_a_time(
 ) -> None:
     duration_SNR = ddp_job(ranks=50, extra={(DATA, "random"): 60 * MS}, jitter=4 * MS)
     at_once = slopes_since_meeting(duration_SNR)
-    monkeypatch.setattr(waits, "_BLOCK_CELLS", 6 * 40 * 7)
+    monkeypatch.setattr(wait_model, "_BLOCK_CELLS", 6 * 40 * 7)
     in_blocks = slopes_since_meeting(duration_SNR)
     np.testing.assert_allclose(in_blocks.slope, at_once.slope, rtol=1e-7, atol=1e-7)
     np.testing.assert_allclose(in_blocks.se, at_once.se, rtol=1e-7, atol=1e-7)

@@ -25,7 +25,7 @@ from sfapp.recorder.side_channels import recorded_channels
 from sfapp.recorder.side_channels.channels import EventSampler
 from sfapp.recorder.side_channels.communication import COMMUNICATION
 from sfapp.recorder.side_channels.device_waits import DeviceWaits, device_wait_channel
-from sfapp.recorder.side_channels.waits import WatchedWaits
+from sfapp.recorder.side_channels.stage_waits import WatchedWaits
 from sfapp.recorder.timing.timer_backend import new_state
 from tests.builders import BACKWARD, CALLBACKS, DATA, FORWARD
 from tests.recorder.device_standins import Device, Event, HostDevice

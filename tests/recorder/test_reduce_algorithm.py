@@ -17,7 +17,7 @@ from sfapp.model import Gates, Parallelism, RankIdentity, RecorderInfo, Window
 from sfapp.packets import read_packet, validate_packet, write_packet
 from sfapp.packets.compose import whole_draft
 from sfapp.packets.job import JobInfo
-from sfapp.recorder.transport.errors import GatherRefused
+from sfapp.recorder.transport.gather_errors import GatherRefused
 from sfapp.recorder.transport.reduce_algorithm import LONGEST_NS, MOST_ROWS, reduce_window
 from sfapp.recorder.transport.reduce_group import reduced_draft
 

@@ -18,7 +18,7 @@ from sfapp.packets import WindowDraft
 from sfapp.packets.compose import whole_draft
 from sfapp.packets.job import JobInfo
 from sfapp.packets.window_rows import STEP_COLUMN, Rows, WindowBuffer
-from sfapp.recorder.transport.errors import GatherFailed, GatherRefused
+from sfapp.recorder.transport.gather_errors import GatherFailed, GatherRefused
 from sfapp.recorder.transport.transport_group import AgreedStart, Transport
 
 

@@ -14,8 +14,8 @@ from sfapp.model.problems import Problem
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.packets import read_windows
 from sfapp.report import Missing, Remark, Report, document
-from sfapp.service.evidence import EvidenceFile, WindowEvidence
 from sfapp.service.packet_evidence import PacketEvidence
+from sfapp.service.window_evidence import EvidenceFile, WindowEvidence
 from tests.builders import ddp_job, window_of
 
 ROOT = Path(__file__).parents[2]

@@ -20,7 +20,7 @@ from sfapp.incidents import draft_incident, state_from_events
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.report import Remark, Report, Section, document
 from sfapp.report.pdf import _data, _fonts, _template, to_pdf
-from sfapp.service.evidence import EvidenceFile, WindowEvidence
+from sfapp.service.window_evidence import EvidenceFile, WindowEvidence
 from tests.builders import ddp_job, window_of
 from tests.report.report_cases import HARM, WHEN, GivenEvidence, harmful, sick_window
 

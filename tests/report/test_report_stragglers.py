@@ -21,9 +21,9 @@ from sfapp.model.view import ViewState, WindowKey
 from sfapp.packets import operators_path, packet_path, read_windows, write_operators, write_packet
 from sfapp.report import CollectedPlot, Missing, Report, Section, document, render
 from sfapp.report.plots import report_names
-from sfapp.service.evidence import EvidenceSource, WindowEvidence
 from sfapp.service.packet_evidence import PacketEvidence
 from sfapp.service.pseudonyms import Pseudonyms
+from sfapp.service.window_evidence import EvidenceSource, WindowEvidence
 from sfapp.views.plot_registry import FindingsInput, WindowInput
 from tests.report.report_cases import GivenEvidence
 from tests.views import simulated_findings as found_in

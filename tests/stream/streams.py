@@ -21,6 +21,7 @@ import sfapp
 from sfapp.model import DEFAULT_STAGES, RankIdentity, Window
 from sfapp.packets import read_windows
 from sfapp.stream import Aggregator, Keys, Relay, StreamOptions
+from sfapp.stream.encryption import connect
 from sfapp.stream.messages import (
     VERSION,
     FromAggregator,
@@ -32,7 +33,6 @@ from sfapp.stream.messages import (
     decode_from_aggregator,
     encode,
 )
-from sfapp.stream.security import connect
 
 LOOPBACK = "tcp://127.0.0.1:*"
 CLI = "from sfapp.cli import main; main()"

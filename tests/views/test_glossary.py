@@ -33,7 +33,7 @@ OTHER_WORDS = {
 }
 """Options and settings, which the page explains where they are chosen."""
 
-OF_COMPARISONS = {"compare.py", "comparison.py", "comparison_document.py", "comparison_sides.py"}
+OF_COMPARISONS = {"compare.py", "comparison_result.py", "comparison_document.py", "comparison_sides.py"}
 """Has words of its own, explained where a comparison is shown."""
 
 _WORD = re.compile(r"[a-z][a-z0-9]*(?:[_-][a-z0-9]+)*")

@@ -12,7 +12,7 @@ from fastapi import Request
 from nicegui import background_tasks, ui
 
 from sfapp.accounting import LETTERS, Comparison
-from sfapp.app.events import event_of
+from sfapp.app.notifications import event_of
 from sfapp.app.panels.add_to_incident import IncidentPicker
 from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
 from sfapp.app.panels.comparison import ComparisonPanel

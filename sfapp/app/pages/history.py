@@ -9,7 +9,7 @@ from fastapi import Request
 from nicegui import events, ui
 
 from sfapp.app.address import run_of
-from sfapp.app.events import event_of
+from sfapp.app.notifications import event_of
 from sfapp.app.pages.not_found import missing
 from sfapp.app.panels.plot_card import FigureCard
 from sfapp.app.panels.run_timeline import open_clicked

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fastapi import Request
 from nicegui import events, ui
 
-from sfapp.app.events import event_of
+from sfapp.app.notifications import event_of
 from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
 from sfapp.app.security import MAX_UPLOAD
 from sfapp.app.theme import Crumb, author_of, box, empty, frame, label_text, link, notices, with_keys

@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import Request
 from nicegui import ui
 
-from sfapp.app.events import event_of
+from sfapp.app.notifications import event_of
 from sfapp.app.pages.not_found import missing
 from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
 from sfapp.app.panels.note_card import NoteCard

@@ -12,7 +12,7 @@ from fastapi.responses import RedirectResponse
 from nicegui import background_tasks, ui
 from starlette.responses import Response
 
-from sfapp.app.events import event_of
+from sfapp.app.notifications import event_of
 from sfapp.app.panels.overview import file_faults, no_packets, overview_tabs, store_notices
 from sfapp.app.panels.plot_card import FigureCard
 from sfapp.app.panels.problem_list import ProblemList

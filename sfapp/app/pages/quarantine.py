@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import Request
 from nicegui import ui
 
-from sfapp.app.events import event_of
+from sfapp.app.notifications import event_of
 from sfapp.app.panels.tables import data_table, titled
 from sfapp.app.theme import Crumb, box, empty, frame, label_text, link
 from sfapp.service.workspace import Workspace

@@ -12,7 +12,7 @@ from nicegui import background_tasks, events, ui
 
 from sfapp.accounting import nearest_changes
 from sfapp.app.address import run_of
-from sfapp.app.events import event_of
+from sfapp.app.notifications import event_of
 from sfapp.app.pages.not_found import missing
 from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
 from sfapp.app.panels.controls import ControlActions, Controls

@@ -11,7 +11,7 @@ from typing import Any
 from fastapi import Request
 from nicegui import background_tasks, ui
 
-from sfapp.app.events import event_of
+from sfapp.app.notifications import event_of
 from sfapp.app.panels.overview import file_faults, no_packets, overview_tabs, store_notices
 from sfapp.app.panels.plot_card import FigureCard
 from sfapp.app.panels.progress import ReadingProgress

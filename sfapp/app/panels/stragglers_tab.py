@@ -17,7 +17,7 @@ from sfapp.errors import SfappError
 from sfapp.model.view import STRAGGLERS, ViewState
 from sfapp.operators import Agreement, Findings, agreement
 from sfapp.service.workspace import Workspace
-from sfapp.views.findings import Examined
+from sfapp.views.operator_findings import Examined
 
 
 class StragglersPanel:

@@ -11,7 +11,7 @@ from sfapp.model.incidents import Note
 from sfapp.model.view import ViewState
 from sfapp.operators import Agreement, Findings
 from sfapp.service.judging import JudgedWindow
-from sfapp.views.findings import Examined
+from sfapp.views.operator_findings import Examined
 
 Key = tuple[Hashable, ...]
 

@@ -8,11 +8,11 @@ import numpy as np
 
 from sfapp.errors import TraceError
 from sfapp.importers.import_result import ImportedWindow, ImportNote, NoteKind
+from sfapp.importers.kineto.blocked_time import blocked_time
 from sfapp.importers.kineto.jobs import Member, TraceJob
 from sfapp.importers.kineto.operators import JobOperators
 from sfapp.importers.kineto.ranges import Range
 from sfapp.importers.kineto.stage_rules import durations, stage_ranges
-from sfapp.importers.kineto.waits import blocked_time
 from sfapp.importers.mapping import Mapping
 from sfapp.importers.window_builder import FloatArray, IntArray, WindowInfo, build_window
 from sfapp.model import RankIdentity

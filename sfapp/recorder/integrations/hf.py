@@ -14,7 +14,7 @@ import torch
 from sfapp.errors import MissingExtraError
 from sfapp.model.manifest import Accumulation, Wrapper
 from sfapp.model.stages import DATA, FORWARD, OPTIMIZER
-from sfapp.recorder.integrations.hooks import (
+from sfapp.recorder.integrations.safe_hooks import (
     check_options,
     never_raises,
     warns_if_it_fails,

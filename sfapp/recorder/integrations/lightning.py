@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from sfapp.errors import MissingExtraError
 from sfapp.model.manifest import Accumulation
 from sfapp.model.stages import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER
-from sfapp.recorder.integrations.hooks import (
+from sfapp.recorder.integrations.safe_hooks import (
     check_options,
     never_raises,
     warns_if_it_fails,

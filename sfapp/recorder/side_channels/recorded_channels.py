@@ -17,7 +17,7 @@ from sfapp.recorder.side_channels.channels import (
 from sfapp.recorder.side_channels.device_waits import DEVICE_WAIT_PREFIX, DeviceWaits
 from sfapp.recorder.side_channels.layers import LayerTimes, channels_of, layers_of
 from sfapp.recorder.side_channels.memory import MemoryWatch
-from sfapp.recorder.side_channels.waits import StageWaits, WatchedWaits
+from sfapp.recorder.side_channels.stage_waits import StageWaits, WatchedWaits
 from sfapp.recorder.timing.contexts import UNCOUNTED, UncountedStage
 from sfapp.recorder.timing.timers import StepState
 

@@ -19,7 +19,7 @@ from typing import Any, Literal, Self
 import msgspec
 
 from sfapp.errors import describe_error
-from sfapp.recorder.transport.errors import GatherFailed
+from sfapp.recorder.transport.gather_errors import GatherFailed
 from sfapp.recorder.transport.gather_messages import WriteReport, decode_message, from_block, to_block
 
 _SHORTEST_POLL, _LONGEST_POLL = 0.0005, 0.02  # Seconds between two polls of an operation.

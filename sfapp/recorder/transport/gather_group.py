@@ -13,7 +13,7 @@ from sfapp.packets.compose import whole_draft
 from sfapp.packets.job import JobInfo
 from sfapp.packets.window_rows import STEP_COLUMN, WindowBuffer
 from sfapp.recorder.transport.distributed_group import DistributedGroup
-from sfapp.recorder.transport.errors import GatherRefused
+from sfapp.recorder.transport.gather_errors import GatherRefused
 from sfapp.recorder.transport.gather_messages import (
     GatherHeader,
     GatherHello,

@@ -14,7 +14,7 @@ from sfapp.model.manifest import Accumulation
 from sfapp.model.stages import stage_hash
 from sfapp.model.window import RankIdentity
 from sfapp.packets.window_rows import MAX_CHANNELS, STEP_COLUMN, WindowBuffer
-from sfapp.recorder.transport.errors import GatherFailed
+from sfapp.recorder.transport.gather_errors import GatherFailed
 from sfapp.recorder.transport.transport_group import AgreedStart
 
 _Message = TypeVar("_Message", bound=msgspec.Struct)

@@ -20,7 +20,7 @@ from sfapp.packets.compose import part_draft
 from sfapp.packets.job import JobRank
 from sfapp.packets.window_rows import WindowBuffer
 from sfapp.recorder.capture.mailbox import FileCaptureMailbox
-from sfapp.recorder.transport.errors import GatherFailed, GatherRefused, warn
+from sfapp.recorder.transport.gather_errors import GatherFailed, GatherRefused, warn
 from sfapp.recorder.transport.packet_writer import PacketWriter
 from sfapp.recorder.transport.rank_group import GatherRank, group_of
 from sfapp.recorder.transport.transport_group import GatherResult, TransportGroup

@@ -20,7 +20,7 @@ from sfapp.model.reasons import REASONS
 from sfapp.model.reduced import PLANES, NamedRank, OwnPlanes
 from sfapp.model.window import NOT_MEASURED, RankIdentity
 from sfapp.packets.window_rows import FIRST_STAGE_COLUMN, STEP_COLUMN, WALL_COLUMN, WindowBuffer
-from sfapp.recorder.transport.errors import GatherRefused
+from sfapp.recorder.transport.gather_errors import GatherRefused
 from sfapp.recorder.transport.reduce_sums import Ints, KeptRanks, ReductionSums
 from sfapp.recorder.transport.reduce_waits import UNKNOWN, Flags, OwnEnds, wait_flags, with_own_leaders
 

@@ -19,7 +19,7 @@ from sfapp.recorder.side_channels.recorded_channels import RecordedChannels
 from sfapp.recorder.timing.contexts import MicroStep
 from sfapp.recorder.timing.timer_backend import measure_costs, new_state
 from sfapp.recorder.timing.timers import Clock
-from sfapp.recorder.transport.errors import warn
+from sfapp.recorder.transport.gather_errors import warn
 from sfapp.recorder.transport.rank_group import GatherRank
 
 _MAX_WARNING = 300
