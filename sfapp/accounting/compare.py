@@ -134,7 +134,7 @@ def _side(diagnoses: Sequence[Diagnosis], *, whole: bool) -> Side:
         suspect=_suspect(ordered),
         severity=max(severities, default=None),
         has_shares=all(diagnosis.shares is not None for diagnosis in ordered),
-        tau_c=first.gates.tau_c,
+        gates=first.gates,
         waits=_waits(ordered, len(carried)),
         waits_on="carry_over" if carried else "step",
     )

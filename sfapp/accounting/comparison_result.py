@@ -10,13 +10,13 @@ from typing import Any
 from sfapp.accounting.comparison_sides import Account, Change, Side
 from sfapp.accounting.noise import MeanError
 from sfapp.errors import ComparisonError
-from sfapp.model import Frontier
+from sfapp.model import Frontier, Gates
 
 LETTERS = ("A", "B", "C")
 """What the sides of a comparison are called, in order."""
 
-ALPHA, INTERVAL = 0.01, 0.025
-"""Chance from which a growth is beyond noise; chance that the truth lies above (or below) an interval."""
+INTERVAL = 0.025
+"""Chance that the truth lies above (or below) an interval."""
 
 CAVEATS = {
     "rank_counts_differ": "the sides do not have the same number of ranks",
@@ -50,6 +50,11 @@ class Comparison:
     def sides(self) -> tuple[Side, ...]:
         """A, B and, where there is one, C."""
         return (self.a, self.b) if self.c is None else (self.a, self.b, self.c)
+
+    @property
+    def gates(self) -> Gates:
+        """The gates that every window of every side was judged under."""
+        return self.a.gates
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -94,9 +99,20 @@ class Comparison:
 
     @property
     def is_beyond_noise(self) -> bool:
-        """Whether the step grew from A to B by more than noise explains; taken for so where it is not
-        known."""
-        return self.chance is None or self.chance <= ALPHA
+        """Whether the step grew from A to B by more than noise explains: its chance is at most alpha; taken
+        for so where it is not known."""
+        return self.chance is None or self.chance <= self.gates.alpha
+
+    @property
+    def is_large_enough(self) -> bool:
+        """Whether the step grew from A to B by at least min_effect of B's."""
+        change = self.main
+        return float(change.total_ns) >= self.gates.min_effect * float(change.after.step_ns)
+
+    @property
+    def needs_attention(self) -> bool:
+        """Whether the growth from A to B is beyond noise and large enough (§17)."""
+        return self.is_beyond_noise and self.is_large_enough
 
     def account(self, side: Side) -> Account:
         """Return all steps of a side on ``split_on``."""

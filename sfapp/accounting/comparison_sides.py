@@ -15,7 +15,7 @@ import numpy as np
 from sfapp.accounting.aim import per_step_delta
 from sfapp.accounting.noise import LEAST_WINDOWS, long_run, pooled
 from sfapp.accounting.routing import names, routing_set
-from sfapp.model import Frontier
+from sfapp.model import Frontier, Gates
 from sfapp.model.findings import StepNoise
 
 
@@ -139,7 +139,7 @@ class Side:
     leaders: Mapping[str, StageLeader | None]
     severity: float | None
     has_shares: bool
-    tau_c: float
+    gates: Gates
     waits: Mapping[str, int] = field(default_factory=dict)
     waits_on: Frontier = "step"
     suspect: tuple[str, int | None] | None = None
@@ -179,7 +179,7 @@ class Side:
         shares = self.shares(frontier)
         if shares is None:
             return None
-        return names(self.stages, routing_set(np.array(list(shares.values())), self.tau_c))
+        return names(self.stages, routing_set(np.array(list(shares.values())), self.gates.tau_c))
 
     def spread(self, frontier: Frontier, stage: str | None = None) -> Spread | None:
         """Return how the windows' mean steps (or one stage's mean advances) spread, ns, each window counted

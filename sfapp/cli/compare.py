@@ -98,7 +98,8 @@ class Limit(click.ParamType[Fraction]):
     "limit",
     type=Limit(),
     metavar="PERCENT",
-    help="Exit with code 1 if B's mean step is longer than A's by more than this, for example 5%.",
+    help="Exit with code 1 if B's mean step is longer than A's by more than this, for example 5%, "
+    "beyond noise (--alpha) and by at least --min-effect.",
 )
 @gate_options
 @view_options
@@ -142,7 +143,7 @@ def compare(
         print_comparison(found, sides)
     if limit is not None:
         click.echo(f"sfapp: {printable(words.limit_sentence(found, limit))}", err=True)
-        if words.over_limit(found.main, limit) and found.is_beyond_noise:
+        if words.over_limit(found.main, limit) and found.needs_attention:
             sys.exit(OVER_LIMIT)
 
 

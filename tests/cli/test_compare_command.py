@@ -156,6 +156,13 @@ def test_the_gate_fails_where_b_is_slower_by_more(
     assert "B's step is" in result.stderr
 
 
+def test_the_gate_lets_pass_what_the_gates_of_the_verdict_let_pass(packets: Path) -> None:
+    sides = ("--packets", packets, "before", "after", "--fail-over", "2%")
+    assert "over the limit" in sfapp(*sides, expect=1).stderr
+    small = sfapp(*sides, "--min-effect", "0.5", expect=0)
+    assert "below the smallest effect of 50.0 %, so it does not fail" in small.stderr
+
+
 def test_a_ci_job_stops_at_a_regression(packets: Path) -> None:
     failed = run_in_shell("sfapp compare before after --fail-over 5% && echo merged", packets)
     assert failed.returncode == 1

@@ -193,7 +193,12 @@ def limit_sentence(found: Comparison, limit: Fraction) -> str:
     where = where_it_lies(total, floats(change.delta_ns)) if change.total_ns else ""
     is_over = over_limit(change, limit)
     verb = "over" if is_over else "within"
-    doubt = "" if found.is_beyond_noise or not is_over else "; not beyond noise, so it does not fail"
+    doubt = ""
+    if is_over and not found.is_beyond_noise:
+        doubt = "; not beyond noise, so it does not fail"
+    elif is_over and not found.is_large_enough:
+        smallest = format.percent(found.gates.min_effect, 1)
+        doubt = f"; below the smallest effect of {smallest}, so it does not fail"
     return (
         f"B's step is {format.duration(float(change.after.step_ns))}, {_signed_percent(relative)} vs "
         f"A's {format.duration(float(change.before.step_ns))}{_interval(found)}: {verb} the limit of "
