@@ -125,7 +125,7 @@ def _located(
 
 def _missing_data(verdicts: Sequence[TimedDiagnosis], windows: Sequence[int]) -> list[Problem]:
     """Return the one problem of windows from which ranks are missing; none where there is no such window."""
-    seen = [one.diagnosis for one in verdicts if one.diagnosis.missing_ranks or not one.diagnosis.gather_ok]
+    seen = [one.diagnosis for one in verdicts if one.diagnosis.lacks_data]
     if not seen:
         return []
     first, last = seen[0], seen[-1]

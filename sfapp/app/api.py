@@ -51,7 +51,13 @@ MAX_ROWS = 1000
 Text = Annotated[str | None, Query()]
 Severity = Annotated[float | None, Query(ge=0, description="at least this severe")]
 End = Annotated[str | None, Query(description="RUN/WINDOW, included, in the order of the timeline")]
-Sort = Annotated[str, Query(description=f"COLUMN:asc or COLUMN:desc, by weight: {', '.join(SORTABLE)}")]
+Sort = Annotated[
+    str,
+    Query(
+        description="COLUMN:asc or COLUMN:desc, by weight; if absent, windows that lack data first, then by "
+        f"severity: {', '.join(SORTABLE)}"
+    ),
+]
 
 
 def _end(text: str | None) -> tuple[str, int] | None:
@@ -78,7 +84,7 @@ def _asked(
     needs_attention: bool | None = None,
     first: End = None,
     last: End = None,
-    sort: Sort = "severity:desc",
+    sort: Sort = "",
 ) -> WindowQuery:
     """Return the store query of the parameters, which ``ListState`` describes."""
     return WindowQuery(

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 from sfapp.errors import StoreError
 from sfapp.model import LABELS
 from sfapp.model.view import WindowKey
-from sfapp.store import SORTABLE
+from sfapp.store import SORTABLE, WORST_FIRST
 from sfapp.views import format
 
 
@@ -22,7 +22,7 @@ class ListState:
         run, label, stage: only windows of this run, with this label, pointing at this stage.
         text: only windows with this in their run, labels, stages or hosts.
         min_severity: only windows at least this severe.
-        needs_attention: only windows that need attention.
+        needs_attention: only windows that need attention or lack data.
         first, last: only windows from one to another, in the order of the timeline.
     """
 
@@ -110,9 +110,9 @@ def parse_sort(text: str) -> tuple[tuple[str, str], ...]:
         if column not in SORTABLE or direction not in ("", "asc", "desc"):
             raise StoreError(f"cannot sort by {part!r}: COLUMN:asc or COLUMN:desc of {', '.join(SORTABLE)}")
         terms.append((column, direction or "asc"))
-    return tuple(terms) or (("severity", "desc"),)
+    return tuple(terms) or WORST_FIRST
 
 
-def slow_windows(rows: Sequence[Mapping[str, Any]]) -> int:
-    """Return how many windows need attention."""
-    return sum(bool(row["needs_attention"]) for row in rows)
+def count_windows(rows: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
+    """Return how many windows need attention, and how many lack data."""
+    return sum(bool(row["needs_attention"]) for row in rows), sum(bool(row["lacks_data"]) for row in rows)

@@ -260,7 +260,7 @@ def _print_run(
     widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
     click.secho(_aligned(header, widths), dim=True)
     for group, row in zip(groups, rows, strict=True):
-        click.secho(_aligned(row, widths), fg=None if group[0].is_quiet else "yellow")
+        click.secho(_aligned(row, widths), fg=_colour(group[0]))
         if (found := seen.get(_key(group[0]))) is not None:
             for line in (found.headline, *found.sentences):
                 click.echo(f"{'':{widths[0]}}  {printable(line)}")
@@ -268,10 +268,17 @@ def _print_run(
             click.echo(f"{'':{widths[0]}}  {printable(words.what_if_sentence(replayed))}")
 
 
+def _colour(diagnosis: Diagnosis) -> str | None:
+    """Return the colour of a window's row: red where data are missing, whatever the rest shows."""
+    if diagnosis.lacks_data:
+        return "red"
+    return None if diagnosis.is_quiet else "yellow"
+
+
 def _attention(diagnoses: Sequence[Diagnosis]) -> str:
     """Return how many windows of a run need attention, and how many chance explains."""
     slow = sum(diagnosis.needs_attention for diagnosis in diagnoses)
-    incomplete = sum(bool(diagnosis.missing_ranks) for diagnosis in diagnoses)
+    incomplete = sum(diagnosis.lacks_data for diagnosis in diagnoses)
     alpha = diagnoses[0].gates.alpha
     by_chance = f" ({words.attention_by_chance(len(diagnoses), alpha)})" if slow else ""
     return f"{words.attention_count(slow, len(diagnoses), incomplete)}{by_chance}"
@@ -282,13 +289,14 @@ def _with_same_verdict(
     seen: Mapping[tuple[str, int], Causes],
     predicted: Mapping[WindowKey, WhatIf],
 ) -> list[list[Diagnosis]]:
-    """Return windows in groups with the same cause and labels; those with more to say are alone."""
+    """Return windows in groups with the same cause and labels, those without all their data first; windows
+    with more to say are alone."""
     groups: dict[Any, list[Diagnosis]] = {}
     for diagnosis in diagnoses:
         is_alone = _key(diagnosis) in seen or WindowKey(*_key(diagnosis)) in predicted
-        verdict = (words.summary(diagnosis), diagnosis.label_names, diagnosis.needs_attention)
+        verdict = (words.summary(diagnosis), diagnosis.label_names, diagnosis.lacks_data)
         groups.setdefault(diagnosis.window if is_alone else verdict, []).append(diagnosis)
-    return list(groups.values())
+    return sorted(groups.values(), key=lambda group: not group[0].lacks_data)
 
 
 def _table_row(group: Sequence[Diagnosis]) -> tuple[str, ...]:

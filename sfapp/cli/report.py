@@ -144,13 +144,14 @@ def _named(incident: str, incident_state: IncidentState) -> str:
 
 
 def _pick(diagnoses: Sequence[Diagnosis], asked: Sequence[WindowKey]) -> list[WindowKey]:
-    """Return the requested windows in the order of the options, else the most severe ones."""
+    """Return the requested windows in the order of the options, else those that lack data and the most severe
+    ones."""
     if not diagnoses:
         raise SfappError(
             "no packets to report on: sfapp.Recorder and `sfapp import` write them as .parquet files"
         )
     if not asked:
-        worst = sorted(diagnoses, key=lambda diagnosis: -(diagnosis.severity or 0.0))[:MOST]
+        worst = sorted(diagnoses, key=lambda one: (not one.lacks_data, -(one.severity or 0.0)))[:MOST]
         return [WindowKey(diagnosis.run_id, diagnosis.window) for diagnosis in worst]
     known = {WindowKey(diagnosis.run_id, diagnosis.window) for diagnosis in diagnoses}
     for key in asked:

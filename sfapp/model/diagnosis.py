@@ -279,6 +279,11 @@ class Diagnosis:
         return not self.needs_attention
 
     @property
+    def lacks_data(self) -> bool:
+        """Whether ranks are missing, or the gather failed: nothing is known about the ranks without rows."""
+        return bool(self.missing_ranks) or not self.gather_ok
+
+    @property
     def knows_noise(self) -> bool:
         """Whether effects can be told from noise: there are enough steps (§17)."""
         return self.noise is not None

@@ -3,6 +3,7 @@
 from sfapp.store.ingest import IngestProgress, IngestReport
 from sfapp.store.queries import (
     SORTABLE,
+    WORST_FIRST,
     PacketSource,
     QuarantinedFile,
     RunSummary,
@@ -15,6 +16,7 @@ from sfapp.store.store import Store
 
 __all__ = [
     "SORTABLE",
+    "WORST_FIRST",
     "IngestProgress",
     "IngestReport",
     "PacketSource",

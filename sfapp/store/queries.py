@@ -19,6 +19,9 @@ _UNSORTABLE = frozenset({"diagnosis", "shares", "carry_over_shares"})
 SORTABLE = tuple(name for name in WINDOWS.names if name not in _UNSORTABLE)
 """Columns of ``windows`` that a query may sort by."""
 
+WORST_FIRST = (("lacks_data", "desc"), ("severity", "desc"))
+"""Windows of which nothing is known in part, then by severity."""
+
 _ROW = ", ".join(quote_identifier(name) for name in WINDOWS.names if name != "diagnosis")
 _SEARCHED = """concat_ws(
     chr(10), run_id, aim_stage, aim_hostname, top_stage, leader_hostname, array_to_string(labels, chr(10))
@@ -35,7 +38,7 @@ class WindowQuery:
         stage: windows whose suspect stage or routing set is or contains it.
         text: windows with this text in run, labels, stages or hosts; case does not matter.
         min_severity: windows at least this severe.
-        needs_attention: windows that need attention, or those that do not.
+        needs_attention: windows that need attention or lack data, or those that do neither.
         first, last: (run, window) at both ends, included, in the order of ``timeline``.
         sort: (column, "asc" or "desc"), most important first. Windows without a value come last in either
             direction; ties are sorted by run and window.
@@ -50,7 +53,7 @@ class WindowQuery:
     needs_attention: bool | None = None
     first: tuple[str, int] | None = None
     last: tuple[str, int] | None = None
-    sort: tuple[tuple[str, str], ...] = (("severity", "desc"),)
+    sort: tuple[tuple[str, str], ...] = WORST_FIRST
     offset: int = 0
     limit: int = 100
 
@@ -164,7 +167,8 @@ def timeline(database: Database, run: str | None, latest: int | None) -> list[di
         SELECT run_id, "window", started_at, first_step, last_step, step_mean_ns AS step_time_ns,
             map_values(coalesce(carry_over_shares, shares)) AS shares,
             label, severity, needs_attention, aim_stage, aim_rank, aim_hostname, culprit_kind, is_reference,
-            len(missing_ranks) AS missing_ranks, hash(stages) AS schema
+            len(missing_ranks) AS missing_ranks, missing_ranks[1] AS first_missing_rank, lacks_data,
+            hash(stages) AS schema
         FROM (FROM windows WHERE $run IS NULL OR run_id = $run
               ORDER BY started_at DESC NULLS LAST, "window" DESC, run_id LIMIT $latest)
         ORDER BY run_id, "window"
@@ -212,7 +216,7 @@ def telling_windows(database: Database, run: str, most: int) -> list[tuple[int, 
         SELECT "window", hash(diagnosis) FROM windows WHERE run_id = $run
         WINDOW in_order AS (ORDER BY "window")
         QUALIFY needs_attention OR lag(needs_attention) OVER in_order OR lead(needs_attention) OVER in_order
-            OR len(missing_ranks) > 0 OR NOT gather_ok
+            OR lacks_data
         ORDER BY "window" DESC LIMIT $most
         """,
         {"run": run, "most": most},
@@ -238,8 +242,7 @@ def verdicts(database: Database, run: str, windows: Sequence[int]) -> list[Timed
 def troubled_runs(database: Database) -> list[str]:
     """Return the runs that have a window that needs attention or misses ranks, in alphabetical order."""
     found = database.tuples(
-        "SELECT DISTINCT run_id FROM windows "
-        "WHERE needs_attention OR len(missing_ranks) > 0 OR NOT gather_ok ORDER BY run_id"
+        "SELECT DISTINCT run_id FROM windows WHERE needs_attention OR lacks_data ORDER BY run_id"
     )
     return [run for (run,) in found]
 
@@ -337,7 +340,7 @@ def _filters(query: WindowQuery) -> tuple[str, dict[str, Any]]:
         "stage": "(aim_stage = $stage OR list_contains(routing_set, $stage))",
         "text": f"(contains(lower({_SEARCHED}), lower($text)) OR list_has_any(labels, $text_labels))",
         "min_severity": "severity >= $min_severity",
-        "needs_attention": "needs_attention = $needs_attention",
+        "needs_attention": "(needs_attention OR lacks_data) = $needs_attention",
     }
     asked = {name: getattr(query, name) for name in conditions}
     parameters = {name: value for name, value in asked.items() if value is not None}

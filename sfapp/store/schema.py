@@ -23,7 +23,7 @@ from sfapp.model.samples import (
     sample_fields,
 )
 
-SCHEMA_VERSION = 15
+SCHEMA_VERSION = 16
 """Version of the tables and of the diagnoses in them; a store of another version is built again."""
 
 
@@ -215,6 +215,7 @@ WINDOWS = SchemaTable(
             "change", "DOUBLE", "change of the mean step against the run's reference; 0.1 = 10 % longer"
         ),
         SchemaColumn("severity", "DOUBLE", "severity by which windows are sorted"),
+        SchemaColumn("lacks_data", "BOOLEAN", "whether ranks are missing or the gather failed"),
         SchemaColumn("has_late_ranks", "BOOLEAN", "whether ranks are late beyond noise"),
         SchemaColumn("needs_attention", "BOOLEAN", "whether an effect is beyond noise and large enough"),
         SchemaColumn(

@@ -186,7 +186,8 @@ class Store:
     def timeline(self, run: str | None = None, latest: int | None = None) -> list[dict[str, Any]]:
         """Return every window of one or all runs, or the ``latest`` so many, in order, with ``run_id, window,
         started_at, first_step, last_step, step_time_ns, shares, label, severity, needs_attention, aim_stage,
-        aim_rank, aim_hostname, culprit_kind, is_reference, missing_ranks``, the last as their number.
+        aim_rank, aim_hostname, culprit_kind, is_reference, missing_ranks, first_missing_rank, lacks_data``;
+        ``missing_ranks`` is their number.
         """
         return queries.timeline(self._database, run, latest)
 

@@ -132,6 +132,7 @@ def _window_row(diagnosis: Diagnosis, origin: WindowOrigin) -> dict[str, Any]:
         "change": diagnosis.change,
         "severity": diagnosis.severity,
         "needs_attention": diagnosis.needs_attention,
+        "lacks_data": diagnosis.lacks_data,
         "has_late_ranks": diagnosis.has_late_ranks,
         "step_noise": noise_values(diagnosis.noise),
         "complete": origin.complete,

@@ -113,7 +113,11 @@ def severity_level(needs_attention: bool | None, severity: float | None) -> Seve
 
 def severity_colour(needs_attention: bool | None, severity: float | None, palette: Theme) -> str:
     """Return the colour of ``severity_level``."""
-    level = severity_level(needs_attention, severity)
+    return level_colour(severity_level(needs_attention, severity), palette)
+
+
+def level_colour(level: SeverityLevel, palette: Theme) -> str:
+    """Return the colour of a level."""
     return {"warn": palette.warn, "alarm": palette.alarm}.get(level, palette.quiet)
 
 

@@ -11,6 +11,7 @@ from sfapp.model.view import WindowKey
 from sfapp.views import format, palette
 from sfapp.views.address import window_page
 from sfapp.views.text.problems import missing_title
+from sfapp.views.window_level import window_level
 
 
 def window_row(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -19,7 +20,7 @@ def window_row(row: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "href": window_page(WindowKey(row["run_id"], row["window"])),
         "name": f"window {row['window']}",
-        "level": _level(row),
+        "level": window_level(row),
         "severity": format.severity(row["severity"]),
         "aim": _aim(row, short),
         "persistence": _persistence(row),
@@ -38,21 +39,19 @@ def window_row(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _level(row: Mapping[str, Any]) -> palette.SeverityLevel:
-    """Return how bad a window is; one without all its data is not called healthy."""
-    if not row["needs_attention"] and _lacks_data(row):
-        return "alarm"
-    return palette.severity_level(row["needs_attention"], row["severity"])
-
-
 def _aim(row: Mapping[str, Any], short: Mapping[str, str]) -> str:
     stage = short.get(row["aim_stage"], row["aim_stage"])
-    if not row["needs_attention"] and _lacks_data(row):
-        return missing_title(row["missing_ranks"] or ())
+    if row["lacks_data"]:
+        missing = missing_title(row["missing_ranks"] or ())
+        if not (row["needs_attention"] and stage):
+            return missing
+        return f"{missing}; {_suspect(row, stage)}"
     if not stage:
         return format.ABSENT
-    if _level(row) == "quiet":
-        return "healthy"
+    return _suspect(row, stage) if row["needs_attention"] else "healthy"
+
+
+def _suspect(row: Mapping[str, Any], stage: str) -> str:
     if row["aim_rank"] is not None:
         return f"{stage} on rank {row['aim_rank']}"
     where = {
@@ -61,10 +60,6 @@ def _aim(row: Mapping[str, Any], short: Mapping[str, str]) -> str:
         "several_ranks": "on several ranks",
     }
     return f"{stage} {where.get(row['aim_rank_reason'], '')}".strip()
-
-
-def _lacks_data(row: Mapping[str, Any]) -> bool:
-    return bool(row["missing_ranks"]) or not row["gather_ok"]
 
 
 def _persistence(row: Mapping[str, Any]) -> str:

@@ -6,11 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import httpx
+from click.testing import CliRunner
 from fastapi import FastAPI
 from nicegui import ui
 from nicegui.testing import User
 
 from sfapp.app import api
+from sfapp.cli.analyze import analyze
 from sfapp.model import Window
 from sfapp.service.workspace import Workspace
 from sfapp.store import Store
@@ -50,6 +52,31 @@ async def test_the_first_page_lists_every_problem_with_its_cost(user: User) -> N
     await user.should_see("window 2 of job · began at step 80, 2026-03-01 10:02:00 UTC")
     await user.should_see("by chance in a healthy run: at most 0.05 of 5")
     await user.should_see("1 file refused")
+
+
+async def test_a_rank_that_never_reported_is_the_first_thing_on_every_surface(tmp_path: Path) -> None:
+    put(tmp_path, lost_rank())
+    put(tmp_path, job_window(2, {(CALLBACKS, 3): 60 * MS}))
+    with Store.open([tmp_path], memory=True) as store:
+        store.ingest()
+        workspace = Workspace(store, [tmp_path])
+        application = FastAPI()
+        api.build(application, workspace)
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(app=application), base_url="http://test"
+        ) as client:
+            listed = (await client.get("/windows.json?as_text=1&needs_attention=true")).json()["windows"]
+            problems = (await client.get("/problems.json")).json()["problems"]
+        first = listed[0]["shown"]
+        assert (first["aim"], first["level"]) == ("Rank 7 is missing", "alarm")
+        assert problems[0]["kind"] == "missing"
+        async with simulated(workspace) as user:
+            await user.open("/windows")
+            await user.should_see("1 of 2 windows needs attention; data are missing in 1")
+    shown = CliRunner().invoke(analyze, [str(tmp_path)], color=True).output.splitlines()
+    row = next(line for line in shown if "no straggler found among" in line)
+    assert row.startswith("\x1b[31m")
+    assert "Rank 7 is missing" in row
 
 
 async def test_one_click_leads_to_what_to_do(user: User, workspace: Workspace) -> None:

@@ -37,6 +37,17 @@ def test_the_worst_window_comes_first(store: Store) -> None:
     assert sum(page.rows[0]["shares"].values()) == pytest.approx(1)
 
 
+def test_a_window_that_lacks_data_comes_before_all_others(store: Store) -> None:
+    # Given a part of a window whose other ranks never reported, with no delay among those that did
+    (lost,) = store.windows(WindowQuery(run="parts")).rows
+    assert lost["lacks_data"]
+    assert not lost["needs_attention"]
+    # Then it is the first of all, among those that need attention, and not among the healthy ones
+    assert store.windows(WindowQuery()).rows[0] == lost
+    assert store.windows(WindowQuery(needs_attention=True)).rows[0] == lost
+    assert lost not in store.windows(WindowQuery(needs_attention=False)).rows
+
+
 def test_a_page_is_a_slice_of_the_whole(store: Store) -> None:
     everything = store.windows(WindowQuery(run="b", sort=(("window", "desc"),))).rows
     page = store.windows(WindowQuery(run="b", sort=(("window", "desc"),), offset=2, limit=3))
@@ -102,7 +113,7 @@ def test_the_timeline_is_in_order_and_small(store: Store) -> None:
         "run_id", "window", "started_at", "first_step", "last_step", "step_time_ns", "shares", "label",
         "severity",
         "needs_attention", "aim_stage", "aim_rank", "aim_hostname", "culprit_kind", "is_reference",
-        "missing_ranks",
+        "missing_ranks", "first_missing_rank", "lacks_data",
     }  # fmt: skip
     assert len(store.timeline()) == 13
 

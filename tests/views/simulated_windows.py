@@ -311,6 +311,9 @@ def timeline_row(diagnosis: Diagnosis) -> dict[str, object]:
         "aim_hostname": aim.hostname if aim else None,
         "culprit_kind": culprit.kind if culprit else None,
         "is_reference": False,
+        "missing_ranks": len(diagnosis.missing_ranks),
+        "first_missing_rank": next(iter(diagnosis.missing_ranks), None),
+        "lacks_data": diagnosis.lacks_data,
     }
 
 

@@ -387,5 +387,5 @@ def test_other_gates_lead_to_other_words() -> None:
 
 def test_windows_that_lack_ranks_are_not_called_healthy() -> None:
     assert words.attention_count(0, 2, 0) == "All healthy: 2 windows"
-    assert words.attention_count(0, 2, 1) == "No straggler found in 2 windows; ranks are missing in 1"
-    assert words.attention_count(1, 2, 1) == "1 of 2 windows needs attention; ranks are missing in 1"
+    assert words.attention_count(0, 2, 1) == "No straggler found in 2 windows; data are missing in 1"
+    assert words.attention_count(1, 2, 1) == "1 of 2 windows needs attention; data are missing in 1"

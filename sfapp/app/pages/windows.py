@@ -29,7 +29,7 @@ from sfapp.app.theme import (
     show_address,
     with_keys,
 )
-from sfapp.app.window_list import ListState, parse_list, slow_windows
+from sfapp.app.window_list import ListState, count_windows, parse_list
 from sfapp.model import LABELS, Gates
 from sfapp.model.view import WindowKey
 from sfapp.service.workspace import Workspace
@@ -152,9 +152,8 @@ class WindowsPage:
 
     def _headline(self) -> None:
         rows = self._overview.rows
-        slow = slow_windows(rows)
+        slow, incomplete = count_windows(rows)
         with box():
-            incomplete = sum(bool(row["missing_ranks"]) for row in rows)
             label_text(words.attention_count(slow, len(rows), incomplete), "h1").mark("headline")
             with box("subtitle", "p"):
                 runs = len({row["run_id"] for row in rows})

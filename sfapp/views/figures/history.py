@@ -7,17 +7,19 @@ from collections.abc import Sequence
 from sfapp.model.onsets import Episode, StepEstimate
 from sfapp.views import format, palette
 from sfapp.views.figures.base import Figure, Trace, axis, empty_figure, f4, figure, legend_above, note, plain
-from sfapp.views.figures.window_timeline import Row, hover_of, stage_order
+from sfapp.views.figures.window_timeline import hover_of, stage_order
 from sfapp.views.plot_registry import PlotSpec, RunInput
 from sfapp.views.text.onsets import episode_line
+from sfapp.views.window_level import Row, window_colour
 
 PLOT = PlotSpec(
     name="run_history",
     title="Run history",
     help=(
-        "Triangles are windows that need attention. The dots at the bottom show the suspect rank of each of "
-        "them, in the colour of the suspect stage. Marks at the top show the steps at which effects began "
-        "(pointing right) and ended (pointing left), in the colour of the stage."
+        "Triangles are windows that need attention, crosses windows that lack data. The dots at the bottom "
+        "show the suspect rank of each triangle, in the colour of the suspect stage. Marks at the top show "
+        "the steps at which effects began (pointing right) and ended (pointing left), in the colour of the "
+        "stage."
     ),
     source=RunInput,
     build=lambda given, dark: run_history(
@@ -118,10 +120,11 @@ def _step_times(rows: Sequence[Row], unit: format.Unit, dark: bool) -> Trace:
         "line": {"color": colours.ink, "width": 1.5},
         "marker": {
             "size": 9 if len(rows) <= 120 else 5,
-            "color": [
-                palette.severity_colour(row["needs_attention"], row["severity"], colours) for row in rows
+            "color": [window_colour(row, colours) for row in rows],
+            "symbol": [
+                "x" if row["lacks_data"] else "triangle-up" if row["needs_attention"] else "circle"
+                for row in rows
             ],
-            "symbol": ["triangle-up" if row["needs_attention"] else "circle" for row in rows],
             "line": {"color": colours.ink, "width": 1},
         },
         "customdata": [[row["run_id"], row["window"]] for row in rows],

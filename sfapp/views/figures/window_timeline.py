@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from sfapp.model import CULPRITS
 from sfapp.views import format, palette
 from sfapp.views.figures.base import Figure, Trace, axis, empty_figure, f4, figure, legend_above, note, plain
 from sfapp.views.plot_registry import PlotSpec, RunInput
+from sfapp.views.window_level import Row, window_colour
 
 PLOT = PlotSpec(
     name="window_timeline",
     title="Windows",
     help=(
         "One bar per window, as high as its mean step. The strip below is thin and grey for a healthy "
-        "window, full and coloured for one that needs attention. Click a window to open it."
+        "window, full and coloured for one that needs attention or lacks data. Click a window to open it."
     ),
     source=RunInput,
     build=lambda given, dark: window_timeline(given.rows, dark=dark, selected=given.selected),
@@ -24,10 +24,6 @@ PLOT = PlotSpec(
     report=None,
     notebook=None,
 )
-
-Row = Mapping[str, Any]
-"""One window as ``Store.timeline`` gives it: ``run_id, window, step_time_ns, shares, severity, aim_stage,
-aim_rank, culprit_kind``."""
 
 _BARS_UP_TO = 400
 _CROWDED = 150
@@ -140,11 +136,11 @@ def stage_order(rows: Sequence[Row]) -> list[str]:
 
 
 def suspect_spans(rows: Sequence[Row]) -> list[tuple[int, int]]:
-    """Return ranges of neighbouring windows with the same suspect that need attention: (first, last) "
-    "place."""
+    """Return ranges of neighbouring windows that lack the same data, or that need attention and have the same
+    suspect: (first, last) place."""
     spans: list[tuple[int, int]] = []
     for place, row in enumerate(rows):
-        if not (row["needs_attention"] and row["aim_stage"]):
+        if not (row["lacks_data"] or (row["needs_attention"] and row["aim_stage"])):
             continue
         if spans and spans[-1][1] == place - 1 and _same(rows[spans[-1][0]], row):
             spans[-1] = (spans[-1][0], place)
@@ -154,18 +150,32 @@ def suspect_spans(rows: Sequence[Row]) -> list[tuple[int, int]]:
 
 
 def _same(one: Row, other: Row) -> bool:
-    return all(one.get(key) == other.get(key) for key in ("run_id", "aim_stage", "aim_rank", "culprit_kind"))
+    keys = ["run_id", "missing_ranks", "first_missing_rank", "lacks_data", "needs_attention"]
+    if one["needs_attention"]:
+        keys += ["aim_stage", "aim_rank", "culprit_kind"]
+    return all(one.get(key) == other.get(key) for key in keys)
 
 
 def _span_words(row: Row) -> str:
-    """``callbacks · rank 3 · persistent``."""
-    parts = [format.short_stage(row["aim_stage"])]
+    """``callbacks · rank 3 · persistent``; ``rank 7 missing`` before that where data are missing."""
+    parts = [_missing_words(row)] if row["lacks_data"] else []
+    if not (row["needs_attention"] and row["aim_stage"]):
+        return " · ".join(parts)
+    parts.append(format.short_stage(row["aim_stage"]))
     if row["aim_rank"] is not None:
         parts.append(f"rank {row['aim_rank']}")
     kind = row["culprit_kind"]
     if kind in CULPRITS and kind != "none":
         parts.append(CULPRITS[kind].words)
     return " · ".join(parts)
+
+
+def _missing_words(row: Row) -> str:
+    if not row["missing_ranks"]:
+        return "gather failed"
+    if row["missing_ranks"] == 1:
+        return f"rank {row['first_missing_rank']} missing"
+    return f"{format.count(row['missing_ranks'])} ranks missing"
 
 
 def _heights(rows: Sequence[Row], stage: str, unit: format.Unit) -> list[float]:
@@ -250,26 +260,23 @@ def _missing(rows: Sequence[Row], unit: format.Unit, dark: bool) -> list[Trace]:
 def hover_of(row: Row) -> str:
     text = f"<b>{plain(row['run_id'])} · window {row['window']}</b>"
     text += f"<br>mean step {format.duration(row['step_time_ns'])}"
-    if not row["needs_attention"]:
+    if row["needs_attention"]:
+        text += f"<br>severity {format.severity(row['severity'])}"
+    elif not row["lacks_data"]:
         return f"{text}<br>healthy"
-    text += f"<br>severity {format.severity(row['severity'])}"
-    return f"{text}<br>{plain(_span_words(row), 80)}" if row["aim_stage"] else text
+    found = _span_words(row)
+    return f"{text}<br>{plain(found, 80)}" if found else text
 
 
 def _strip(rows: Sequence[Row], dark: bool) -> Trace:
     """Return one mark per window: thin and grey for healthy ones, full and coloured for the others."""
     colours = palette.theme(dark)
-    is_healthy = [not row["needs_attention"] for row in rows]
     return {
         "type": "bar",
         "x": list(range(len(rows))),
-        "y": [0.45 if healthy else 1.0 for healthy in is_healthy],
+        "y": [1.0 if row["needs_attention"] or row["lacks_data"] else 0.45 for row in rows],
         "yaxis": "y2",
-        "marker": {
-            "color": [
-                palette.severity_colour(row["needs_attention"], row["severity"], colours) for row in rows
-            ]
-        },
+        "marker": {"color": [window_colour(row, colours) for row in rows]},
         "customdata": [[row["run_id"], row["window"]] for row in rows],
         "hovertext": [hover_of(row) for row in rows],
         "hovertemplate": "%{hovertext}<extra></extra>",
@@ -281,7 +288,7 @@ def _strip(rows: Sequence[Row], dark: bool) -> Trace:
 def _image_strip(rows: Sequence[Row], dark: bool) -> Trace:
     """Return the strip as one image, for many windows."""
     theme = palette.theme(dark)
-    colour_of = [palette.severity_colour(row["needs_attention"], row["severity"], theme) for row in rows]
+    colour_of = [window_colour(row, theme) for row in rows]
     colours = list(dict.fromkeys(colour_of))
     last = max(1, len(colours) - 1)
     return {
@@ -331,7 +338,11 @@ def _span_notes(
     free: list[list[tuple[float, float]]] = [[] for _ in range(_NOTE_ROWS)]
     notes = []
     worst = sorted(
-        spans, key=lambda span: -max(rows[place]["severity"] for place in range(span[0], span[1] + 1))
+        spans,
+        key=lambda span: (
+            not rows[span[0]]["lacks_data"],
+            -max(rows[place]["severity"] or 0.0 for place in range(span[0], span[1] + 1)),
+        ),
     )
     for first, last in worst:
         text = _span_words(rows[first])
@@ -354,7 +365,7 @@ def _span_notes(
             note(
                 f"<b>{plain(text, 80)}</b>", (low + high) / 2, 0.275 - pitch * line, dark,
                 yref="paper", yanchor="top",
-                font={"size": 12, "color": palette.severity_colour(True, rows[first]["severity"], colours)},
+                font={"size": 12, "color": window_colour(rows[first], colours)},
             )
         )  # fmt: skip
     return [*notes, *_run_names(rows, dark)]

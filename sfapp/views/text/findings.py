@@ -23,15 +23,15 @@ def attention_count(slow: int, windows: int, incomplete: int) -> str:
     """Return ``3 of 21 windows need attention``, or ``All healthy: 21 windows``.
 
     Args:
-        incomplete: windows that lack ranks, and so may not be called healthy: ``No straggler found in 2
-            windows; ranks are missing in 1``.
+        incomplete: windows that lack data (ranks are missing or the gather failed), and so may not be called
+            healthy: ``No straggler found in 2 windows; data are missing in 1``.
     """
     total = format.counted(windows, "window")
     if slow:
         text = f"{format.count(slow)} of {total} {'needs' if slow == 1 else 'need'} attention"
     else:
         text = f"No straggler found in {total}" if incomplete else f"All healthy: {total}"
-    return f"{text}; ranks are missing in {format.count(incomplete)}" if incomplete else text
+    return f"{text}; data are missing in {format.count(incomplete)}" if incomplete else text
 
 
 def attention_by_chance(windows: int, alpha: float) -> str:

@@ -106,7 +106,21 @@ def extent(window: Window) -> str:
 
 
 def headline_of(diagnosis: Diagnosis, ranks: RankTable | None = None) -> tuple[str, str]:
-    """Return headline and place: ``callbacks on rank 3`` and ``(node-0, local 3), every step``."""
+    """Return headline and place: ``callbacks on rank 3`` and ``(node-0, local 3), every step``; ranks that
+    are missing come first."""
+    headline, place = _finding_of(diagnosis, ranks)
+    if not diagnosis.lacks_data:
+        return headline, place
+    missing = missing_title(diagnosis.missing_ranks)
+    if not diagnosis.is_quiet:
+        return f"{missing}; {headline}", place
+    is_judged = diagnosis.shares is not None and diagnosis.severity is not None
+    others = format.counted(diagnosis.ranks, "other rank" if diagnosis.missing_ranks else "rank")
+    return missing, f"({'no straggler found among' if is_judged else 'no verdict on'} {others})"
+
+
+def _finding_of(diagnosis: Diagnosis, ranks: RankTable | None) -> tuple[str, str]:
+    """Return headline and place of what was found among the ranks that reported."""
     aim = diagnosis.aim
     if diagnosis.shares is None or aim is None:
         return "Too little time for a verdict", ""
@@ -116,9 +130,6 @@ def headline_of(diagnosis: Diagnosis, ranks: RankTable | None = None) -> tuple[s
     if diagnosis.is_quiet and diagnosis.ranks == 1 and diagnosis.reference is None:
         share = format.percent(diagnosis.shares.get(aim.stage))
         return "Single rank: no comparison possible", f"(largest share: {stage}, {share})"
-    if diagnosis.is_quiet and lacks_data(diagnosis):
-        others = format.counted(diagnosis.ranks, "other rank" if diagnosis.missing_ranks else "rank")
-        return missing_title(diagnosis.missing_ranks), f"(no straggler found among {others})"
     if diagnosis.is_quiet and diagnosis.mixes_roles:
         compared = diagnosis.resolution is not None and diagnosis.resolution.rank
         within = (
@@ -155,21 +166,18 @@ def _place(rank: int, hostname: str | None, ranks: RankTable | None) -> str:
 
 
 def _tone(diagnosis: Diagnosis) -> Tone:
+    if diagnosis.lacks_data:
+        return "alarm"
     if diagnosis.severity is None:
         return "unknown"
     if diagnosis.is_quiet:
-        return "alarm" if lacks_data(diagnosis) else "quiet"
+        return "quiet"
     return "alarm" if diagnosis.severity >= 0.2 else "warn"
 
 
 def _kicker(diagnosis: Diagnosis) -> str:
+    if diagnosis.lacks_data:
+        return "Data missing" if diagnosis.is_quiet else "Data missing; likely cause among the other ranks"
     if diagnosis.severity is None:
         return "No verdict"
-    if diagnosis.is_quiet and lacks_data(diagnosis):
-        return "Data missing"
     return "No action needed" if diagnosis.is_quiet else "Likely cause"
-
-
-def lacks_data(diagnosis: Diagnosis) -> bool:
-    """Return whether ranks are missing from the window, or its gather failed: nothing is known about them."""
-    return bool(diagnosis.missing_ranks) or not diagnosis.gather_ok
