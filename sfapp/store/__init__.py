@@ -2,17 +2,14 @@
 
 from sfapp.store.ingest import IngestProgress, IngestReport
 from sfapp.store.queries import (
-    SORTABLE,
-    WORST_FIRST,
     PacketSource,
     QuarantinedFile,
     RunSummary,
     WindowConflict,
-    WindowQuery,
-    WindowRows,
 )
 from sfapp.store.samples import SampleQuery
 from sfapp.store.store import Store
+from sfapp.store.window_queries import SORTABLE, WORST_FIRST, WindowQuery, WindowRows
 
 __all__ = [
     "SORTABLE",

@@ -19,7 +19,7 @@ from sfapp.model import Diagnosis, Operators, Reference, Window
 from sfapp.model.problems import TimedDiagnosis
 from sfapp.model.samples import PaceSample, Sample
 from sfapp.packets import Packet, group, load_packet, read_packet_operators
-from sfapp.store import cells_view, opening, queries, samples
+from sfapp.store import cells_view, opening, queries, samples, window_queries
 from sfapp.store.database import Database
 from sfapp.store.ingest import Ingest, IngestProgress, IngestReport
 from sfapp.store.operator_files import OperatorFiles
@@ -28,14 +28,13 @@ from sfapp.store.queries import (
     QuarantinedFile,
     RunSummary,
     WindowConflict,
-    WindowQuery,
-    WindowRows,
 )
 from sfapp.store.reference_choices import ReferenceChoices
 from sfapp.store.references import update_reference
 from sfapp.store.run_waits import stored_waits
 from sfapp.store.samples import Paces, SampleFollower, SampleQuery
 from sfapp.store.watch import watch
+from sfapp.store.window_queries import WindowQuery, WindowRows
 
 
 class Store:
@@ -181,7 +180,7 @@ class Store:
         Raises:
             StoreError: a sort column or direction does not exist, or offset or limit is negative.
         """
-        return queries.windows(self._database, query or WindowQuery())
+        return window_queries.windows(self._database, query or WindowQuery())
 
     def timeline(self, run: str | None = None, latest: int | None = None) -> list[dict[str, Any]]:
         """Return every window of one or all runs, or the ``latest`` so many, in order, with ``run_id, window,
@@ -189,7 +188,7 @@ class Store:
         aim_rank, aim_hostname, culprit_kind, is_reference, missing_ranks, first_missing_rank, lacks_data``;
         ``missing_ranks`` is their number.
         """
-        return queries.timeline(self._database, run, latest)
+        return window_queries.timeline(self._database, run, latest)
 
     def diagnosis(self, run: str, window: int) -> Diagnosis:
         """Return the stored diagnosis: all ranks, default thresholds, compared with the run's reference.

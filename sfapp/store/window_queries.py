@@ -1,0 +1,167 @@
+"""Query the store for lists of windows. Every value is bound, and sort columns come from a fixed list."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sfapp.errors import StoreError
+from sfapp.model import LABELS
+from sfapp.store.database import Database
+from sfapp.store.schema import WINDOWS, quote_identifier
+
+_UNSORTABLE = frozenset({"diagnosis", "shares", "carry_over_shares"})
+SORTABLE = tuple(name for name in WINDOWS.names if name not in _UNSORTABLE)
+"""Columns of ``windows`` that a query may sort by."""
+
+WORST_FIRST = (("lacks_data", "desc"), ("severity", "desc"))
+"""Windows of which nothing is known in part, then by severity."""
+
+_ROW = ", ".join(quote_identifier(name) for name in WINDOWS.names if name != "diagnosis")
+_SEARCHED = """concat_ws(
+    chr(10), run_id, aim_stage, aim_hostname, top_stage, leader_hostname, array_to_string(labels, chr(10))
+)"""
+
+
+@dataclass(frozen=True, slots=True)
+class WindowQuery:
+    """Filters, order and page of a query for windows. Filters that are None accept everything.
+
+    Attributes:
+        run: exactly this run.
+        label: windows with this label.
+        stage: windows whose suspect stage or routing set is or contains it.
+        text: windows with this text in run, labels, stages or hosts; case does not matter.
+        min_severity: windows at least this severe.
+        needs_attention: windows that need attention or lack data, or those that do neither.
+        first, last: (run, window) at both ends, included, in the order of ``timeline``.
+        sort: (column, "asc" or "desc"), most important first. Windows without a value come last in either
+            direction; ties are sorted by run and window.
+        offset, limit: the page.
+    """
+
+    run: str | None = None
+    label: str | None = None
+    stage: str | None = None
+    text: str | None = None
+    min_severity: float | None = None
+    needs_attention: bool | None = None
+    first: tuple[str, int] | None = None
+    last: tuple[str, int] | None = None
+    sort: tuple[tuple[str, str], ...] = WORST_FIRST
+    offset: int = 0
+    limit: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRows:
+    """One page of windows.
+
+    Attributes:
+        rows: a dict per window with all columns of ``windows`` except ``diagnosis``.
+        total: number of windows that match.
+    """
+
+    rows: list[dict[str, Any]]
+    total: int
+
+
+def windows(database: Database, query: WindowQuery) -> WindowRows:
+    """Return one page of the windows that match.
+
+    Raises:
+        StoreError: a sort column or direction does not exist, or offset or limit is negative.
+    """
+    if query.offset < 0 or query.limit < 0:
+        raise StoreError(f"offset {query.offset} and limit {query.limit} must not be negative")
+    order = _order(query.sort)
+    where, parameters = _filters(query)
+    total = database.tuples(f"SELECT count(*) FROM windows WHERE {where}", parameters)[0][0]
+    rows = database.rows(
+        f"SELECT {_ROW} FROM windows WHERE {where} ORDER BY {order} LIMIT $limit OFFSET $offset",
+        {**parameters, "limit": query.limit, "offset": query.offset},
+    )
+    return WindowRows([aware(row) for row in rows], total)
+
+
+def timeline(database: Database, run: str | None, latest: int | None) -> list[dict[str, Any]]:
+    """Return what an overview plots of every window of one or all runs, or of the latest, in order.
+
+    ``shares`` are the carry-over shares where they exist: the suspect is chosen by them, and they add up to
+    ``step_time_ns``. Step-aligned shares would show a late optimizer as backward.
+    """
+    rows = database.rows(
+        """
+        SELECT run_id, "window", started_at, first_step, last_step, step_mean_ns AS step_time_ns,
+            map_values(coalesce(carry_over_shares, shares)) AS shares,
+            label, severity, needs_attention, aim_stage, aim_rank, aim_hostname, culprit_kind, is_reference,
+            len(missing_ranks) AS missing_ranks, missing_ranks[1] AS first_missing_rank, lacks_data,
+            hash(stages) AS schema
+        FROM (FROM windows WHERE $run IS NULL OR run_id = $run
+              ORDER BY started_at DESC NULLS LAST, "window" DESC, run_id LIMIT $latest)
+        ORDER BY run_id, "window"
+        """,
+        {"run": run, "latest": latest},
+    )
+    # Building the dicts here takes a third of the time: there are few names and many windows.
+    stages = dict(database.tuples("SELECT DISTINCT hash(stages), stages FROM windows"))
+    for row in rows:
+        names = stages.get(row.pop("schema"), ())
+        row["shares"] = None if row["shares"] is None else dict(zip(names, row["shares"], strict=False))
+    return [aware(row) for row in rows]
+
+
+def _filters(query: WindowQuery) -> tuple[str, dict[str, Any]]:
+    """Return the WHERE clause and the values it binds."""
+    conditions = {
+        "run": "run_id = $run",
+        "label": "list_contains(labels, $label)",
+        "stage": "(aim_stage = $stage OR list_contains(routing_set, $stage))",
+        "text": f"(contains(lower({_SEARCHED}), lower($text)) OR list_has_any(labels, $text_labels))",
+        "min_severity": "severity >= $min_severity",
+        "needs_attention": "(needs_attention OR lacks_data) = $needs_attention",
+    }
+    asked = {name: getattr(query, name) for name in conditions}
+    parameters = {name: value for name, value in asked.items() if value is not None}
+    clauses = [conditions[name] for name in parameters]
+    if query.text is not None:
+        parameters["text_labels"] = _labels_on_screen(query.text)
+    for name, key, beyond in (("first", query.first, ">"), ("last", query.last, "<")):
+        if key is not None:
+            clauses.append(
+                f"(run_id {beyond} ${name}_run"
+                f' OR (run_id = ${name}_run AND "window" {beyond}= ${name}_window))'
+            )
+            parameters |= {f"{name}_run": key[0], f"{name}_window": key[1]}
+    return " AND ".join(clauses) or "true", parameters
+
+
+def _labels_on_screen(text: str) -> list[str]:
+    """Labels whose words on screen contain a text; the label that every window holds is left out."""
+    return [
+        name
+        for name, label in LABELS.items()
+        if label.group != "accounting" and text.strip() and text.lower() in label.words
+    ]
+
+
+def _order(sort: tuple[tuple[str, str], ...]) -> str:
+    terms = []
+    for column, direction in sort:
+        if column not in SORTABLE:
+            raise StoreError(f"windows cannot be sorted by {column!r}; there are: {', '.join(SORTABLE)}")
+        if direction not in ("asc", "desc"):
+            raise StoreError(f"a sort direction is 'asc' or 'desc', not {direction!r}")
+        terms.append(f"{quote_identifier(column)} {direction} NULLS LAST")
+    return ", ".join([*terms, "run_id", '"window"'])
+
+
+def aware_time(value: datetime | None) -> datetime | None:
+    """Return a time marked as UTC: DuckDB returns it without a time zone."""
+    return None if value is None else value.replace(tzinfo=UTC)
+
+
+def aware(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the row with its times marked as UTC."""
+    return {name: aware_time(value) if isinstance(value, datetime) else value for name, value in row.items()}
