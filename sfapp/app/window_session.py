@@ -128,6 +128,14 @@ class WindowSession:
             self._warn(message)
         self.apply(view, "ranks")
 
+    def choose_group(self, group: str) -> None:
+        """Judge one group of ranks; say so where the window does not have it."""
+        view, messages = replace(self.view, group=group).fitted(self.model.window)
+        for message in messages:
+            self._warn(message)
+        if not messages:
+            self.apply(view, "group")
+
     def choose_fix(self, fix: Fix | None) -> None:
         """Set what the what-if makes typical; the likely cause where None or not in the window."""
         view, messages = replace(self.view, fix=fix).fitted(self.model.window)

@@ -7,6 +7,7 @@ All durations are int64 nanoseconds of a rank's own clock (accounting.md §1).
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 ALL_RANKS = "all"
 """The group of every rank in a window; other groups are ``role:NAME`` and ``node:K``."""
+
+_GROUPS_LISTED = 32
+"""Most groups that an error names: a job of 100,000 ranks has 12,500 nodes."""
 
 NOT_MEASURED = -1
 """Stands for a wait that was not measured."""
@@ -75,6 +79,11 @@ class RankTable:
             self.hostname[index],
             self.role[index],
         )
+
+    def place(self, rank: int) -> int | None:
+        """Return the position of a global rank; None where it is not in the table."""
+        place = bisect_left(self.rank, rank)
+        return place if place < len(self.rank) and self.rank[place] == rank else None
 
     def select(self, indices: Sequence[int]) -> RankTable:
         """Return the rows at these positions."""
@@ -289,9 +298,11 @@ class Window:
             column = ()
         chosen = [index for index, value in enumerate(column) if value == name and group in self.groups]
         if not chosen:
+            listed = ", ".join(self.groups[:_GROUPS_LISTED])
+            more = ", …" if len(self.groups) > _GROUPS_LISTED else ""
             raise WindowNotFoundError(
                 f"no group {group!r} in window {self.number} of run {self.run_id!r}; "
-                f"there are: {', '.join(self.groups)}"
+                f"there are: {listed}{more}"
             )
         return replace(
             self,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sfapp.model import Diagnosis
+from sfapp.model import Diagnosis, RankTable
 from sfapp.model.view import ViewState
 from sfapp.operators import Cause, Findings
 
@@ -15,6 +15,13 @@ from sfapp.operators import Cause, Findings
 def aimed_rank(diagnosis: Diagnosis) -> int | None:
     """Return the verdict's suspect rank; None where it names none or the window is healthy."""
     return None if diagnosis.is_quiet or diagnosis.aim is None else diagnosis.aim.rank
+
+
+def aimed_node(diagnosis: Diagnosis, ranks: RankTable) -> int | None:
+    """Return the node of the rank that the verdict suspects; None where it names none of these ranks."""
+    rank = None if diagnosis.aim is None else diagnosis.aim.rank
+    place = None if rank is None else ranks.place(rank)
+    return None if place is None else ranks.node_rank[place]
 
 
 def chosen_cause(findings: Findings, view: ViewState) -> Cause | None:

@@ -12,6 +12,7 @@ from nicegui import events, ui
 
 from sfapp.app.address import run_of
 from sfapp.app.pages.not_found import missing
+from sfapp.app.panels.choosers import MOST_LISTED, nodes_offered, number_field, show_options
 from sfapp.app.panels.live_header import LiveHeader
 from sfapp.app.panels.live_tabs import LivePanel, LivePart, PartContent, parts_of
 from sfapp.app.panels.plot_help import PlotHelp
@@ -134,6 +135,7 @@ class LivePage:
         self._is_busy = False
         self._panels: dict[str, tuple[ui.element, LivePanel]] = {}
         self._node_tabs: dict[int, ui.tab] = {}
+        self._node: tuple[ui.select, ui.number] | None = None
 
     @property
     def state(self) -> LiveState:
@@ -206,12 +208,16 @@ class LivePage:
         for place, tab in enumerate(list(self._node_tabs.values())[:9], start=1):
             with_keys(tab, str(place))
         if len(nodes) > NODE_TABS:
-            ui.select(
-                {node: f"Node {node}" for node in nodes},
-                value=self.state.node,
-                on_change=lambda event: self._look(tab=f"node:{event.value}"),
-                with_input=True,
-            ).props("dense outlined options-dense aria-label='Node'").mark("node")
+            chooser = ui.select(
+                self._nodes_offered(), value=self.state.node, on_change=self._pick_node, with_input=True
+            ).props("dense outlined options-dense aria-label='Node'")
+            another = number_field("another node", "Another node", self._pick_node).mark("another-node")
+            another.set_visibility(len(nodes) > MOST_LISTED)
+            self._node = chooser.mark("node"), another
+
+    def _nodes_offered(self) -> dict[int, str]:
+        offered = nodes_offered(self._snapshot.ranks.nodes, [self.state.node])
+        return {node: f"Node {node}" for node in offered}
 
     def _tab_name(self) -> str:
         is_shared = len(self._snapshot.ranks.nodes) > NODE_TABS
@@ -224,6 +230,14 @@ class LivePage:
             return
         first = f"node:{self._snapshot.ranks.nodes[0]}"
         await self._look(tab=first if event.value == _NODES else event.value)
+
+    async def _pick_node(self, event: events.ValueChangeEventArguments[Any]) -> None:
+        if event.value in (None, self.state.node):
+            return
+        if event.value not in self._snapshot.ranks.nodes:
+            ui.notify(f"The run has no node {event.value:g}.", type="warning")
+            return
+        await self._look(tab=f"node:{int(event.value)}")
 
     async def _pick_span(self, event: events.ValueChangeEventArguments[Any]) -> None:
         await self._look(span=event.value)
@@ -295,6 +309,9 @@ class LivePage:
             return
         name = snapshot.state.tab
         self._tabs.value = self._tab_name()
+        if self._node is not None:
+            show_options(self._node[0], self._nodes_offered(), self.state.node)
+            self._node[1].value = None
         self._show_panel(name)
         known = self._panels.get(name)
         if known is not None and known[1].names == [part.name for part in parts]:

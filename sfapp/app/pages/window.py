@@ -40,6 +40,7 @@ from sfapp.service.workspace import Workspace
 from sfapp.views import figures, format, text
 from sfapp.views.address import run_page, window_page
 from sfapp.views.glossary import FIRST_GATES
+from sfapp.views.selection import aimed_node
 
 WELCOME = (
     "New here? The card names the likely cause and how certain it is. The what-if on the left says what "
@@ -189,6 +190,7 @@ class WindowPage:
             change=session.change,
             hint=self._show_hints_soon,
             gate=session.move_gate,
+            group=session.choose_group,
             reset=session.reset,
             undo=session.undo,
             copy=lambda: ui.run_javascript("sfapp.copyLink()"),
@@ -268,7 +270,7 @@ class WindowPage:
         self._what_if.show(model)
         self._neighbour_links.show(model, self._neighbours)
         marked = figures.straggling_nodes(model.measures, model.diagnosis)
-        self._tabs.show(model.view, marked, _suspect_node(model))
+        self._tabs.show(model.view, marked, aimed_node(model.diagnosis, model.window.ranks))
 
     def _show_hints_soon(self) -> None:
         """Show the nearest changes after a pause: each takes several judgements, too many during a drag."""
@@ -356,11 +358,3 @@ class WindowPage:
                 ui.notify(f"Window{'s' if len(arrived) > 1 else ''} {format.ranges(arrived)} arrived")
         self._show_run()
         await self._session.refresh()
-
-
-def _suspect_node(model: TabViewModel) -> int | None:
-    """Return the node of the rank that the verdict suspects."""
-    aim, ranks = model.diagnosis.aim, model.window.ranks
-    if aim is None or aim.rank is None or aim.rank not in ranks.rank:
-        return None
-    return ranks.node_rank[ranks.rank.index(aim.rank)]

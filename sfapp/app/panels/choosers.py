@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
-from nicegui import ui
+from nicegui import events, ui
 
 from sfapp.app.panels.plot_card import Reactions
 from sfapp.app.panels.view_model import Follow, TabViewModel
@@ -13,6 +14,9 @@ from sfapp.app.theme import box, label_text
 from sfapp.model.view import QUANTITIES
 from sfapp.views import format
 from sfapp.views.figures import QUANTITY_WORDS, straggling_nodes
+
+MOST_LISTED = 64
+"""Most ranks, and most nodes, that a list offers by themselves; any other one is typed."""
 
 
 def heatmap_choosers(model: TabViewModel, reactions: Reactions) -> Follow:
@@ -68,35 +72,64 @@ def rank_chooser(model: TabViewModel, reactions: Reactions) -> Follow:
 
 
 def node_chooser(model: TabViewModel, reactions: Reactions) -> Follow:
-    """Show a chooser for the node where nodes are too many for a tab each; those with stragglers come "
-    "first."""
+    """Show a chooser for the node where nodes are too many for a tab each; those with stragglers come
+    first."""
     ranks = model.window.ranks
+    nodes = ranks.nodes
     hosts = dict(zip(ranks.node_rank, ranks.hostname, strict=True))
     marked = straggling_nodes(model.measures, model.diagnosis)
-    ordered = sorted(hosts, key=lambda node: (node not in marked, node))
-    names = {
-        node: f"Node {node}{' ▲' if node in marked else ''} · {format.clip(hosts[node], 32)}"
-        for node in ordered
-    }
+
+    def names(model: TabViewModel) -> dict[int, str]:
+        return {
+            node: f"Node {node}{' ▲' if node in marked else ''} · {format.clip(hosts[node], 32)}"
+            for node in nodes_offered(nodes, (*sorted(marked), model.view.node))
+        }
+
+    def pick(event: events.ValueChangeEventArguments[Any]) -> None:
+        if event.value is None:
+            return
+        if event.value in hosts:
+            reactions.look(tab=f"node:{int(event.value)}")
+        else:
+            ui.notify(f"This window has no node {event.value:g}.", type="warning")
+
     with box("card toolbar", "section"):
         label_text("Node", "h2")
-        node = ui.select(
-            names,
-            value=model.view.node,
-            with_input=True,
-            on_change=lambda event: (
-                None if event.value is None else reactions.look(tab=f"node:{event.value}")
-            ),
-        ).props("dense outlined options-dense aria-label='node'")
+        node = ui.select(names(model), value=model.view.node, with_input=True, on_change=pick)
+        node.props("dense outlined options-dense aria-label='node'")
         node.classes("wide").mark("node")
+        another = number_field("another node", "another node", pick).mark("another-node")
+        another.set_visibility(len(nodes) > MOST_LISTED)
         label_text(
             f"{format.counted(len(marked), 'node')} with a rank that delays others (▲)", "span", "muted"
         )
 
     def follow(model: TabViewModel) -> None:
-        node.value = model.view.node
+        show_options(node, names(model), model.view.node)
+        another.value = None
 
     return follow
+
+
+def nodes_offered(nodes: Sequence[int], named: Iterable[int | None]) -> list[int]:
+    """Return the nodes that a list offers: the named ones, then the first of the others.
+
+    Args:
+        named: None stands for no node.
+    """
+    known = [node for node in dict.fromkeys(named) if node is not None]
+    return list(dict.fromkeys((*known, *islice(nodes, MOST_LISTED))))[:MOST_LISTED]
+
+
+def number_field(
+    placeholder: str, label: str, changed: Callable[[events.ValueChangeEventArguments[Any]], Any]
+) -> ui.number:
+    """Build a field for the number of a rank or node that a list is too short for."""
+    # The limit is not in ``props``: there it would be text, which no number compares with.
+    field = ui.number(placeholder=placeholder, on_change=changed, format="%d", min=0, step=1)
+    field.props("dense outlined debounce=300")
+    field.props["aria-label"] = label
+    return field
 
 
 def show_options(select: ui.select, options: Mapping[Any, str], value: Any) -> None:

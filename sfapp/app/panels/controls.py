@@ -8,6 +8,7 @@ from typing import Any
 
 from nicegui import events, ui
 
+from sfapp.app.panels.choosers import MOST_LISTED, nodes_offered, number_field, show_options
 from sfapp.app.theme import box, label_text, link, term, with_keys
 from sfapp.errors import GateError
 from sfapp.model import ALL_RANKS, CHOICE_DOCS, GATE_DOCS, Gates
@@ -16,6 +17,7 @@ from sfapp.model.view import ViewState, WindowKey
 from sfapp.service.judging import JudgedWindow
 from sfapp.views.address import window_page
 from sfapp.views.glossary import FIRST_GATES, gate_rows
+from sfapp.views.selection import aimed_node
 from sfapp.views.text.findings import healthy_windows
 
 _DEFAULTS = {row["name"]: row["default"] for row in gate_rows()}
@@ -42,11 +44,13 @@ class ControlActions:
         change: takes the fields of ``ViewState`` that differ.
         hint: asks for the nearest change of verdict of every gate shown.
         gate: sets one gate; raises GateError where the value is out of range.
+        group: judges one group of ranks; says so where the window does not have it.
     """
 
     change: Callable[..., Any]
     hint: Callable[[], Any]
     gate: Callable[[str, Any], Any]
+    group: Callable[[str], Any]
     reset: Callable[[], Any]
     undo: Callable[[], Any]
     copy: Callable[[], Any]
@@ -184,7 +188,8 @@ class Controls:
             self._frontier_hint.text = "Not available: step numbers have gaps. The step-aligned one is shown."
         self._baseline.value = view.baseline
         self._baseline_hint.text = BASELINE_HELP[view.baseline]
-        self._group.value = view.group
+        show_options(self._group, _groups_offered(judged, view.group), view.group)
+        self._node.value = None
         self._reference.value = _reference_choice(view)
         self._recorder.text = recorder
         self._recorder_section.set_visibility(bool(judged.diagnosis.recorder_labels))
@@ -248,12 +253,10 @@ class Controls:
             )
         with box("", "section"):
             label_text("Group", "h2")
-            self._group = self._select(
-                {group: _group_name(group) for group in self._judged.window.groups},
-                self._view.group,
-                lambda event: self._actions.change(group=event.value or ALL_RANKS),
-                "group",
-            )
+            offered = _groups_offered(self._judged, self._view.group)
+            self._group = self._select(offered, self._view.group, self._pick_group, "group")
+            self._node = number_field("another node", "group: another node", self._pick_node)
+            self._node.mark("group-node").set_visibility(len(self._judged.window.ranks.nodes) > MOST_LISTED)
 
     def _use_paper(self) -> None:
         """Judge as the paper does: its thresholds and its frontier."""
@@ -284,6 +287,13 @@ class Controls:
     def _pick_reference(self, event: events.ValueChangeEventArguments[Any]) -> Any:
         return self._actions.change(reference=WindowKey.parse(event.value) if event.value else None)
 
+    def _pick_group(self, event: events.ValueChangeEventArguments[Any]) -> None:
+        self._actions.change(group=event.value or ALL_RANKS)
+
+    def _pick_node(self, event: events.ValueChangeEventArguments[Any]) -> None:
+        if event.value is not None:
+            self._actions.group(f"node:{int(event.value)}")
+
     def _footer(self) -> None:
         with box("", "section"):
             label_text("This view", "h2")
@@ -312,6 +322,17 @@ def _digits(doc: GateDoc) -> str:
 
 def _reference_choice(view: ViewState) -> str:
     return "" if view.reference is None else str(view.reference)
+
+
+def _groups_offered(judged: JudgedWindow, chosen: str) -> dict[str, str]:
+    """Return the groups that the list offers: all ranks, roles, and nodes, of many the suspect's and the
+    first; the chosen one always."""
+    window = judged.window
+    groups = [ALL_RANKS]
+    if window.reduced is None:  # a frontier reduced over all ranks is no group's
+        nodes = nodes_offered(window.ranks.nodes, [aimed_node(judged.diagnosis, window.ranks)])
+        groups += [*(f"role:{role}" for role in window.ranks.roles), *(f"node:{node}" for node in nodes)]
+    return {group: _group_name(group) for group in dict.fromkeys((*groups, chosen))}
 
 
 def _group_name(group: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from nicegui import background_tasks, events, ui
 
 from sfapp.accounting import WhatIf
-from sfapp.app.panels.choosers import show_options
+from sfapp.app.panels.choosers import MOST_LISTED, number_field, show_options
 from sfapp.app.panels.view_model import TabViewModel
 from sfapp.app.theme import box, label_text, with_keys
 from sfapp.errors import SfappError
@@ -23,9 +23,6 @@ from sfapp.views import format
 from sfapp.views.text import WhatIfText, fix_place, what_if_text
 
 Change = Callable[[events.ValueChangeEventArguments[Any]], Any]
-
-MOST_LISTED = 64
-"""Most ranks, and most nodes, that the list offers by themselves; any other rank is typed."""
 
 _EVERY_STAGE = ""
 _EVERY_RANK = "all"
@@ -114,12 +111,8 @@ class WhatIfPanel:
             label_text(_HELP, "div", "hint")
             self._stage = self._select("stage", self._pick_stage)
             self._ranks = self._select("ranks", self._pick_ranks)
-            # The limit is not in ``props``: there it would be text, which no number compares with.
-            self._number = ui.number(
-                placeholder="another rank", on_change=self._pick_number, format="%d", min=0, step=1
-            )
-            self._number.props("dense outlined debounce=300").mark("what-if-rank")
-            self._number.props["aria-label"] = "what-if: another rank"
+            self._number = number_field("another rank", "what-if: another rank", self._pick_number)
+            self._number.mark("what-if-rank")
             with box("what-if-result") as result:
                 result.props["role"] = "status"
                 self._fix = label_text("", "div", "what-if-fix").mark("what-if-fix")
