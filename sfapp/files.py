@@ -1,16 +1,77 @@
-"""Write files atomically: readers see the old file or the new one, never a part of it."""
+"""Open regular files only, and write files atomically: readers see the old file or the new one, never a part
+of it."""
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedRandom
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal, cast
 
 _LONGEST_NAME_KEPT = 100
 """Characters of the target's name in the temporary one: file systems allow 255 bytes."""
+
+
+def open_regular(
+    path: str | Path,
+    mode: Literal["rb", "r+b", "wb", "xb", "ab", "ab+"] = "rb",
+    *,
+    permissions: int = 0o666,
+    follow_links: bool = True,
+) -> BufferedRandom:
+    """Open a regular file, or a link to one, in a binary mode.
+
+    Opening a named pipe would wait for its other end, without end; a device may do anything.
+
+    Args:
+        permissions: of a new file, less the process's umask.
+        follow_links: whether the path may be a link.
+
+    Raises:
+        OSError: it cannot be opened, or is no regular file (``EINVAL``).
+    """
+
+    def opener(name: str, flags: int) -> int:
+        nofollow = 0 if follow_links else os.O_NOFOLLOW
+        descriptor = os.open(name, flags | nofollow | os.O_NONBLOCK | os.O_CLOEXEC, permissions)
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise OSError(errno.EINVAL, "not a regular file", name)
+            os.set_blocking(descriptor, True)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    return cast(BufferedRandom, open(path, mode, opener=opener))
+
+
+def check_regular(path: str | Path) -> None:
+    """Check a path before a library opens it by name.
+
+    Raises:
+        OSError: as ``open_regular``.
+    """
+    with open_regular(path):
+        pass
+
+
+def read_regular(path: str | Path, most: int, *, follow_links: bool = True) -> bytes:
+    """Return the content of a regular file of at most so many bytes.
+
+    Raises:
+        OSError: as ``open_regular``, or the file is larger (``EFBIG``).
+    """
+    with open_regular(path, follow_links=follow_links) as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise OSError(errno.EFBIG, f"more than {most:,} bytes", str(path))
+    return content
 
 
 @contextmanager

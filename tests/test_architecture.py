@@ -228,3 +228,40 @@ def test_the_architecture_page_names_files_that_exist() -> None:
     named = re.findall(r"`((?:sfapp|assets|tests|docs)/[\w./]*\w)", PAGE)
     assert len(named) > 30
     assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+OPENED_OTHERWISE = {
+    "files.py": "is the one place",
+    "importers/capture_converter.py": "/proc of the kernel",
+    "packets/job.py": "/proc of the kernel",
+    "recorder/side_channels/memory.py": "/proc of the kernel",
+    "store/lock.py": "/proc of the kernel",
+    "recorder/timing/timer_backend.py": "sfapp's own compiled module",
+    "app/theme.py": "sfapp's own assets",
+    "app/server.py": "sfapp's own assets",
+    "report/html.py": "sfapp's own assets",
+    "report/pdf.py": "sfapp's own templates",
+    "importers/perfetto_export.py": "an entry of a zip archive that is being written",
+}
+"""By file: why it may open something in another way than ``sfapp.files``, which refuses pipes and devices."""
+
+
+def _opens_a_file(call: ast.Call) -> bool:
+    """Return whether a call opens a file by its path, by the names and modes of the standard library."""
+    if isinstance(call.func, ast.Name):
+        return call.func.id == "open"
+    if not isinstance(call.func, ast.Attribute):
+        return False
+    if call.func.attr in ("read_bytes", "read_text", "write_bytes", "write_text"):
+        return True
+    if call.func.attr != "open":
+        return False
+    owner = call.func.value.id if isinstance(call.func.value, ast.Name) else ""
+    texts = [each.value for each in call.args if isinstance(each, ast.Constant)]
+    return owner in ("os", "io", "gzip", "codecs") or any(re.fullmatch(r"[rwaxbt+]+", str(t)) for t in texts)
+
+
+def test_files_are_opened_where_pipes_and_devices_are_refused() -> None:
+    calls = [(path.relative_to(PACKAGE), call) for path, call in _definitions(ast.Call)]
+    opened = {str(path) for path, call in calls if isinstance(call, ast.Call) and _opens_a_file(call)}
+    assert opened == set(OPENED_OTHERWISE)

@@ -12,8 +12,10 @@ import click
 
 from sfapp import __version__
 from sfapp.cli.shared_options import fix_from, gate_options, view_from, view_options, window_key
-from sfapp.errors import SfappError, WindowNotFoundError
+from sfapp.errors import IncidentError, SfappError, WindowNotFoundError
+from sfapp.files import read_regular
 from sfapp.incidents import IncidentLog, IncidentState, parse, state_from_events
+from sfapp.incidents.exchange import MAX_BYTES
 from sfapp.model import Diagnosis
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.packets import LoadedWindow
@@ -130,7 +132,11 @@ def _incident_state(incident: str | None, paths: Sequence[Path]) -> IncidentStat
     file = None if incident is None else _is_file(incident)
     if file is None:
         return IncidentLog.for_packets(paths[0]).state()
-    return state_from_events(parse(file.read_bytes()))
+    try:
+        content = read_regular(file, MAX_BYTES)
+    except OSError as error:
+        raise IncidentError(f"{file} cannot be read: {error.strerror}") from error
+    return state_from_events(parse(content))
 
 
 def _named(incident: str, incident_state: IncidentState) -> str:

@@ -5,7 +5,6 @@ Files are streamed, except JSON, whose size is bounded by ``MAX_JSON_BYTES``.
 
 from __future__ import annotations
 
-import gzip
 import re
 import zlib
 from collections.abc import Iterator
@@ -23,7 +22,9 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from sfapp.errors import TraceError
+from sfapp.files import check_regular
 from sfapp.importers.mapping import UNITS, Mapping
+from sfapp.importers.source_files import expand
 from sfapp.terminal import first_line, quoted
 
 WHOLE = ("step", "rank", "window", "micro_step", "local_rank", "node_rank")
@@ -165,6 +166,7 @@ def _csv(path: Path, mapping: Mapping) -> Iterator[ColumnBatch]:
     types |= {mapping.column(meaning): pa.string() for meaning in TEXTS}
     first = 0
     with _arrow_errors():
+        check_regular(path)
         stream = pa.input_stream(str(path), compression="gzip" if path.name.endswith(".gz") else None)
         reader = pyarrow.csv.open_csv(
             stream,
@@ -184,6 +186,7 @@ def _csv(path: Path, mapping: Mapping) -> Iterator[ColumnBatch]:
 
 def _parquet(path: Path, mapping: Mapping) -> Iterator[ColumnBatch]:
     with _arrow_errors():
+        check_regular(path)
         file = pyarrow.parquet.ParquetFile(path)
         groups = [file.metadata.row_group(place).total_byte_size for place in range(file.num_row_groups)]
     if max(groups, default=0) > MAX_ROW_GROUP_BYTES:
@@ -271,19 +274,3 @@ def _numbers(value: Any, place: str) -> Iterator[tuple[str, float]]:
         return
     for key, each in inside:
         yield from _numbers(each, f"{place}/{key}" if place else str(key))
-
-
-def expand(path: Path, most: int) -> bytes:
-    """Return a file's bytes, expanded if it is gzipped.
-
-    Raises:
-        TraceError: the file cannot be read, is truncated, or holds more than ``most`` bytes.
-    """
-    try:
-        with gzip.open(path, "rb") if path.name.endswith(".gz") else path.open("rb") as file:
-            data: bytes = file.read(most + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise TraceError(f"cannot be read: {first_line(str(error))}", path=str(path)) from error
-    if len(data) > most:
-        raise TraceError(f"holds more than {most:,} bytes: split it into smaller files", path=str(path))
-    return data

@@ -9,8 +9,8 @@ from typing import TypeVar
 import msgspec
 
 from sfapp.errors import TraceError
-from sfapp.importers.column_reader import expand
 from sfapp.importers.safe_pickle import plain_data
+from sfapp.importers.source_files import expand
 from sfapp.packets.packet_layout import MAX_RANK_VALUE
 from sfapp.terminal import first_line
 

@@ -33,6 +33,7 @@ from pathlib import Path
 import msgspec
 
 from sfapp.errors import ParseError, TraceError
+from sfapp.files import read_regular
 from sfapp.model.parse import parse_ranks
 from sfapp.model.stages import (
     BACKWARD,
@@ -159,9 +160,7 @@ def read_mapping(path: Path) -> Mapping:
         TraceError: the file cannot be read or contains an unknown setting.
     """
     try:
-        if path.stat().st_size > _MAX_BYTES:
-            raise TraceError("a mapping file has at most 1 MiB", path=str(path))
-        text = path.read_text(encoding="utf-8")
+        text = read_regular(path, _MAX_BYTES).decode()
         content = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
         _refuse_unknown(content, Mapping.__slots__)
         return msgspec.convert(content, Mapping)

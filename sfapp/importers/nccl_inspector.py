@@ -7,7 +7,6 @@ and no clocks are compared.
 
 from __future__ import annotations
 
-import gzip
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from sfapp.errors import TraceError
 from sfapp.importers.collective_arrivals import TRANSFER, WAIT, WORK, CollectiveEvents
 from sfapp.importers.duration_table import cut
 from sfapp.importers.import_result import ImportedWindow, ImportNote, ImportOptions, ImportResult
+from sfapp.importers.source_files import open_source
 from sfapp.importers.table import run_names
 from sfapp.importers.window_builder import WindowInfo, build_window
 from sfapp.model import Lane, Operators, RankIdentity
@@ -96,7 +96,7 @@ def _records(path: Path) -> Iterator[Record]:
     decoder = msgspec.json.Decoder(Record)
     number = 0
     try:
-        with gzip.open(path, "rb") if path.name.endswith(".gz") else path.open("rb") as file:
+        with open_source(path) as file:
             while line := file.readline(MAX_LINE + 1):
                 number += 1
                 if len(line) > MAX_LINE or number > MAX_RECORDS:

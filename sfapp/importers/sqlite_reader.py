@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import sqlite3
 import tempfile
 import zlib
@@ -13,6 +12,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from sfapp.errors import TraceError
+from sfapp.files import check_regular
+from sfapp.importers.source_files import open_source
 from sfapp.terminal import first_line, quoted
 
 MAX_EXPANDED = 2**36
@@ -88,14 +89,17 @@ def open_database(path: Path) -> Iterator[SqliteDatabase]:
             file = Path(scratch.name)
         connection = None
         try:
+            journals = _journals(file)
+            for each in (file, *journals):
+                check_regular(each)
             # A journal next to the file is read too. Without one the folder may be read-only.
-            uri = f"{file.resolve().as_uri()}?mode=ro" + ("" if _has_journal(file) else "&immutable=1")
+            uri = f"{file.resolve().as_uri()}?mode=ro" + ("" if journals else "&immutable=1")
             connection = sqlite3.connect(uri, uri=True)
             connection.text_factory = lambda raw: raw.decode("utf-8", errors="replace")
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_CELL)
             connection.execute("PRAGMA trusted_schema = OFF")
             yield SqliteDatabase(path, connection, _columns(connection))
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             raise TraceError(
                 f"is not a readable SQLite file: {first_line(str(error))}", path=str(path)
             ) from error
@@ -104,8 +108,9 @@ def open_database(path: Path) -> Iterator[SqliteDatabase]:
                 connection.close()
 
 
-def _has_journal(file: Path) -> bool:
-    return any(file.with_name(file.name + ending).exists() for ending in ("-wal", "-journal"))
+def _journals(file: Path) -> list[Path]:
+    beside = (file.with_name(file.name + ending) for ending in ("-wal", "-journal"))
+    return [path for path in beside if path.exists()]
 
 
 def _columns(connection: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
@@ -124,7 +129,7 @@ def _expand(path: Path, scratch: IO[bytes]) -> None:
     """Expand into a scratch file, block by block."""
     size = 0
     try:
-        with gzip.open(path, "rb") as file:
+        with open_source(path) as file:
             while block := file.read(_BLOCK):
                 size += len(block)
                 if size > MAX_EXPANDED:

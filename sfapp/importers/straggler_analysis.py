@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from sfapp.errors import TraceError
-from sfapp.importers.column_reader import expand
 from sfapp.importers.duration_table import DurationTable, cut, duration_matrix
 from sfapp.importers.import_result import ImportedWindow, ImportNote, ImportOptions, ImportResult
 from sfapp.importers.mapping import Mapping
+from sfapp.importers.source_files import expand
 from sfapp.importers.spans import IntervalUnion, own_time
 from sfapp.importers.straggler_operations import Floats, Ints, OperationTable, read_table
 from sfapp.importers.straggler_replay import (

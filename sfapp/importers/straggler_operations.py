@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sfapp.errors import TraceError
+from sfapp.files import check_regular
 from sfapp.importers.column_reader import MAX_ROW_GROUP_BYTES
 from sfapp.terminal import first_line
 
@@ -44,6 +45,7 @@ def read_table(path: Path) -> OperationTable:
             column.
     """
     try:
+        check_regular(path)
         file = pq.ParquetFile(path)
         sizes = [file.metadata.row_group(place).total_byte_size for place in range(file.num_row_groups)]
         if max(sizes, default=0) > MAX_ROW_GROUP_BYTES or file.metadata.num_rows > MAX_ROWS:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sfapp.errors import IncidentError
-from sfapp.files import sync_folder
+from sfapp.files import open_regular, sync_folder
 from sfapp.incidents.events import Event, checked, decode, encode
 from sfapp.incidents.state import IncidentState, state_from_events
 
@@ -98,7 +98,7 @@ class IncidentLog:
     def _read_on(self) -> None:
         """Read appended lines, or the whole file again if it was replaced or cut."""
         try:
-            with self.path.open("rb") as file:
+            with open_regular(self.path) as file:
                 status = os.fstat(file.fileno())
                 if status.st_ino != self._inode or status.st_size < self._offset:
                     self._reset()
@@ -135,14 +135,11 @@ class IncidentLog:
     @contextmanager
     def _locked(self) -> Iterator[int]:
         new = not self.path.exists()
-        file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
+        with open_regular(self.path, "ab+", permissions=0o644) as file:  # Closing it releases the lock too.
             fcntl.flock(file, fcntl.LOCK_EX)
             if new:
                 sync_folder(self.path.parent)
-            yield file
-        finally:
-            os.close(file)  # This releases the lock too.
+            yield file.fileno()
 
 
 def _write(file: int, content: bytes) -> None:

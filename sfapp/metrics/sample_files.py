@@ -14,6 +14,7 @@ from typing import Annotated
 import msgspec
 
 from sfapp.errors import MetricsError
+from sfapp.files import open_regular
 from sfapp.model.samples import AnySample
 from sfapp.model.stages import MAX_NAME_LENGTH
 from sfapp.packets import packet_path
@@ -114,7 +115,7 @@ def read_header(path: Path) -> SampleFileHeader | None:
         MetricsError: the line is not a header, or has a newer version.
         OSError: the file cannot be read.
     """
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return _header(path, file.readline(MAX_LINE_BYTES))
 
 
@@ -129,7 +130,7 @@ def read_segment(path: Path, begin: int = 0, size: int = CHUNK_BYTES) -> SampleC
         MetricsError: the file has no header, or one of a newer version.
         OSError: the file cannot be read.
     """
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         first = file.readline(MAX_LINE_BYTES)
         header = _header(path, first)
         if header is None:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from sfapp.errors import MetricsError
-from sfapp.files import atomic_writer
+from sfapp.files import atomic_writer, open_regular
 from sfapp.metrics.downsampling import downsampled
 from sfapp.metrics.sample_files import (
     SUFFIX,
@@ -95,7 +95,7 @@ class MetricsLog:
             self._append_to(path, data)
 
     def _append_to(self, path: Path, data: bytes) -> None:
-        with path.open("ab+") as file:
+        with open_regular(path, "ab+") as file:
             size = file.seek(0, os.SEEK_END)
             if size == 0:
                 data = (

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import stat
 import time
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -20,6 +19,7 @@ from pathlib import Path
 import msgspec
 
 from sfapp.errors import CaptureError
+from sfapp.files import read_regular
 from sfapp.model.capture import (
     CAPTURE_STEPS,
     DEFAULT_LIMITS,
@@ -262,15 +262,8 @@ def _bounded(path: Path) -> bytes:
         FileNotFoundError: it does not exist.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-        with open(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise CaptureError("not a regular file")
-            content = file.read(MAX_BYTES + 1)
+        return read_regular(path, MAX_BYTES, follow_links=False)
     except FileNotFoundError:
         raise
     except OSError as error:
         raise CaptureError(f"cannot be read: {first_line(error.strerror or str(error))}") from error
-    if len(content) > MAX_BYTES:
-        raise CaptureError(f"more than {MAX_BYTES:,} bytes")
-    return content

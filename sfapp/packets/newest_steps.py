@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from sfapp.errors import MetricsError
-from sfapp.files import write_atomic
+from sfapp.files import open_regular, write_atomic
 from sfapp.model.live_rows import FIRST_STAGE, LiveRank, LiveRows
 from sfapp.model.stages import MAX_NAME_LENGTH
 from sfapp.model.window import RankIdentity
@@ -124,7 +124,7 @@ def read_newest_steps(path: Path) -> LiveRows:
         OSError: it cannot be read, for one because there is none.
         MetricsError: it is damaged, too long, or of a newer version.
     """
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         content = file.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
         raise MetricsError(f"{path} is longer than {MAX_BYTES} bytes")

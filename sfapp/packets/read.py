@@ -6,7 +6,7 @@ A file is read from disk once, hashed, and parsed from memory, so that the check
 from __future__ import annotations
 
 import hashlib
-import stat
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from sfapp.errors import PacketError
+from sfapp.files import open_regular
 from sfapp.model import Manifest, RankTable, Window
 from sfapp.model.window import NOT_MEASURED
 from sfapp.packets.arrow_columns import (
@@ -166,14 +167,12 @@ def fetch(path: Path, limits: Limits) -> Content:
         PacketError: it cannot be read, or is no regular file.
     """
     try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):  # Reading a pipe could block forever.
-            raise PacketError("not a regular file")
-        with path.open("rb") as file:
+        with open_regular(path) as file:
+            status = os.fstat(file.fileno())
             if status.st_size > limits.max_bytes:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
                 return Content(None, status.st_size, digest, status.st_mtime_ns)
-            data = file.read()
+            data = file.read(status.st_size)  # A file that grows meanwhile keeps within the limit.
     except OSError as error:
         raise PacketError(f"cannot be read: {first_line(error.strerror or str(error))}") from error
     return Content(data, len(data), hashlib.sha256(data).hexdigest(), status.st_mtime_ns)

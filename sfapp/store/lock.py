@@ -21,9 +21,11 @@ import msgspec
 from filelock import FileLock, Timeout
 
 from sfapp.errors import StoreBusyError
+from sfapp.files import check_regular, read_regular
 from sfapp.terminal import printable
 
 _LONGEST_COMMAND = 200
+_MAX_HOLDER_BYTES = 2**22  # Linux allows a command line of 2 MiB.
 _PID_IN_DUCKDB_ERROR = re.compile(r"\(PID (\d+)\)")
 
 
@@ -66,6 +68,8 @@ class StoreLock:
             OSError: the lock file cannot be made, or the file system has no locks.
         """
         path = lock_path(store)
+        if path.exists():
+            check_regular(path)
         # A lock without flock would outlive a killed process, so there is no fallback. The file stays after
         # the release: removing it would race with the next process that takes the lock.
         lock = FileLock(
@@ -133,6 +137,6 @@ def _write_holder(descriptor: int) -> None:
 def _read_holder(path: Path) -> LockHolder | None:
     """Return the holder in a lock file; None in the moment before it is written."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=LockHolder)
+        return msgspec.json.decode(read_regular(path, _MAX_HOLDER_BYTES), type=LockHolder)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None

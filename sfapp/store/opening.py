@@ -14,6 +14,7 @@ import duckdb
 
 from sfapp import __version__
 from sfapp.errors import StoreError
+from sfapp.files import check_regular, open_regular
 from sfapp.store.database import Cursor, Database, first_line
 from sfapp.store.lock import StoreLock, busy_from_duckdb
 from sfapp.store.schema import SCHEMA_VERSION, TABLES
@@ -74,8 +75,10 @@ def _open_locked(path: Path) -> Database:
         raise OSError(errno.EINVAL, "DuckDB takes no '?' in the name of a file or folder")
     if path.exists():
         # Opening it here reports the operating system's reason before DuckDB reports its own.
-        with path.open("r+b"):
+        with open_regular(path, "r+b"):
             pass
+        if (log := _write_ahead_log(path)).exists():
+            check_regular(log)
     lock = StoreLock.acquire(path)
     try:
         connection, note = _connect(path)
@@ -129,8 +132,12 @@ def _replace(path: Path, reason: str) -> tuple[Cursor, str]:
 
 
 def _remove(path: Path) -> None:
-    for file in (path, path.with_name(path.name + ".wal")):
+    for file in (path, _write_ahead_log(path)):
         file.unlink(missing_ok=True)
+
+
+def _write_ahead_log(path: Path) -> Path:
+    return path.with_name(path.name + ".wal")
 
 
 def _new(path: Path) -> Cursor:

@@ -14,9 +14,10 @@ from pathlib import Path
 import msgspec
 
 from sfapp.errors import StoreError
-from sfapp.files import write_atomic
+from sfapp.files import read_regular, write_atomic
 
 _FORMAT = 1
+_MAX_BYTES = 2**26
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class ReferenceChoices:
 
 def _load(path: Path) -> dict[str, int]:
     try:
-        document = msgspec.json.decode(path.read_bytes(), type=_ChoicesDocument)
+        document = msgspec.json.decode(read_regular(path, _MAX_BYTES), type=_ChoicesDocument)
     except FileNotFoundError:
         return {}
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from sfapp.errors import CaptureError, PacketError, StreamError
+from sfapp.files import open_regular
 from sfapp.model import Operators
 from sfapp.model.capture import CaptureRequest
 from sfapp.packets import operators_path, read_operators, write_operators
@@ -188,7 +189,7 @@ class CaptureBroker:
         partial = rank_path(self._root, run_id, request.id, rank).with_name(
             f".{request.id}.{piece.window}.rank{rank}.part"
         )
-        with partial.open("ab" if piece.piece else "wb") as file:
+        with open_regular(partial, "ab" if piece.piece else "wb") as file:
             file.write(piece.content)
         if piece.piece + 1 < piece.pieces:
             return

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from sfapp.errors import StreamError
+from sfapp.files import read_regular
 from sfapp.model.capture import CaptureRequest, RankCapture
 from sfapp.packets.capture_mailbox import NEVER_CHOSEN
 from sfapp.packets.job import JobRank
@@ -95,12 +96,12 @@ class StreamCaptureMailbox:
 
         run_id, number = rank.job.run_id, rank.identity.rank
         paths = {window: operators_path(root, run_id, window, number) for window in windows}
-        found = {window: path.read_bytes() for window, path in paths.items() if path.exists()}
-        size = sum(map(len, found.values()))
+        present = {window: path for window, path in paths.items() if path.exists()}
+        size = sum(path.stat().st_size for path in present.values())
         if size > MAX_BYTES:
             raise StreamError(f"{size:,} bytes of events, limit {MAX_BYTES:,}: capture fewer steps")
-        for window, content in found.items():
-            self._queue_pieces(rank, request, window, content)
+        for window, path in present.items():
+            self._queue_pieces(rank, request, window, read_regular(path, MAX_BYTES))
         for trace in root.rglob(f"*{TRACE_SUFFIX}"):
             kept = rank.job.root / trace.relative_to(root)
             kept.parent.mkdir(parents=True, exist_ok=True)

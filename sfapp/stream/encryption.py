@@ -19,6 +19,7 @@ import zmq
 from zmq.auth.thread import ThreadAuthenticator
 
 from sfapp.errors import StreamError
+from sfapp.files import open_regular
 from sfapp.stream.messages import MAX_MESSAGE_BYTES
 
 KEYS_VARIABLE = "SFAPP_STREAM_KEYS"
@@ -75,8 +76,8 @@ class Keys(msgspec.Struct, frozen=True, omit_defaults=True):
             StreamError: the file already exists, or cannot be written.
         """
         try:
-            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-                file.write(self.text())
+            with open_regular(path, "xb", permissions=0o600) as file:
+                file.write(self.text().encode())
         except OSError as error:
             raise StreamError(f"cannot write keys to {str(path)!r}: {error.strerror}") from error
 
@@ -106,7 +107,7 @@ class Keys(msgspec.Struct, frozen=True, omit_defaults=True):
             StreamError: the file cannot be read, holds no keys, or can be read by others than its owner.
         """
         try:
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 mode = os.fstat(file.fileno()).st_mode
                 text = file.read(10_000)
         except OSError as error:

@@ -14,10 +14,14 @@ from pathlib import Path
 import msgspec
 
 from sfapp.errors import StreamError
+from sfapp.files import open_regular, read_regular
 from sfapp.packets import packet_path
 from sfapp.stream.messages import StreamHello
 
 RESTARTS_FILE = ".stream.jsonl"
+
+MAX_BYTES = 2**28
+"""Largest file that is read: two million lines, a few dozen attempts of 100,000 ranks."""
 
 
 class RestartEntry(msgspec.Struct, frozen=True):
@@ -87,7 +91,7 @@ class RunRestarts:
 
     def _read(self) -> list[RestartEntry]:
         try:
-            lines = (self._folder / RESTARTS_FILE).read_bytes().splitlines()
+            lines = read_regular(self._folder / RESTARTS_FILE, MAX_BYTES).splitlines()
         except OSError:
             return []
         found = []
@@ -102,7 +106,7 @@ class RunRestarts:
         path = self._folder / RESTARTS_FILE
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            with path.open("ab+") as file:
+            with open_regular(path, "ab+") as file:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
                 was_truncated = file.read(1) not in (b"", b"\n")
                 file.write(b"\n" * was_truncated + msgspec.json.encode(entry) + b"\n")

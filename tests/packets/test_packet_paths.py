@@ -116,8 +116,8 @@ def test_a_file_that_cannot_be_read_is_quarantined_with_the_reason(tmp_path: Pat
 
     for path, reason in (
         (tmp_path / "gone.parquet", "cannot be read: No such file or directory"),
-        (tmp_path, "not a regular file"),
-        (pipe, "not a regular file"),
+        (tmp_path, "cannot be read: not a regular file"),
+        (pipe, "cannot be read: not a regular file"),
     ):
         loaded = load_packet(path)
         assert (loaded.path, loaded.size, loaded.sha256, loaded.reason) == (path, 0, "", reason)

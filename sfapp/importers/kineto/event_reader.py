@@ -11,17 +11,17 @@ skipped.
 
 from __future__ import annotations
 
-import gzip
 import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any
 
 import msgspec
 
 from sfapp.errors import TraceError
+from sfapp.importers.source_files import open_source
 
 CHUNK = 2**18
 """Bytes of text decoded at once."""
@@ -132,7 +132,7 @@ class EventFile:
     def batches(self) -> Iterator[list[TraceEvent]]:
         """Yield the events in the order of the file, some thousands at a time."""
         try:
-            with _opened(self.path) as file:
+            with open_source(self.path) as file:
                 text = _Text(file, str(self.path))
                 self._head(text)
                 while not self._is_over:
@@ -260,10 +260,3 @@ def _last_cut(buffer: bytes) -> tuple[int, int] | None:
             return found.start() + 1, brace
         end = brace
     return None
-
-
-def _opened(path: Path) -> IO[bytes]:
-    """Open the file's text; gzip is recognised by content, not by name."""
-    with path.open("rb") as file:
-        packed = file.read(2) == b"\x1f\x8b"
-    return cast(IO[bytes], gzip.open(path)) if packed else path.open("rb")

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sfapp.files import atomic_writer
+from sfapp.files import atomic_writer, open_regular
 from sfapp.model.capture import CaptureRequest
 from sfapp.packets.job import JobRank
 from sfapp.recorder.capture.profiler import Profiling
@@ -180,9 +180,9 @@ class TraceConverter:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with (
-                raw.open("rb") as source,
+                open_regular(raw) as source,
                 atomic_writer(path, sync=False) as file,
-                gzip.open(file, "wb", compresslevel=1) as target,
+                gzip.GzipFile(fileobj=file, mode="wb", compresslevel=1) as target,
             ):
                 while chunk := source.read(_CHUNK_BYTES):
                     if time.monotonic() >= self._deadline + 1.0:

@@ -1,0 +1,157 @@
+"""A named pipe in the place of a file is refused at once, wherever sfapp opens a file."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from sfapp.errors import SfappError
+from sfapp.files import open_regular, read_regular
+from sfapp.importers import ImportOptions, read_mapping, read_traces
+from sfapp.importers.import_formats import IMPORT_FORMATS
+from sfapp.incidents import IncidentLog
+from sfapp.metrics.sample_files import read_header
+from sfapp.metrics.sample_log import MetricsLog
+from sfapp.model.samples import ProcessSample
+from sfapp.packets import Quarantined, load_packet, packet_path, read_operators, read_packet
+from sfapp.packets.newest_steps import read_newest_steps
+from sfapp.store import Store
+from sfapp.stream.encryption import Keys
+from sfapp.stream.messages import VERSION, StreamHello
+from sfapp.stream.run_restarts import RESTARTS_FILE, RunRestarts
+
+
+@contextmanager
+def at_once(seconds: int = 20) -> Iterator[None]:
+    """Fail where the block waits: opening a pipe waits for its other end, without end."""
+
+    def hangs(*_: object) -> None:
+        raise AssertionError("waits for the other end of the pipe")
+
+    before = signal.signal(signal.SIGALRM, hangs)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def pipe_at(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    os.mkfifo(path)
+    return path
+
+
+@pytest.mark.parametrize("mode", ["rb", "r+b", "ab", "ab+", "wb"])
+def test_only_regular_files_are_opened(tmp_path: Path, mode: str) -> None:
+    pipe = pipe_at(tmp_path / "pipe")
+    link = tmp_path / "link to it"
+    link.symlink_to(pipe)
+
+    for path in (pipe, link, tmp_path, Path("/dev/null")):
+        with at_once(), pytest.raises(OSError, match=r"not a regular file|Is a directory|No such device"):
+            open_regular(path, mode)  # type: ignore[arg-type]
+
+
+def test_links_to_regular_files_are_followed_unless_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"content")
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "file")
+
+    assert read_regular(link, 7) == b"content"
+    with pytest.raises(OSError, match="symbolic links"):
+        read_regular(link, 7, follow_links=False)
+    with pytest.raises(OSError, match="more than 6 bytes"):
+        read_regular(link, 6)
+
+
+def test_a_new_file_has_the_permissions_asked_for(tmp_path: Path) -> None:
+    with open_regular(tmp_path / "secret", "xb", permissions=0o600) as file:
+        file.write(b"key")
+
+    assert (tmp_path / "secret").stat().st_mode & 0o777 == 0o600
+    with pytest.raises(FileExistsError):
+        open_regular(tmp_path / "secret", "xb")
+
+
+READERS: dict[str, Callable[[Path], object]] = {
+    "packet": read_packet,
+    "operator events": read_operators,
+    "newest steps": read_newest_steps,
+    "samples": read_header,
+    "keys of a stream": Keys.load,
+    "mapping.toml": read_mapping,
+    "incidents": lambda path: IncidentLog(path).state(),
+    "an edit": lambda path: IncidentLog(path).append([]),
+    "store.duckdb": lambda path: Store.open([path.parent], db=path),
+}
+
+
+@pytest.mark.parametrize("what", READERS)
+def test_a_pipe_in_the_place_of_a_file_is_refused(tmp_path: Path, what: str) -> None:
+    pipe = pipe_at(tmp_path / what)
+
+    with at_once(), pytest.raises((OSError, SfappError), match="not a regular file"):
+        READERS[what](pipe)
+
+
+@pytest.mark.parametrize("name", IMPORT_FORMATS)
+def test_an_importer_refuses_a_pipe(tmp_path: Path, name: str) -> None:
+    suffix = IMPORT_FORMATS[name].suffixes[0]
+    pipe = pipe_at(tmp_path / (suffix if suffix[:1] not in ("", ".") else f"trace_3{suffix}"))
+
+    with at_once():
+        (refused,) = read_traces(name, [pipe], ImportOptions()).refused
+
+    assert "not a regular file" in refused.reason
+
+
+def test_a_packet_that_is_a_pipe_is_quarantined(tmp_path: Path) -> None:
+    with at_once():
+        loaded = load_packet(pipe_at(tmp_path / "00000000.parquet"))
+
+    assert isinstance(loaded, Quarantined)
+    assert loaded.reason == "cannot be read: not a regular file"
+
+
+@pytest.mark.parametrize("name", ["store.duckdb", "store.duckdb.lock", "store.duckdb.wal"])
+def test_a_store_beside_packets_opens_in_spite_of_pipes(tmp_path: Path, name: str) -> None:
+    with Store.open([tmp_path]):
+        pass
+    if name != "store.duckdb.wal":
+        (tmp_path / ".sfapp" / name).unlink()
+    pipe_at(tmp_path / ".sfapp" / name)
+
+    with at_once(), Store.open([tmp_path]) as store:
+        assert "memory" in store.note
+
+
+def test_chosen_references_that_are_a_pipe_are_refused(tmp_path: Path) -> None:
+    pipe_at(tmp_path / ".sfapp" / "store.references.json")
+
+    with at_once(), pytest.raises(SfappError, match="not a regular file"):
+        Store.open([tmp_path])
+
+
+def test_samples_are_lost_and_counted_where_their_file_is_a_pipe(tmp_path: Path) -> None:
+    log = MetricsLog(tmp_path, "run", now_s=lambda: 0.0)
+    pipe_at(log.folder / "19700101T000000Z.jsonl")
+
+    with at_once():
+        log.add([ProcessSample(at_ns=0, node_rank=0, rank=0, rss_bytes=1)])
+
+    assert (log.lost, "not a regular file" in log.failure) == (1, True)
+
+
+def test_an_aggregator_names_the_pipe_that_it_cannot_write_to(tmp_path: Path) -> None:
+    pipe_at(packet_path(tmp_path, "run", 0).with_name(RESTARTS_FILE))
+    hello = StreamHello(v=VERSION, rank=0, incarnation="i", run_id="run", attempt="a", world_size=2)
+
+    with at_once(), pytest.raises(SfappError, match="not a regular file"):
+        RunRestarts(tmp_path, "run").offset(hello, None)
