@@ -79,7 +79,7 @@ def carry_over(
     return CarryOverFrontier(boundaries, start, advance_SN, offset_R, sync_stage)
 
 
-def meeting(duration_SNR: Array, before_NR: Array, stage: int) -> tuple[Array, float]:
+def sync_offsets(duration_SNR: Array, before_NR: Array, stage: int) -> tuple[Array, float]:
     """Return how closely ranks synchronise at the end of a stage: their offsets and the remaining distance.
 
     dev[t,r] = C − median_r C; off[r] = median_t dev; disp = median_t max_r |dev − off| (§10).

@@ -33,7 +33,7 @@ def compare(
     diagnoses = [(found,) if isinstance(found, Diagnosis) else tuple(found) for found in given]
     for letter, found in zip(LETTERS, diagnoses, strict=False):
         _require_one_run(letter, found)
-    _require_alike(
+    _require_comparable(
         [(letter, one) for letter, found in zip(LETTERS, diagnoses, strict=False) for one in found]
     )
     sides = [
@@ -62,7 +62,7 @@ def _require_one_run(letter: str, diagnoses: Sequence[Diagnosis]) -> None:
         )
 
 
-def _require_alike(named: Sequence[tuple[str, Diagnosis]]) -> None:
+def _require_comparable(named: Sequence[tuple[str, Diagnosis]]) -> None:
     """Check that every window has the same stages and was judged in the same way."""
     first_letter, first = named[0]
     for letter, other in named[1:]:

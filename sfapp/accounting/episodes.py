@@ -89,8 +89,8 @@ class _Open:
             return False
         if self.ranks and finding.ranks:
             both = self.ranks & set(finding.ranks)
-            alike = len(both) >= _ALIKE * len(self.ranks | set(finding.ranks))
-            return alike or (takes_turns(last) and takes_turns(finding))
+            is_same_effect = len(both) >= _SHARED_RANKS * len(self.ranks | set(finding.ranks))
+            return is_same_effect or (takes_turns(last) and takes_turns(finding))
         if finding.kind == "growth" and not self.ranks:
             return True
         return bool((self.ranks or _leading(self.seen[-1], last)) & _leading(diagnosis, finding))
@@ -111,7 +111,7 @@ class _Open:
         )
 
 
-_ALIKE = 0.5
+_SHARED_RANKS = 0.5
 """Part of the ranks of two windows that both must name for their lateness to be the same effect."""
 
 _ONE_RANK = ("chronic", "periodic", "one-off")

@@ -291,10 +291,10 @@ def with_noise_floor(diagnosis: Diagnosis) -> Diagnosis:
 
     They come back where the same window, compared with another reference, has such a finding.
     """
-    withheld = ("within_noise",)
-    restored = [Label(label.label) for label in diagnosis.suppressed if label.reasons == withheld]
+    within_noise = ("within_noise",)
+    restored = [Label(label.label) for label in diagnosis.suppressed if label.reasons == within_noise]
     labels = [*diagnosis.labels, *restored]
-    suppressed = [label for label in diagnosis.suppressed if label.reasons != withheld]
+    suppressed = [label for label in diagnosis.suppressed if label.reasons != within_noise]
     is_on = diagnosis.gates.noise_floor == "measured" and diagnosis.knows_noise
     largest_chance = STRONG_PART * diagnosis.gates.alpha
     is_explained = any(
@@ -304,7 +304,7 @@ def with_noise_floor(diagnosis: Diagnosis) -> Diagnosis:
     if is_on and not is_explained:
         strong = [label for label in labels if label.label in STRONG_LABELS]
         labels = [label for label in labels if label.label not in STRONG_LABELS]
-        suppressed += [Label(label.label, withheld) for label in strong]
+        suppressed += [Label(label.label, within_noise) for label in strong]
     if not restored and len(labels) == len(diagnosis.labels):
         return diagnosis
     order = list(LABELS)

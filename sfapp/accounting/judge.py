@@ -58,7 +58,7 @@ def wait_stages(slope_S: Floats, se_S: Floats, wait_slope: float) -> tuple[int, 
 
 def sync_boundary(measures: Measures, waits: tuple[int, ...]) -> int | None:
     """The wait stage at whose end ranks synchronise best; of equal ones the first (§10)."""
-    return min(waits, key=lambda stage: measures.meeting(stage)[1]) if waits else None
+    return min(waits, key=lambda stage: measures.sync_offsets(stage)[1]) if waits else None
 
 
 def boundary_in_run(measures: Measures, own: int | None) -> int | None:
@@ -178,13 +178,13 @@ def _judge_shares(
 def _with_waits(judged: Diagnosis, measures: Measures, gates: Gates, waits: _FoundWaits) -> Diagnosis:
     """Return the diagnosis with the fields that state where ranks wait (§10, §11)."""
     stages = measures.window.stages
-    met = None if waits.own else _met(measures, gates)
+    since_sync = None if waits.own else _sync_boundary_since_sync(measures, gates)
     return replace(
         judged,
         wait_fit=_wait_fit(measures) if measures.has_all_rows else None,
         wait_stages=names(stages, waits.stages),
-        met_boundary=None if met is None else stages[met],
-        met_fit=None if met is None else _fit(*measures.slopes_since_meeting(), met),
+        met_boundary=None if since_sync is None else stages[since_sync],
+        met_fit=None if since_sync is None else _fit(*measures.slopes_since_sync(), since_sync),
         own_boundary=None if waits.own_boundary is None else stages[waits.own_boundary],
         sync_boundary=None if waits.boundary is None else stages[waits.boundary],
         waits_from=None if waits.boundary is None else "window" if waits.boundary in waits.own else "run",
@@ -369,11 +369,11 @@ def _fit(slope_S: Floats, se_S: Floats, stage: int) -> WaitFit | None:
     return None if np.isnan(slope_S[stage]) else WaitFit(float(slope_S[stage]), float(se_S[stage]))
 
 
-def _met(measures: Measures, gates: Gates) -> int | None:
+def _sync_boundary_since_sync(measures: Measures, gates: Gates) -> int | None:
     """Return where ranks synchronise by the fit per sync (§11), over all ranks, since all wait."""
     if measures.window.group != ALL_RANKS:
         return None
-    return sync_boundary(measures, wait_stages(*measures.slopes_since_meeting(), gates.wait_slope))
+    return sync_boundary(measures, wait_stages(*measures.slopes_since_sync(), gates.wait_slope))
 
 
 def _leader(measures: Measures, at_top: StageLeaders, eligible_N: Flags) -> Leader:

@@ -24,8 +24,8 @@ from sfapp.accounting.carry_over import (
     CarryOverFrontier,
     carry_over,
     frontier_before,
-    meeting,
     steps_before,
+    sync_offsets,
 )
 from sfapp.accounting.closure import Closure, closures
 from sfapp.accounting.device import device_evidence
@@ -36,7 +36,7 @@ from sfapp.accounting.leaders import Floats, Handover, Ints, count_handovers
 from sfapp.accounting.overflow import refuse_overflow
 from sfapp.accounting.own_time import OwnBoundaries, OwnDurations, at_own_end, own_durations, split_steps
 from sfapp.accounting.run_waits import RunWaits
-from sfapp.accounting.wait_model import slopes_since_meeting, wait_slopes
+from sfapp.accounting.wait_model import slopes_since_sync, wait_slopes
 from sfapp.errors import WindowError
 from sfapp.model import Baseline, DeviceEvidence, RankTable, Reference, Window, broad_stage
 from sfapp.model.arrays import Array, namespace, to_numpy
@@ -166,13 +166,13 @@ class Measures:
         """Return Σ_t of the lag rise L[s] − L[s−1] of a broad stage, ns (§3)."""
         return self.keep("lag_rise", broad, self._lag_rise)
 
-    def meeting(self, stage: int) -> tuple[Floats, float]:
+    def sync_offsets(self, stage: int) -> tuple[Floats, float]:
         """Return rank offsets [R] and dispersion, ns, at the end of a recorded stage (§10)."""
-        return self.keep("meeting", stage, self._meeting)
+        return self.keep("sync_offsets", stage, self._sync_offsets)
 
-    def slopes_since_meeting(self) -> tuple[Floats, Floats]:
+    def slopes_since_sync(self) -> tuple[Floats, Floats]:
         """Return slope and standard error [S] of the wait fit per sync, NaN where absent (§11)."""
-        return self.keep("since_meeting", None, self._slopes_since_meeting)
+        return self.keep("since_sync", None, self._slopes_since_sync)
 
     def carry(self, boundary: int | None = None) -> CarryOver | None:
         """Return the carry-over accounting aligned at a wait stage; None where steps are not consecutive."""
@@ -247,21 +247,21 @@ class Measures:
                 rise -= float((self.frontier_SN[stage - 1] - self._median_prefix(stage - 1)).sum())
         return rise
 
-    def _meeting(self, stage: int) -> tuple[Floats, float]:
-        offset_R, dispersion = meeting(self.window.duration_SNR, self.before_NR, stage)
+    def _sync_offsets(self, stage: int) -> tuple[Floats, float]:
+        offset_R, dispersion = sync_offsets(self.window.duration_SNR, self.before_NR, stage)
         return to_numpy(offset_R), dispersion
 
-    def _slopes_since_meeting(self, _: None) -> tuple[Floats, Floats]:
+    def _slopes_since_sync(self, _: None) -> tuple[Floats, Floats]:
         if not (self.consecutive and self.has_all_rows):
             return (absent := np.full(len(self.window.stages), np.nan)), absent
-        slopes = slopes_since_meeting(self.window.duration_SNR)
+        slopes = slopes_since_sync(self.window.duration_SNR)
         return to_numpy(slopes.slope), to_numpy(slopes.se)
 
     def _carry(self, boundary: int | None) -> CarryOver:
         offset_R = None
         if boundary is not None:
             # np.rint rounds half to even, as §10 asks.
-            offset_R = placed(np.rint(self.meeting(boundary)[0]).astype(np.int64), self.before_NR)
+            offset_R = placed(np.rint(self.sync_offsets(boundary)[0]).astype(np.int64), self.before_NR)
         found = carry_over(self.window.duration_SNR, self.before_NR, offset_R, boundary)
         return CarryOver.of(found, self.window, self.before_NR)
 

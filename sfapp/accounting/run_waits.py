@@ -21,9 +21,9 @@ ONE_OF = 3
 """A stage counts where one in so many of the windows that measured any wait measured one there (choice, see
 accounting.md §10)."""
 
-MET_IN = 2
-"""Where no window measured any, a stage counts where so many windows, at the fewest, met in it (choice): one
-alone is judged by its own fit."""
+SYNCED_IN = 2
+"""Where no window measured any, a stage counts in which at least so many windows synchronise (choice): one
+window alone is judged by its own fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def waits_of_windows(stages: Sequence[str], counts: Mapping[WaitFacts, int]) -> 
     ]
     fewest = 1
     if not measuring:
-        fewest = MET_IN
+        fewest = SYNCED_IN
         measuring = [
             (facts.met_boundary, (facts.met_boundary,), count)
             for facts, count in counts.items()

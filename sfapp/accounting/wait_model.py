@@ -4,7 +4,7 @@ If ranks wait for each other in a stage, a rank that arrives with more slack spe
 it. The slope of that regression, each rank's own mean taken out, is evidence for the wait, not a premise.
 
 Slack is taken from the carry-over frontier over the whole window (``wait_slopes``), or from where ranks last
-met, if they meet at the end of that stage in every step (``slopes_since_meeting``).
+met, if they meet at the end of that stage in every step (``slopes_since_sync``).
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def wait_slopes(duration: Array, before: Array, total: Array, drift: Array) -> W
         return WaitSlopes(slope, xp.where(usable, xp.sqrt(squares / freedom / xx), nan))
 
 
-def slopes_since_meeting(duration_SNR: Array) -> WaitSlopes:
+def slopes_since_sync(duration_SNR: Array) -> WaitSlopes:
     """Regress d[s,t,r] on how late the others are since the sync at the end of s in the step before (§11).
 
     The carry-over frontier without offsets lies on the ranks that wait for one that is late all along, and
@@ -100,13 +100,13 @@ def slopes_since_meeting(duration_SNR: Array) -> WaitSlopes:
         return WaitSlopes(nan, nan)
     largest: Array = None  # own time: the largest, and that of the others
     for block in _rank_blocks(stages * steps, ranks):
-        own = _since_meeting(duration_SNR[..., block])
+        own = _own_since_sync(duration_SNR[..., block])
         largest = two_largest_last(own if largest is None else xp.concatenate((largest, own), axis=-1))
     first, second = largest[..., 0, None], largest[..., 1, None]
     products = full((stages, 4, 4), 0.0, duration_SNR)
     step_sums = full((stages, 4, steps - 1), 0.0, duration_SNR)
     for block in _rank_blocks(stages * steps, ranks):
-        own = _since_meeting(duration_SNR[..., block])
+        own = _own_since_sync(duration_SNR[..., block])
         late = (xp.where(own == first, second, first) - own).clip(min=0)
         spent = duration_SNR[..., block]
         rows = as_float(xp.stack((late, own, spent[:, :-1], spent[:, 1:]), axis=1))
@@ -158,7 +158,7 @@ def _rank_blocks(cells: int, ranks: int) -> Iterator[slice]:
         yield slice(begin, begin + width)
 
 
-def _since_meeting(duration: Array) -> Array:
+def _own_since_sync(duration: Array) -> Array:
     """Return a rank's own time since stage s ended in the step before, until it begins, ns [S, N-1, R]."""
     before = duration.cumsum(axis=0) - duration
     after = duration.sum(axis=0) - before - duration

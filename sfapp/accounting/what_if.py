@@ -156,12 +156,12 @@ def _why_not(measures: Measures, carry: CarryOver | None) -> str | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Replay:
-    """A window as own time and meetings. Only stages with waits are copied: a window may be large.
+    """A window as own time and synchronisations. Only stages with waits are copied: a window may be large.
 
     Attributes:
         duration_SNR: int64 ns, of stages without waits.
         own: by recorded stage with waits, own time [N, R], int64 ns: known waits are taken out.
-        least_SN: int64 ns, the least wait over ranks at each meeting; -1 where ranks do not meet.
+        least_SN: int64 ns, the least wait over ranks at each sync; -1 where ranks do not synchronise.
         typical_SN: ns, the lower middle value of own time over ranks: of an even number the mean of two
             ranks would keep half of one's delay.
         start_R: int64 ns, where each rank's time begins.
@@ -182,10 +182,12 @@ class _Replay:
         least_SN = np.full(split_SN.shape, -1, dtype=np.int64)
         own = {}
         for stage in np.flatnonzero(split_SN.any(axis=1)).tolist():
-            met_N = split_SN[stage]
+            is_synced_N = split_SN[stage]
             wait_NR = to_numpy(window.waits[window.stages[stage]])
-            own[stage] = np.where(met_N[:, None], to_numpy(own_duration(window, stage)), duration_SNR[stage])
-            least_SN[stage, met_N] = wait_NR[met_N].min(axis=1)
+            own[stage] = np.where(
+                is_synced_N[:, None], to_numpy(own_duration(window, stage)), duration_SNR[stage]
+            )
+            least_SN[stage, is_synced_N] = wait_NR[is_synced_N].min(axis=1)
         return cls(duration_SNR, own, least_SN, measures.own.most_SN, -carry.offset_R)
 
     def mean_step(self, clipped: Collection[int] = (), places: Ints | None = None) -> float:

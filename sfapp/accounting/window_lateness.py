@@ -91,10 +91,10 @@ def _lateness(measures: Measures, boundary: int | None) -> tuple[StageLateness, 
     if measures.ranks > MANY_RANKS and len(measures.broad) == len(measures.broad_of_S):
         return _lateness_of_some(measures, boundary)
     lasts = [measures.members(broad)[-1] for broad in range(len(measures.broad))]
-    meetings = [(_next_meeting(measures, boundary, last) or (last, False))[0] for last in lasts]
-    slacks = {stage: Slack.of(_position_NR(measures, boundary, stage)) for stage in set(meetings)}
+    syncs = [(_next_sync(measures, boundary, last) or (last, False))[0] for last in lasts]
+    slacks = {stage: Slack.of(_position_NR(measures, boundary, stage)) for stage in set(syncs)}
     late_SNR = np.stack([_late_NR(measures, broad) for broad in range(len(measures.broad))])
-    return stages_lateness(late_SNR, [slacks[meeting] for meeting in meetings])
+    return stages_lateness(late_SNR, [slacks[sync] for sync in syncs])
 
 
 def _lateness_of_some(measures: Measures, boundary: int | None) -> tuple[StageLateness, ...]:
@@ -109,7 +109,7 @@ def _lateness_of_some(measures: Measures, boundary: int | None) -> tuple[StageLa
     )
     split_SN = _split_SN(measures)
     lasts = range(len(measures.broad))
-    meetings = [(_next_meeting(measures, boundary, last) or (last, False))[0] for last in lasts]
+    syncs = [(_next_sync(measures, boundary, last) or (last, False))[0] for last in lasts]
     before_NR = 0 if carried is None else to_numpy(measures.before_NR)[:, some] - carried.offset_R[some]
     prefix_NR = np.zeros((measures.steps, len(some)))
     late, ends = [], []
@@ -121,8 +121,8 @@ def _lateness_of_some(measures: Measures, boundary: int | None) -> tuple[StageLa
             late.append(own_NR - (measures.own or measures).median_SN[stage][:, None])
         ends.append(prefix_NR + own_NR + before_NR)
         prefix_NR = prefix_NR + to_numpy(measures.window.duration_SNR[stage])[:, some]
-    slacks = {stage: Slack.of(ends[stage]) for stage in set(meetings)}
-    found = stages_lateness(np.stack(late), [slacks[meeting] for meeting in meetings])
+    slacks = {stage: Slack.of(ends[stage]) for stage in set(syncs)}
+    found = stages_lateness(np.stack(late), [slacks[sync] for sync in syncs])
     return tuple(_of_all(stage, some, measures.ranks) for stage in found)
 
 
@@ -146,9 +146,9 @@ def _saved(measures: Measures, key: tuple[int | None, int, tuple[int, ...], Sing
     position_NR = _position_NR(measures, boundary, last)
     together_N = saved(position_NR, counted_NR, ranks)
     alone_R = saved_alone(position_NR, counted_NR, ranks).sum(axis=0)
-    met = _next_meeting(measures, boundary, last)
-    if met is not None and met[0] != last:
-        stage, is_next_step = met
+    sync = _next_sync(measures, boundary, last)
+    if sync is not None and sync[0] != last:
+        stage, is_next_step = sync
         if is_next_step:
             counted_NR = np.concatenate((np.zeros((1, len(ranks))), counted_NR[:-1]))
         position_NR = _position_NR(measures, boundary, stage)
@@ -157,7 +157,7 @@ def _saved(measures: Measures, key: tuple[int | None, int, tuple[int, ...], Sing
     return SavedTime(together_N, dict(zip(ranks, alone_R.tolist(), strict=True)))
 
 
-def _next_meeting(measures: Measures, boundary: int | None, stage: int) -> tuple[int, bool] | None:
+def _next_sync(measures: Measures, boundary: int | None, stage: int) -> tuple[int, bool] | None:
     """Return the stage at the end of whose own part ranks next wait for each other, and whether that is in
     the next step; None where it is not known. Until then a late rank may catch up.
     """

@@ -36,7 +36,7 @@ class RankReport(msgspec.Struct):
 class LiveVerdict(msgspec.Struct):
     """The newest finished window in words, the rank that it names, and its severity."""
 
-    said: str
+    summary: str
     aim_rank: int | None
     severity: float | None
     needs_attention: bool | None = None
@@ -52,7 +52,7 @@ class RollingReport(msgspec.Struct):
     """The verdict on the last steps, in words."""
 
     kind: str
-    said: str
+    summary: str
     detail: list[str]
     finding: RollingFinding | None = None
 
@@ -61,7 +61,7 @@ class RunReport(msgspec.Struct):
     """The present state of a run: the part of ``/live/<run>.json`` that a terminal shows.
 
     Attributes:
-        said: the state in words.
+        summary: the state in words.
         silent: a sentence for each group of silent ranks.
         nodes: rows as ``NODE_COLUMNS`` shows them.
         rolling: None where the last steps are not known, or the app is an older one.
@@ -69,7 +69,7 @@ class RunReport(msgspec.Struct):
 
     run: str
     state: str
-    said: str
+    summary: str
     silent: list[str]
     ranks: list[RankReport]
     nodes: list[dict[str, Any]]

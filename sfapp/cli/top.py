@@ -136,14 +136,16 @@ def frame(report: RunReport) -> RenderableType:
 
     style = {"live": "green", "ended": "dim"}.get(report.state, "red")
     step = "no step yet" if report.newest_step is None else f"step {report.newest_step}"
-    head = Text.assemble((printable(report.run), "bold"), "  ", (printable(report.said), style), f"  {step}")
+    head = Text.assemble(
+        (printable(report.run), "bold"), "  ", (printable(report.summary), style), f"  {step}"
+    )
     rolling: list[Text] = []
     if report.rolling is not None:
         tone = {"healthy": "green", "starting": "dim", "ended": "dim"}.get(report.rolling.kind, "bold yellow")
-        rolling.append(Text(printable(report.rolling.said), style=tone))
+        rolling.append(Text(printable(report.rolling.summary), style=tone))
         rolling += [Text(printable(line), style="dim") for line in report.rolling.detail]
     silent = [Text(printable(line), style="red") for line in report.silent]
-    newest_words = "no finished window yet" if report.newest_window is None else report.newest_window.said
+    newest_words = "no finished window yet" if report.newest_window is None else report.newest_window.summary
     verdict = Text(printable(newest_words), style="yellow")
     space = Text("")
     nodes, legend = _Nodes(report), Text(LEGEND, style="dim")

@@ -33,7 +33,7 @@ _MOST = 2**62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureRequest:
-    """A wish for ``torch.profiler`` to run on these ranks for these steps, and on no others.
+    """A request to run ``torch.profiler`` on these ranks for these steps, and on no others.
 
     Attributes:
         id: names its files: lower-case letters, digits and hyphens, at most 64.
@@ -41,7 +41,7 @@ class CaptureRequest:
         ranks: global ranks, ascending, at most 64.
         steps: how many steps, at most 20.
         first_step: number of the first step; None lets the lowest of the ranks choose one that is far enough
-            ahead for all to hear of it.
+            ahead for the request to reach all ranks first.
         reason: why, in one sentence for people.
         asked_by: a person's name, or what asked (``sfapp capture``).
         asked_at: when, with its time zone.
@@ -88,16 +88,16 @@ class CaptureRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankCapture:
-    """What one rank did about a request.
+    """The state of a request on one rank.
 
     Attributes:
         status: a ``CaptureStatus``.
-        first_step: the first step it recorded or will record, None where it never came to that.
+        first_step: the first step it recorded or will record, None where it recorded none.
         steps: how many it recorded.
         windows: the windows that these steps lie in.
         events: how many operator events were written.
         trace_bytes: size of the trace they were made of.
-        stopped_ns: how long training stood still for the profiler's start and stop.
+        stopped_ns: how long training paused for the profiler's start and stop.
         why: why it was refused, or recorded fewer steps than asked for; empty otherwise.
 
     Raises:
@@ -117,20 +117,20 @@ class RankCapture:
     def __post_init__(self) -> None:
         numbers = (self.rank, self.steps, self.events, self.trace_bytes, self.stopped_ns, *self.windows)
         if not all(0 <= number <= _MOST for number in (*numbers, self.first_step or 0)):
-            raise CaptureError("a rank's word on a capture: a number is outside 0…2^62")
+            raise CaptureError("a rank's report on a capture: a number is outside 0…2^62")
         if len(self.windows) > MAX_CAPTURE_STEPS or len(self.why) > MAX_REASON:
-            raise CaptureError("a rank's word on a capture: too many windows, or too long a reason")
+            raise CaptureError("a rank's report on a capture: too many windows, or too long a reason")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureState:
-    """What came of a request so far, over all its ranks.
+    """The state of a request over all its ranks.
 
     Attributes:
-        status: of the whole: ``done`` once every rank has ended and one at least has its events.
+        status: of the whole request: ``done`` once every rank has ended and at least one has its events.
         ranks_done: ranks whose events are next to the packets.
-        why: what ranks say that were refused, or have fewer steps; empty where there is nothing to say.
-        ranks: what each rank said, those that said something, ascending.
+        why: reasons of the ranks that refused it or recorded fewer steps; empty if there are none.
+        ranks: the reports of the ranks that sent one, ascending by rank.
     """
 
     request: CaptureRequest
@@ -141,12 +141,12 @@ class CaptureState:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more will come of it."""
+        """Return whether the request has ended on all ranks."""
         return self.status in ("done", "refused", "expired")
 
     @property
     def windows(self) -> tuple[int, ...]:
-        """The windows that hold captured steps, ascending."""
+        """Return the windows that hold captured steps, ascending."""
         return tuple(sorted({window for each in self.ranks for window in each.windows}))
 
 

@@ -101,14 +101,14 @@ def agreement(diagnosis: Diagnosis, findings: Findings, window: Window) -> Agree
         kind = "agree" if same_stage and same_rank else "differ"
         if kind == "agree" and findings.source == "stages":
             kind = "same_durations"
-    rhythm = findings.similarity
+    similarity = findings.similarity
     return Agreement(
         kind=kind,
         stage=None if aim is None else aim.stage,
         rank=None if aim is None else aim.rank,
         cause=cause,
         cause_stage=stage,
-        first_rank=rhythm.ranks[int(rhythm.order_R[0])] if findings.alike > 1 else None,
+        first_rank=similarity.ranks[int(similarity.order_R[0])] if findings.comparable_ranks > 1 else None,
         weight=weight,
         reasons=_reasons(diagnosis, findings, window, cause, stage, kind),
     )
@@ -212,7 +212,7 @@ def _reasons(
     stages = window.broad_stages
     examined = set(findings.operators.steps)
     holds = {
-        "too_few_ranks": findings.alike < MIN_COHORT,
+        "too_few_ranks": findings.comparable_ranks < MIN_COHORT,
         "all_ranks": cause is None and aim is not None and aim.rank_reason == "all_ranks",
         "wait_within_stage": cause is not None and stage is not None and _is_hidden(cause, stage, window),
         "late_start": cause is not None and _starts_late(cause, findings),

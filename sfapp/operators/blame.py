@@ -333,8 +333,9 @@ def _clocks_agree(joins: Joins) -> bool:
 def _notes(operators: Operators, cohorts: Cohorts, joins: Joins, shared: bool) -> tuple[str, ...]:
     notes = []
     ranks = len(operators.ranks)
-    if cohorts.alike < MIN_COHORT:
-        few = "" if cohorts.alike == ranks else f", of which at most {cohorts.alike} play the same role"
+    if cohorts.comparable_ranks < MIN_COHORT:
+        comparable = cohorts.comparable_ranks
+        few = "" if comparable == ranks else f", of which at most {comparable} play the same role"
         notes.append(
             f"{ranks} ranks{few}: at least {MIN_COHORT} are needed to "
             "tell which one differs, so no cause is named"
@@ -346,7 +347,7 @@ def _notes(operators: Operators, cohorts: Cohorts, joins: Joins, shared: bool) -
             "differ, so durations are compared, but not start times"
         )
     unmatched = int(np.count_nonzero(~cohorts.matched_E))
-    if unmatched and cohorts.alike >= MIN_COHORT:
+    if unmatched and cohorts.comparable_ranks >= MIN_COHORT:
         notes.append(
             f"{unmatched:,} of {len(operators):,} events have no counterpart on at least two other ranks"
         )

@@ -46,12 +46,12 @@ class Cohorts:
         instance_E: int64 [E], -1 for an event without a cohort: too few ranks have it, or its rank runs it a
             different number of times per step than most ranks, so that occurrences cannot be matched.
         size: number of instances, K.
-        alike: number of comparable ranks: all ranks, or those of the largest role.
+        comparable_ranks: number of comparable ranks: all ranks, or those of the largest role.
     """
 
     instance_E: Ints
     size: int
-    alike: int
+    comparable_ranks: int
 
     @property
     def matched_E(self) -> Bools:
@@ -104,8 +104,8 @@ def cohorts_of(operators: Operators, roles: Roles | None = None) -> Cohorts:
     members = np.bincount(found)
     renumbered = np.where(members >= MIN_COHORT, np.cumsum(members >= MIN_COHORT) - 1, -1)
     instance_E[order[matched]] = renumbered[found] if len(found) else found
-    alike = int(np.bincount(role_R).max(initial=0))
-    return Cohorts(instance_E, int((members >= MIN_COHORT).sum()), alike)
+    comparable_ranks = int(np.bincount(role_R).max(initial=0))
+    return Cohorts(instance_E, int((members >= MIN_COHORT).sum()), comparable_ranks)
 
 
 def deviation(value_E: Floats, cohorts: Cohorts, score: Score) -> Deviation:

@@ -21,12 +21,12 @@ class Findings:
     Attributes:
         source: what was analysed: ``operators`` of a trace, or ``stages`` of a packet.
         note: for stages, how their events were made; else empty.
-        alike: number of comparable ranks: all ranks, or those of the largest role.
+        comparable_ranks: number of comparable ranks: all ranks, or those of the largest role.
     """
 
     source: Literal["operators", "stages"]
     note: str
-    alike: int
+    comparable_ranks: int
     operators: Operators
     similarity: RankSimilarity
     outliers: Outliers
@@ -80,7 +80,7 @@ def _examine(
     return Findings(
         source=source,
         note=note,
-        alike=cohorts.alike,
+        comparable_ranks=cohorts.comparable_ranks,
         operators=operators,
         similarity=rank_similarity(operators, roles=roles),
         outliers=outliers(operators, cohorts),

@@ -105,7 +105,7 @@ def outliers(operators: Operators, cohorts: Cohorts | None = None, score: Score 
         score: ``z`` or ``robust``; None chooses ``robust`` below 11 ranks.
     """
     cohorts = cohorts or cohorts_of(operators)
-    chosen, why = score_for(cohorts.alike) if score is None else (score, "as requested")
+    chosen, why = score_for(cohorts.comparable_ranks) if score is None else (score, "as requested")
     start = deviation(_since_first(operators), cohorts, chosen)
     duration = deviation(operators.duration_ns_E.astype(np.float64), cohorts, chosen)
     anomaly_E = np.fmax(np.abs(start.score_E), np.abs(duration.score_E))

@@ -1,7 +1,7 @@
 """Notes and incidents in memory: edited off the event loop, and kept in step with the log file, which other
 processes write too.
 
-Pages show ``book``. The disk is touched only when a page opens, on an edit, and by the watch.
+Pages show ``state``. The disk is touched only when a page opens, on an edit, and by the watch.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class IncidentService:
 
     Attributes:
         log: the file.
-        book: its content when it was last read; free to use in the event loop.
+        state: its content when it was last read; free to use in the event loop.
         problem: why it could not be read; empty where it could.
-        changed: notified in the event loop after ``book`` changed, through this process or another.
+        changed: notified in the event loop after ``state`` changed, through this process or another.
     """
 
     def __init__(self, log: IncidentLog) -> None:
         self.log = log
-        self.book: IncidentState = state_from_events(())
+        self.state: IncidentState = state_from_events(())
         self.problem = ""
         self.changed: Subscribers[IncidentState] = Subscribers()
         self._signature: tuple[int, ...] | None = None
@@ -61,13 +61,13 @@ class IncidentService:
         """Return the content of the file now; where it cannot be read, the last one, with ``problem`` set."""
         async with self._reading:  # one at a time: an older state must not replace a newer one
             self._signature, found, self.problem = await asyncio.to_thread(self._read, self._signature)
-            if found is not None and found is not self.book:
-                self.book = found
+            if found is not None and found is not self.state:
+                self.state = found
                 self.changed.notify(found)
-            return self.book
+            return self.state
 
     async def write(self, name: str, edit: Edit) -> Sequence[str]:
-        """Edit under an author's name; ``book`` holds the result on return.
+        """Edit under an author's name; ``state`` holds the result on return.
 
         Raises:
             IncidentError: the file cannot be written, or a text is too long.

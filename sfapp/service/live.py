@@ -163,7 +163,7 @@ class LiveRunSnapshot:
             "run": self.run_id,
             "at": self.at,
             "state": kind,
-            "said": sentence,
+            "summary": sentence,
             "silent": list(words.silences(self.silent_s)),
             "rolling": None if self.rolling is None else self.rolling.document(),
             "ranks": [
@@ -195,7 +195,7 @@ class LiveRunSnapshot:
         if self.newest is None:
             return {}
         row = window_row(self.newest)
-        return {"href": row["href"], "said": f"window {self.newest['window']}: {row['aim']}"}
+        return {"href": row["href"], "summary": f"window {self.newest['window']}: {row['aim']}"}
 
 
 def live_run_snapshot(

@@ -55,13 +55,13 @@ class RollingView:
     def document(self) -> dict[str, Any]:
         """Return it as plain data, for the page's JSON twin."""
         found, roll = self.verdict, self.verdict.roll
-        said = self.words
+        summary = self.words
         delays = found.delays
         step_ns = found.step_ns
         return {
             "kind": found.kind,
-            "said": said.headline,
-            "detail": list(said.details),
+            "summary": summary.headline,
+            "detail": list(summary.details),
             "steps_asked": found.asked,
             "steps": found.steps,
             "first_step": None if found.diagnosis is None else found.diagnosis.first_step,

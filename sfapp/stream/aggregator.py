@@ -51,7 +51,7 @@ LATE_AFTER_SECONDS = 2.0
 ABANDON_AFTER_SECONDS = 60.0
 """After this long without a message a rank counts as dead; if it comes back, it sends its window again."""
 
-FORGET_AFTER_SECONDS = 3 * 3600.0
+REMOVE_AFTER_SECONDS = 3 * 3600.0
 """After this long without a message a rank's state is removed: one aggregator may serve many runs in turn."""
 
 _BYE_SECONDS = 0.5
@@ -327,7 +327,7 @@ class Aggregator:
                 continue
             if stream.current is None or self._assembler.abandon(stream.current):
                 del self._streams[incarnation]
-        for run_id in self._restarts.keys() - self._live.remove_silent(FORGET_AFTER_SECONDS):
+        for run_id in self._restarts.keys() - self._live.remove_silent(REMOVE_AFTER_SECONDS):
             del self._restarts[run_id]
         del self._assembler.failures[:-_KEPT_FAILURES]
 

@@ -211,7 +211,10 @@ class _CaptureMessage(Message, frozen=True, kw_only=True):
 
 
 class CaptureReport(_CaptureMessage, frozen=True, kw_only=True, tag="capture_said"):
-    """The rank's state of a capture, with its own window numbers."""
+    """The rank's state of a capture, with its own window numbers.
+
+    The tag and the name of the field are those of the protocol, which older ranks and aggregators speak too.
+    """
 
     state: RankCapture = msgspec.field(name="said")
 

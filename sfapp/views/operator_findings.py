@@ -101,11 +101,11 @@ def document(found: Examined, agreement: Agreement | None, limit: int) -> dict[s
         agreement: how verdict and findings agree; None without findings.
         limit: most causes, outliers and collectives in the document.
     """
-    head: dict[str, Any] = {"version": DOCUMENT_VERSION, "source": None, "told": found.notes}
+    head: dict[str, Any] = {"version": DOCUMENT_VERSION, "source": None, "notices": found.notes}
     findings = found.findings
     if findings is None or agreement is None:
         return head
-    rhythm, outliers, blame = findings.similarity, findings.outliers, findings.blame
+    similarity, outliers, blame = findings.similarity, findings.outliers, findings.blame
     return head | {
         "source": findings.source,
         "note": findings.note,
@@ -119,11 +119,11 @@ def document(found: Examined, agreement: Agreement | None, limit: int) -> dict[s
         "cause_stage": agreement.cause_stage,
         "first_rank": agreement.first_rank,
         "weight": agreement.weight,
-        "rhythm": {
-            "ranks": rhythm.ranks,
-            "score": rhythm.score_R.tolist(),
-            "window_ns": rhythm.window_ns,
-            "why": rhythm.why,
+        "similarity": {
+            "ranks": similarity.ranks,
+            "score": similarity.score_R.tolist(),
+            "window_ns": similarity.window_ns,
+            "why": similarity.why,
         },
         "causes": [asdict(cause) for cause in blame.causes[:limit]],
         "outliers": {

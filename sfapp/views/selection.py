@@ -41,23 +41,23 @@ def suspect_and_peer(
     one. The peer is the rank whose score is nearest to the median. None if no rank, or no other one, has
     events in steps.
     """
-    rhythm = findings.similarity
-    score_of = dict(zip(rhythm.ranks, rhythm.score_R.tolist(), strict=True))
+    similarity = findings.similarity
+    score_of = dict(zip(similarity.ranks, similarity.score_R.tolist(), strict=True))
     picked = sorted((rank for rank in view.ranks if rank in score_of), key=lambda rank: -score_of[rank])
     cause = chosen_cause(findings, view)
     wanted = [
         *picked,
         None if cause is None else cause.rank,
         aimed_rank(diagnosis),
-        *(rhythm.ranks[place] for place in rhythm.order_R[:1]),
+        *(similarity.ranks[place] for place in similarity.order_R[:1]),
     ]
     suspect = next((rank for rank in wanted if rank in score_of), None)
     if suspect is None or len(score_of) < 2:
         return suspect, None
     if len(picked) > 1:
         return suspect, picked[1]
-    median = float(np.median(rhythm.score_R))
-    others = [rank for rank in rhythm.ranks if rank != suspect]
+    median = float(np.median(similarity.score_R))
+    others = [rank for rank in similarity.ranks if rank != suspect]
     return suspect, min(others, key=lambda rank: abs(score_of[rank] - median))
 
 

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfapp.accounting import diagnose, frontier, step_prefix, tie_set
-from sfapp.accounting.carry_over import carry_over, meeting, steps_before
+from sfapp.accounting.carry_over import carry_over, steps_before, sync_offsets
 from sfapp.accounting.closure import closures
 from sfapp.accounting.frontier import running_boundaries
 from sfapp.accounting.gains import baseline_of, clipped_frontier, clipped_makespan
 from sfapp.accounting.kernels import middle_last
-from sfapp.accounting.wait_model import slopes_since_meeting, wait_slopes
+from sfapp.accounting.wait_model import slopes_since_sync, wait_slopes
 from sfapp.model import DEFAULT_STAGES, SideChannel, Window
 from tests.builders import BACKWARD, DATA, MS, Ints, ddp_job, window_of
 
@@ -26,13 +26,13 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "boundaries": lambda d: _fields(running_boundaries(d), "frontier_SN", "leader_SN", "second_SN"),
     "one rank": lambda d: _fields(running_boundaries(d[:, :, :1]), "frontier_SN", "leader_SN", "second_SN"),
     "carry-over": lambda d: _fields(carry_over(d, steps_before(d.sum(0))), "advance_SN", "offset_R"),
-    "meeting": lambda d: meeting(d, steps_before(d.sum(0)), 2)[0],
+    "sync offsets": lambda d: sync_offsets(d, steps_before(d.sum(0)), 2)[0],
     "closures": lambda d: closures(d.sum(0)[None], d.sum(0)[None] + 1),
     "middle": middle_last,
     "cohort median": lambda d: _gains(d, "cohort_median"),
     "rank median": lambda d: _gains(d, "rank_median"),
     "waits": lambda d: _fields(_waits(d), "slope", "se"),
-    "waits since meeting": lambda d: _fields(slopes_since_meeting(d), "slope", "se"),
+    "waits since sync": lambda d: _fields(slopes_since_sync(d), "slope", "se"),
     "prefix": lambda d: step_prefix(d, 3),
     "ties": lambda d: tie_set(d, 3, 2, 0.05),
 }

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from sfapp.accounting import diagnose, wait_model
-from sfapp.accounting.wait_model import WaitSlopes, slopes_since_meeting
+from sfapp.accounting.wait_model import WaitSlopes, slopes_since_sync
 from sfapp.model import DEFAULT_STAGES
 from tests.builders import (
     BACKWARD,
@@ -42,7 +42,7 @@ def residuals(values: list[np.ndarray], groups: np.ndarray) -> list[np.ndarray]:
 def test_it_is_the_lesser_slope_of_two_regressions_on_the_others_lateness(ranks: int) -> None:
     steps = 24
     duration_SNR = ddp_job(ranks=ranks, steps=steps, extra={(DATA, "random"): 60 * MS}, jitter=4 * MS)
-    slopes = slopes_since_meeting(duration_SNR)
+    slopes = slopes_since_sync(duration_SNR)
     d = duration_SNR.astype(float)
     step, rank = (place.ravel() for place in np.indices((steps - 1, ranks)))
     of_rank, of_step = np.eye(ranks)[rank], np.eye(steps - 1)[step]
@@ -77,9 +77,9 @@ def test_it_does_not_depend_on_how_many_ranks_are_worked_on_at_a_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     duration_SNR = ddp_job(ranks=50, extra={(DATA, "random"): 60 * MS}, jitter=4 * MS)
-    at_once = slopes_since_meeting(duration_SNR)
+    at_once = slopes_since_sync(duration_SNR)
     monkeypatch.setattr(wait_model, "_BLOCK_CELLS", 6 * 40 * 7)
-    in_blocks = slopes_since_meeting(duration_SNR)
+    in_blocks = slopes_since_sync(duration_SNR)
     np.testing.assert_allclose(in_blocks.slope, at_once.slope, rtol=1e-7, atol=1e-7)
     np.testing.assert_allclose(in_blocks.se, at_once.se, rtol=1e-7, atol=1e-7)
 
@@ -128,7 +128,7 @@ def test_what_makes_a_step_long_on_all_ranks_makes_nobody_wait(
     work = np.array([2.0, 20, 40, 1, 3, 0.1]).reshape(-1, 1, 1) * MS
     noise = 1 + 0.02 * torch.randn(6, 100, ranks, generator=generator, dtype=torch.float64).numpy()
     duration_SNR = (work * length_N[:, None] * noise).astype(np.int64).clip(min=0)
-    assert certain(slopes_since_meeting(duration_SNR)) == []
+    assert certain(slopes_since_sync(duration_SNR)) == []
 
 
 @pytest.mark.parametrize("stage", [CALLBACKS, OPTIMIZER])
@@ -140,7 +140,7 @@ def test_a_slow_stage_that_remembers_its_last_step_is_no_wait(stage: str, seed: 
     duration_SNR = ddp_job(ranks=2, steps=80, seed=seed, by_step={(stage, 1): late_N.astype(np.int64)})[
         :, 40:
     ]
-    assert set(certain(slopes_since_meeting(duration_SNR))) <= {BACKWARD_AT}
+    assert set(certain(slopes_since_sync(duration_SNR))) <= {BACKWARD_AT}
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 8, 64])
@@ -150,19 +150,19 @@ def test_a_rank_that_waits_for_its_own_loader_alone_waits_for_no_other(ranks: in
     generator = torch.Generator().manual_seed(seed)
     duration_SNR = torch.randint(10 * MS, 40 * MS, (3, 100, ranks), generator=generator).numpy()
     duration_SNR[0, 1:] = 100 * MS - duration_SNR[1:, :-1].sum(axis=0)
-    assert certain(slopes_since_meeting(duration_SNR)) == []
+    assert certain(slopes_since_sync(duration_SNR)) == []
 
 
 @pytest.mark.parametrize("steps", [10, 11])
 def test_it_needs_ten_meetings(steps: int) -> None:
-    slopes = slopes_since_meeting(ddp_job(extra={(DATA, "random"): 60 * MS}, steps=steps))
+    slopes = slopes_since_sync(ddp_job(extra={(DATA, "random"): 60 * MS}, steps=steps))
     assert bool(np.isnan(slopes.slope).all()) == (steps < 11)
 
 
 def test_where_it_cannot_be_asked_nothing_is_said() -> None:
     still = np.full((6, 40, 4), 10 * MS)
-    assert np.isnan(slopes_since_meeting(still).slope).all()
-    assert np.isnan(slopes_since_meeting(still[:, :, :1]).slope).all()
+    assert np.isnan(slopes_since_sync(still).slope).all()
+    assert np.isnan(slopes_since_sync(still[:, :, :1]).slope).all()
     late = lasting_fault(OPTIMIZER, ranks=2)[4]
     assert diagnose(reduced(late)).met_boundary is None
     with_a_gap = window_of(late.duration_SNR, steps=[*range(20), *range(21, 41)])

@@ -198,7 +198,7 @@ async def test_the_twin_holds_what_the_page_shows(live_client: httpx.AsyncClient
     (run,) = (await live_client.get("/live.json")).json()["runs"]
     assert (run["run_id"], run["is_running"], run["ranks"]) == (LIVE, True, 8)
     found = (await live_client.get(f"{PAGE}.json", params={"span": 60})).json()
-    assert (found["state"], found["said"]) == ("live", "Live: 8 ranks reporting.")
+    assert (found["state"], found["summary"]) == ("live", "Live: 8 ranks reporting.")
     assert set(found["steps"]["worst_rank"]) == {6}
     assert found["steps"]["rank_skew"][-1] == pytest.approx(0.29, abs=0.02)
     assert [node["worst_rank"] for node in found["nodes"]] == [0, 6]
@@ -278,7 +278,7 @@ async def test_the_twin_has_the_rolling_verdict_over_the_steps_asked_for(
     found = (await live_client.get(f"{PAGE}.json", params={"steps": 12})).json()["rolling"]
     verdict = rolling_verdict(rows, 12)
     assert (found["kind"], found["steps"], found["last_step"]) == ("late", 12, 129)
-    assert found["said"] == rolling_words(verdict).headline
+    assert found["summary"] == rolling_words(verdict).headline
     assert found["finding"]["ranks"] == [5]
     assert found["finding"]["effect_ns"] == pytest.approx(20 * MS, abs=MS)
     assert found["behind_ns"]["5"] == pytest.approx(20 * MS, abs=2 * MS)

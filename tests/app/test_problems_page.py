@@ -166,7 +166,7 @@ async def test_a_note_on_a_problem_is_pinned_to_its_window_stage_and_rank(
     user.find("add-note").click()
     await user.should_see("Note added")
     await user.should_see("its disk is full")
-    (note,) = own_workspace.incident_service.book.notes
+    (note,) = own_workspace.incident_service.state.notes
     assert note.pin is not None
     assert (note.pin.window.window, note.pin.stage, note.pin.rank) == (2, CALLBACKS, 3)
 

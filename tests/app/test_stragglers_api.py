@@ -46,7 +46,7 @@ async def test_findings_name_rank_and_operator_and_whether_the_verdict_agrees(
     assert first["path"][0]["name"] == first["name"]
     assert len(found["outliers"]["rows"]) == 3 < found["outliers"]["total"]
     assert len(found["collectives"]) == 3
-    assert len(found["rhythm"]["score"]) == 8
+    assert len(found["similarity"]["score"]) == 8
 
 
 async def test_findings_of_a_window_without_operators_are_those_of_its_stages(
@@ -70,8 +70,8 @@ async def test_where_nothing_can_be_examined_that_is_said(tmp_path: Path) -> Non
             archive = await client.get("/w/job/0/perfetto.zip")
         workspace.close()
     assert found["source"] is None
-    assert "cannot be read" in found["told"][0]
-    assert "a reduced window has the rows of a few ranks only" in found["told"][1]
+    assert "cannot be read" in found["notices"][0]
+    assert "a reduced window has the rows of a few ranks only" in found["notices"][1]
     assert archive.status_code == 400
     assert "00000000.ops.parquet" in archive.json()["error"]
 

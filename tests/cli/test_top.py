@@ -76,9 +76,9 @@ def test_who_holds_the_job_stands_below_its_state_as_on_the_page(tmp_path: Path)
     write_newest_steps(newest_steps_path(tmp_path, LIVE), found)
     report = news_of(tmp_path)
     assert report.rolling is not None
-    assert report.rolling.said == rolling_words(rolling_verdict(found)).headline
+    assert report.rolling.summary == rolling_words(rolling_verdict(found)).headline
     lines = drawn(report, 140)
-    assert lines[1] == report.rolling.said
+    assert lines[1] == report.rolling.summary
     assert lines[1].startswith("Rank 2 holds the job in data: 12.9 ms (")
     assert any(" 2*" in line for line in lines)
 

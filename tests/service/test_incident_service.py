@@ -22,10 +22,10 @@ async def test_what_is_written_is_in_the_book_at_once_and_told_once(
     heard: list[IncidentState] = []
     incident_service.changed.subscribe(heard.append)
     (written,) = await incident_service.write("Ada", lambda author: [author.write_note("Here.")])
-    assert incident_service.book.note(written).written.by == "Ada"
+    assert incident_service.state.note(written).written.by == "Ada"
     # Looked at again, nothing has changed
-    assert await incident_service.current() is incident_service.book
-    assert heard == [incident_service.book]
+    assert await incident_service.current() is incident_service.state
+    assert heard == [incident_service.state]
 
 
 async def test_what_others_write_is_read_on_and_a_deleted_log_is_empty(
@@ -43,8 +43,8 @@ async def test_a_log_that_cannot_be_read_leaves_the_book_as_it_was_and_says_why(
     await incident_service.write("Ada", lambda author: [author.write_note("Here.")])
     incident_service.log.path.unlink()
     incident_service.log.path.mkdir()
-    book = await incident_service.current()
-    assert [note.text for note in book.notes] == ["Here."]
+    state = await incident_service.current()
+    assert [note.text for note in state.notes] == ["Here."]
     assert "cannot be read" in incident_service.problem
     with pytest.raises(IncidentError, match="cannot be written"):
         await incident_service.write("Ada", lambda author: [author.write_note("Lost?")])

@@ -36,9 +36,9 @@ def build(workspace: Workspace) -> None:
 
     @ui.page("/incident/{incident_id}", response_timeout=30)
     async def incident_page_(request: Request, incident_id: str) -> None:
-        book = await workspace.incident_service.current()
+        state = await workspace.incident_service.current()
         try:
-            incident = book.incident(incident_id)
+            incident = state.incident(incident_id)
         except IncidentNotFoundError as error:
             missing(workspace, request, f"{error}; it may have been removed")
             return
@@ -117,14 +117,14 @@ class IncidentPage:
         """Load the evidence once the browser is connected, then follow the incidents and the store."""
         event_of(self._incident_service.changed).subscribe(self._follow)
         event_of(self._workspace.changed).subscribe(self._reload_evidence)
-        self._follow(self._incident_service.book)
+        self._follow(self._incident_service.state)
         self._fill_soon()
 
     # --- following ------------------------------------------------------------------------------------
 
-    def _follow(self, book: IncidentState) -> None:
+    def _follow(self, state: IncidentState) -> None:
         try:
-            incident = book.incident(self._incident.id)
+            incident = state.incident(self._incident.id)
         except IncidentNotFoundError:
             if not self._was_removed:
                 self._toolbar.show_error("This incident was removed; showing its last state")

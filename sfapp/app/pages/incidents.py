@@ -37,7 +37,7 @@ def build(workspace: Workspace) -> None:
             page.build(author_of(request))
         await ui.context.client.connected()
         event_of(workspace.incident_service.changed).subscribe(page.show)
-        page.show(workspace.incident_service.book)
+        page.show(workspace.incident_service.state)
 
 
 class IncidentsPage:
@@ -69,18 +69,18 @@ class IncidentsPage:
                 self._import()
                 link("Export all", "/incidents.json", "badge").props["download"] = "incidents.json"
             self._list = box("card", "section")
-        self._show_notices(self._incident_service.book)
+        self._show_notices(self._incident_service.state)
 
-    def show(self, book: IncidentState) -> None:
+    def show(self, state: IncidentState) -> None:
         """Show the incidents as they are now."""
-        if book.incidents == self._shown:
+        if state.incidents == self._shown:
             return
-        self._shown = book.incidents
-        self._show_notices(book)
+        self._shown = state.incidents
+        self._show_notices(state)
         self._list.clear()
         with self._list:
-            if book.incidents:
-                self._table(_sorted(book.incidents, self._order))
+            if state.incidents:
+                self._table(_sorted(state.incidents, self._order))
             else:
                 empty(
                     "No incidents yet",
@@ -88,12 +88,12 @@ class IncidentsPage:
                     "Create one here, or press the key a on a window page.",
                 )
 
-    def _show_notices(self, book: IncidentState) -> None:
+    def _show_notices(self, state: IncidentState) -> None:
         self._notices.clear()
         problems = [self._incident_service.problem] if self._incident_service.problem else []
-        self._notices.set_visibility(bool(problems or book.notices))
+        self._notices.set_visibility(bool(problems or state.notices))
         with self._notices:
-            notices([*problems, *(f"In the log of notes, {notice}." for notice in book.notices)])
+            notices([*problems, *(f"In the log of notes, {notice}." for notice in state.notices)])
 
     def _table(self, incidents: Sequence[Incident]) -> None:
         with box("scroll"), box("table incidents", "table"):

@@ -148,7 +148,7 @@ class ProblemPage:
     # --- parts ----------------------------------------------------------------------------------------
 
     def _listed(self) -> ListedProblem:
-        (one,) = listed([self._view.problem], self._workspace.incident_service.book)
+        (one,) = listed([self._view.problem], self._workspace.incident_service.state)
         return one
 
     def _show(self) -> None:
@@ -216,7 +216,7 @@ class ProblemPage:
         windows = set(problem.windows)
         found = [
             note
-            for note in self._workspace.incident_service.book.notes
+            for note in self._workspace.incident_service.state.notes
             if note.pin is not None
             and note.pin.window.run_id == problem.run_id
             and note.pin.window.window in windows

@@ -226,7 +226,7 @@ class ProblemsPage:
     # --- what is listed -------------------------------------------------------------------------------
 
     def _listed(self) -> list[ListedProblem]:
-        return listed(self._overview.problems, self._workspace.incident_service.book)
+        return listed(self._overview.problems, self._workspace.incident_service.state)
 
     def _is_asked(self, one: ListedProblem) -> bool:
         run, text = self._state.run, self._state.text

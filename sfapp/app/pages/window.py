@@ -74,7 +74,7 @@ def build(workspace: Workspace) -> None:
         rows = await asyncio.to_thread(workspace.timeline, key.run_id)
         neighbours = await asyncio.to_thread(workspace.neighbours, key)
         await workspace.incident_service.current()
-        notes = workspace.incident_service.book.notes_on(key)
+        notes = workspace.incident_service.state.notes_on(key)
         model = TabViewModel(judged, view, is_dark(request), notes)
         page = WindowPage(workspace, generation, model, rows, neighbours)
         page.build(request, [*messages, *more])
@@ -181,7 +181,7 @@ class WindowPage:
         ui.on("address", self._follow_address)
         event_of(self._workspace.changed).subscribe(self._follow)
         event_of(self._workspace.incident_service.changed).subscribe(self._follow_notes)
-        self._follow_notes(self._workspace.incident_service.book)
+        self._follow_notes(self._workspace.incident_service.state)
         await self._follow()  # The store may have changed while the browser was loading.
 
     def _control_actions(self) -> ControlActions:
@@ -329,9 +329,9 @@ class WindowPage:
 
     # --- following notes and the store ----------------------------------------------------------------
 
-    def _follow_notes(self, book: IncidentState) -> None:
+    def _follow_notes(self, state: IncidentState) -> None:
         """Show the notes on the window as they are now, on their tab and in the plots."""
-        notes = book.notes_on(self._key)
+        notes = state.notes_on(self._key)
         if notes == self._model.notes:
             return
         self._session.set_notes(notes)

@@ -60,7 +60,7 @@ class IncidentPicker:
         """
         self._what, self._add, self._notes = what, add, notes
         known = {
-            incident.id: _named(incident) for incident in reversed(self._incident_service.book.incidents)
+            incident.id: _named(incident) for incident in reversed(self._incident_service.state.incidents)
         }
         last = app.storage.tab.get(LAST)
         self._heading.text = f"Add {what} to an incident"
@@ -98,7 +98,7 @@ class IncidentPicker:
             self._dialog.close()
 
     def _link(self, incident_id: str) -> EditLink:
-        title = self._incident_service.book.incident(incident_id).title
+        title = self._incident_service.state.incident(incident_id).title
         return EditLink(f"Open “{format.clip(title)}”", incident_page(incident_id))
 
 

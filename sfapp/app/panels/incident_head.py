@@ -83,7 +83,7 @@ class IncidentHeader:
         self._history_box.clear()
         if self._with_history:
             with self._history_box:
-                history(self._incident_service.book, incident.id)
+                history(self._incident_service.state, incident.id)
 
     def _choice(self, name: str, choices: tuple[str, ...]) -> ui.select:
         field = ui.select(list(choices), value=getattr(self._incident, name))

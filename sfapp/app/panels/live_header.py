@@ -14,7 +14,7 @@ class LiveHeader:
     def __init__(self) -> None:
         """Build it empty, inside the current container."""
         self._facts: object = None
-        self._said: object = None
+        self._shown: object = None
         self._cause: object = None
         with box("card live-head", "section").mark("live-head"):
             self._headline = label_text("", "h1", "live-headline").mark("headline")
@@ -53,7 +53,7 @@ class LiveHeader:
                 box("grow")
                 if snapshot.verdict:
                     label_text("Newest verdict", "span", "muted")
-                    link(snapshot.verdict["said"], snapshot.verdict["href"], "badge").mark("newest-window")
+                    link(snapshot.verdict["summary"], snapshot.verdict["href"], "badge").mark("newest-window")
                 else:
                     label_text("No finished window yet", "span", "muted")
 
@@ -64,9 +64,9 @@ class LiveHeader:
         if rolling is None:
             return
         words = rolling.words
-        if words == self._said:
+        if words == self._shown:
             return
-        self._said = words
+        self._shown = words
         self._headline.text = words.headline
         self._headline.classes(replace=f"live-headline live-headline-{words.tone}")
         self._details.clear()

@@ -99,7 +99,7 @@ class NoteCard:
         self._history_box.clear()
         if self._shows_history:
             with self._history_box:
-                history(self._incident_service.book, self._note.id)
+                history(self._incident_service.state, self._note.id)
 
     def _toggle_history(self) -> None:
         self._shows_history = not self._shows_history

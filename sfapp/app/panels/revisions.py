@@ -14,10 +14,10 @@ EDITED_FIELDS = ("text", "title", "severity", "status", "summary")
 """Fields whose values users write."""
 
 
-def history(book: IncidentState, target: str) -> None:
+def history(state: IncidentState, target: str) -> None:
     """List every edit of a note or an incident, oldest first; undone edits are struck through."""
     with box("history", "ol"):
-        for revision in book.history(target):
+        for revision in state.history(target):
             with box("" if revision.stands else "undone", "li"):
                 label_text(text.signed(revision.stamp), "span", "muted")
                 label_text(

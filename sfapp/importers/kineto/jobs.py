@@ -216,8 +216,8 @@ def _runs(jobs: Sequence[TraceJob]) -> list[list[TraceJob]]:
     """Group jobs of the same processes: consecutive jobs are windows of one run."""
     runs: dict[tuple[tuple[int | None, str, str], ...], list[TraceJob]] = {}
     for job in sorted(jobs, key=lambda job: job.begin):
-        who = tuple(sorted((each.rank, each.host, each.process.pid) for each in job.members))
-        runs.setdefault(who, []).append(job)
+        members = tuple(sorted((each.rank, each.host, each.process.pid) for each in job.members))
+        runs.setdefault(members, []).append(job)
     return list(runs.values())
 
 

@@ -110,9 +110,9 @@ def _of_ranks(members: Sequence[Member]) -> list[ImportNote]:
         for note in dict.fromkeys(each.process.notes):
             ranks.setdefault(note, []).append(each.rank or 0)
     notes = []
-    for (kind, what), who in ranks.items():
-        shown = ", ".join(str(rank) for rank in who[:8]) + (" …" if len(who) > 8 else "")
-        notes.append(ImportNote(kind, what, "" if len(who) == len(members) else f"rank {shown}"))
+    for (kind, what), numbers in ranks.items():
+        shown = ", ".join(str(rank) for rank in numbers[:8]) + (" …" if len(numbers) > 8 else "")
+        notes.append(ImportNote(kind, what, "" if len(numbers) == len(members) else f"rank {shown}"))
     return notes
 
 

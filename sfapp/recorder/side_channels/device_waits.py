@@ -159,7 +159,7 @@ class DeviceWaits:
         self._poll(stages)
 
     def drop_step(self) -> None:
-        """Forget the current step, which is not recorded."""
+        """Discard the current step, which is not recorded."""
         self._step = None
         self._give_up_backward()
 
@@ -171,7 +171,7 @@ class DeviceWaits:
         self._sampler.drop()
 
     def use_other_stages(self) -> None:
-        """Forget the columns, which belong to other stages from now on."""
+        """Reset the columns, which belong to other stages from now on."""
         self._known.clear()
 
     # ---- inside -----------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ class DeviceWaits:
             values[step.row] = ms
 
     def _give_up_backward(self) -> None:
-        """Forget a backward pass that raised, and so had no end."""
+        """Discard a backward pass that raised, and so had no end."""
         begun, self._backward = self._backward, None
         if begun is not None:
             self._sampler.give_back(begun[1])

@@ -74,14 +74,14 @@ class StageWaits:
         return False
 
     def drop_step(self) -> None:
-        """Forget the waits of a step that is not recorded."""
+        """Discard the waits of a step that is not recorded."""
         begin, width = self._state.base, self._state.width
         for page in (self._blocked, self._own, self._exchanged):
             for cell in range(begin, min(begin + width, len(page))):
                 page[cell] = 0
 
     def use_other_stages(self) -> None:
-        """Forget the columns, which belong to other stages from now on."""
+        """Reset the columns, which belong to other stages from now on."""
         self._known.clear()
 
     def close(self) -> None:

@@ -26,7 +26,7 @@ def notes_of(given: CurvesInput) -> list[dict[str, Any]]:
     return [
         heading,
         *_handover_notes(given),
-        *_meeting_note(given),
+        *_sync_note(given),
         *_start_note(given),
         *_names(given),
     ]
@@ -95,7 +95,7 @@ def _start_note(given: CurvesInput) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _meeting_note(given: CurvesInput) -> list[dict[str, Any]]:
+def _sync_note(given: CurvesInput) -> list[dict[str, Any]]:
     """Return a label where ranks measurably wait for each other and arrive together."""
     stage, curves = given.diagnosis.sync_boundary, given.curves
     stages = given.measures.window.stages

@@ -141,11 +141,11 @@ def onset_marks(onsets: Sequence[Onset], times: StepTimes, dark: bool) -> dict[s
     ]
     notes = []
     for onset in shown[-1:]:
-        who = f"rank {format.ranges(onset.ranks)}" if onset.ranks else "all ranks"
+        ranks = f"rank {format.ranges(onset.ranks)}" if onset.ranks else "all ranks"
         is_right = onset.began - times.step_N[0] > extent(times) / 2
         notes.append(
             note(
-                f"{who} {format.in_stage(onset.stage)}{'' if onset.is_exact else ' (or earlier)'}",
+                f"{ranks} {format.in_stage(onset.stage)}{'' if onset.is_exact else ' (or earlier)'}",
                 onset.began,
                 0.04,
                 dark,

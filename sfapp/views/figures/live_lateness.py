@@ -204,8 +204,8 @@ def _hover(
 ) -> list[str]:
     """Return lines on one rank: its distance from the median rank, and its lateness by stage."""
     behind = max(0.0, float(delays.behind_R[place]))
-    who = f"rank {delays.ranks.rank[place]} is " if of_many else ""
-    lines = [f"{who}{format.duration(behind)} behind ({format.percent(behind / step_ns)} of the step)"]
+    subject = f"rank {delays.ranks.rank[place]} is " if of_many else ""
+    lines = [f"{subject}{format.duration(behind)} behind ({format.percent(behind / step_ns)} of the step)"]
     late_B = delays.late_BR[:, place]
     if np.isnan(late_B).all():
         return lines

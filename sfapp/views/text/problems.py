@@ -210,8 +210,8 @@ def problem_facts(problem: Problem, diagnosis: Diagnosis | None) -> tuple[Number
         ]
         finding = None if diagnosis is None else diagnosis.main_finding
         if finding is not None and finding.stage == problem.stage:
-            said = "not known" if finding.chance is None else _chance(finding.chance)
-            facts.append(Number("False alarm", said, f"its chance in window {problem.windows[-1]}"))
+            chance_words = "not known" if finding.chance is None else _chance(finding.chance)
+            facts.append(Number("False alarm", chance_words, f"its chance in window {problem.windows[-1]}"))
     stretches = f"in {len(problem.episodes)} stretches" if len(problem.episodes) > 1 else "in a row"
     facts.append(Number("Windows", format.count(len(problem.windows)), stretches))
     return tuple(facts)

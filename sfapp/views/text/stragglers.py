@@ -93,10 +93,11 @@ def stragglers_headline(findings: Findings, agreement: Agreement, ranks: RankTab
     cause = agreement.cause
     if cause is not None:
         return _capital(f"{cause_words(cause, ranks)} {_victims(findings, cause)}: {_cost(cause)}")
-    if findings.alike < MIN_COHORT:
-        few = f"{format.counted(len(findings.similarity.ranks), 'rank')} with events"
-        if findings.alike < len(findings.similarity.ranks):
-            few = f"at most {findings.alike} of {len(findings.similarity.ranks)} ranks play the same role"
+    if findings.comparable_ranks < MIN_COHORT:
+        count = len(findings.similarity.ranks)
+        few = f"{format.counted(count, 'rank')} with events"
+        if findings.comparable_ranks < count:
+            few = f"at most {findings.comparable_ranks} of {count} ranks play the same role"
         return f"No cause can be named: {few}; a comparison needs at least three"
     found = findings.blame
     first = next(iter(found.causes), None)
