@@ -20,6 +20,8 @@ import numpy.typing as npt
 from sfapp.errors import RecorderError
 from sfapp.model.manifest import Accumulation, ClosedBy
 from sfapp.model.stages import MAX_NAME_LENGTH, RESIDUAL, expand_stages, stage_category
+from sfapp.packets.value_checks import is_unicode
+from sfapp.terminal import printable, quoted
 
 Rows = npt.NDArray[np.int64]
 Values = npt.NDArray[np.float64]
@@ -78,10 +80,13 @@ class WindowSchema:
         """Return the schema of these explicit stages.
 
         Raises:
-            RecorderError: the names cannot be columns, or the accumulation factor is below 1.
+            RecorderError: the names cannot be columns, the role cannot be a name, or the accumulation factor
+                is below 1.
         """
         names = tuple(broad)
         _check_names(names)
+        if role:
+            check_name("the role", role)
         factor = accumulation.factor
         if factor < 1:
             raise RecorderError(f"the accumulation factor must be at least 1, not {factor}")
@@ -95,10 +100,22 @@ class WindowSchema:
 
 
 def _check_names(names: tuple[str, ...]) -> None:
+    for name in names:
+        check_name("a stage's name", name)
     if not names or len(set(names)) != len(names) or RESIDUAL in names:
         raise RecorderError(f"stages must be different names without {RESIDUAL!r}, which is added: {names}")
-    if any(not name or len(name) > MAX_NAME_LENGTH for name in names):
-        raise RecorderError(f"stage names must have 1 to {MAX_NAME_LENGTH} characters")
+
+
+def check_name(what: str, name: object) -> None:
+    """Check a name that packets will hold.
+
+    Raises:
+        RecorderError: it is no text, empty, too long, or holds a lone surrogate, which UTF-8 cannot encode.
+    """
+    if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_LENGTH:
+        raise RecorderError(f"{what} must have 1 to {MAX_NAME_LENGTH} characters")
+    if not is_unicode(name):
+        raise RecorderError(f"{what} must be valid Unicode, not {quoted(name)}")
 
 
 def _repeated(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -267,12 +284,13 @@ class WindowBuffer:
 
     def note(self, code: str, detail: str = "") -> None:
         """Record a telemetry fault, once per code, with the first one's detail."""
-        self.faults.setdefault(code, detail[:_MAX_DETAIL])
+        # Text that UTF-8 cannot encode would keep the whole window from being written.
+        self.faults.setdefault(code, printable(detail, _MAX_DETAIL))
 
     def note_side(self, channel: str, reason: str) -> None:
         """Record once why a side channel lacks a value. The stages are unaffected, so it is no fault."""
         if len(self.side_faults) < MAX_CHANNELS:
-            self.side_faults.setdefault(channel[:_MAX_DETAIL], reason)
+            self.side_faults.setdefault(printable(channel, _MAX_DETAIL), printable(reason))
 
     def close(self, closed_by: ClosedBy) -> None:
         """End the window: no further steps are added."""

@@ -2,7 +2,7 @@
 
 It fails open: errors are recorded in the packet or the log, and not raised. The path of one stage time:
 
-1. ``with perf.stage(name)`` looks the timer up (``timing/contexts.py``: ``StagesByName``).
+1. ``with perf.stage(name)`` looks the timer up (``timing/timers.py``: ``StepState.find_stage``).
 2. The timer (``timing/timers.py``: ``Stage``) adds the time to the current step's row in a page.
 3. The page's rows are copied to the window (``sfapp/packets/window_rows.py``: ``WindowBuffer``).
 4. ``WindowRecorder`` (``window/window_recorder.py``) closes the window and submits it to the sink.

@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from sfapp.errors import IdentityError, RecorderError
 from sfapp.model.window import RankIdentity
 from sfapp.recorder.transport.rank_group import distributed_rank, distributed_world_size
+from sfapp.terminal import printable
 
 TORCH = "torch.distributed"
 
@@ -322,7 +323,7 @@ def run_id_from_environment() -> str:
     named = [os.environ.get(name, "") for name in ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")]
     for name in named:
         if name not in ("", "none"):
-            return name
+            return printable(name)  # Bytes that are no UTF-8 are lone surrogates in it.
     return f"run-{datetime.now(UTC):%Y%m%d-%H%M%S}"
 
 

@@ -18,10 +18,10 @@ import sfapp
 from sfapp.errors import RecorderError
 from sfapp.model.capture import DEFAULT_LIMITS, CaptureLimits
 from sfapp.model.manifest import Accumulation, Parallelism, RecorderInfo, Wrapper
-from sfapp.model.stages import FORWARD_EVENT, MAX_NAME_LENGTH
+from sfapp.model.stages import FORWARD_EVENT
 from sfapp.model.window import RankIdentity
 from sfapp.packets.job import JobInfo
-from sfapp.packets.window_rows import WindowSchema
+from sfapp.packets.window_rows import WindowSchema, check_name
 from sfapp.recorder.identity import identity_after_change, place_here, role_of, run_id_from_environment
 from sfapp.recorder.options import (
     GatherOptions,
@@ -41,6 +41,7 @@ from sfapp.recorder.timing.timers import Clock, Stage, Step
 from sfapp.recorder.transport.rank_group import GatherRank, distributed_rank, join
 from sfapp.recorder.transport.transports import TRANSPORTS, GatherMode, open_sink
 from sfapp.recorder.window.window_recorder import WindowRecorder
+from sfapp.terminal import printable
 
 _HURRIED_SECONDS = 2.0
 """How long a process that is failing or was sent SIGTERM may still wait for its packets."""
@@ -91,7 +92,7 @@ class Recorder:
     """
 
     # Callables made per recorder, and not methods: a Python frame between a model's kernels costs a
-    # microsecond or two, and these have none.
+    # microsecond or two, and these have none where the hot path is compiled.
     step: Callable[[], Step]
     stage: Callable[[str], Stage | UncountedStage]
 
@@ -123,7 +124,7 @@ class Recorder:
         job_info.extra["no_events"] = self._channels.no_events
         self._step = self._state.new_step()
         self.step = itertools.repeat(self._step).__next__
-        self.stage = self._state.by_name.__getitem__
+        self.stage = self._state.find_stage
         rank, window, step = join(
             job_info, identity, self._transport, self._timeout, step=options.windows.first_step
         )
@@ -146,10 +147,7 @@ class Recorder:
             sync: whether its backward exchanges gradients (False under ``no_sync``). Where it is given for
                 all micro-steps, the pattern is recorded, and a change of it closes the window.
         """
-        contexts = self._windows.micro_steps
-        micro = contexts[index if 0 <= index < len(contexts) else -1]
-        micro.sync = sync
-        return micro
+        return self._windows.micro_step(index, sync)
 
     def batches(self, loader: Iterable[Batch]) -> Batches[Batch]:
         """Return a loader whose waits count as the data stage of the step that uses the batch.
@@ -372,15 +370,15 @@ def _describe_job(root: Path, options: RecorderOptions) -> tuple[RankIdentity, J
 
     job = options.job
     run_id = run_id_from_environment() if job.run_id is None else job.run_id
-    if not run_id or len(run_id) > MAX_NAME_LENGTH:
-        raise RecorderError(f"run_id must have 1 to {MAX_NAME_LENGTH} characters")
+    check_name("run_id", run_id)
     rank = distributed_rank()
     identity = place_here().identity() if job.identity is None else job.identity
     identity = identity if job.roles is None else replace(identity, role=role_of(job.roles, identity.rank))
     if rank is not None and rank != identity.rank:
         raise RecorderError(f"the identity says rank {identity.rank}, torch.distributed rank {rank}")
+    host = printable(identity.hostname)
     recorder = RecorderInfo(
-        version=sfapp.__version__, torch=str(torch.__version__), backend="none", host=identity.hostname
+        version=sfapp.__version__, torch=str(torch.__version__), backend="none", host=host
     )
     info = JobInfo(
         root=root,

@@ -70,7 +70,7 @@ class Job:
         self.watched.close()
 
     def step(self, stage: str, *bodies: Callable[[], object]) -> None:
-        with self._step, self.state.by_name[stage]:
+        with self._step, self.state.find_stage(stage):
             for body in bodies:
                 body()
 

@@ -77,7 +77,7 @@ def played(path: str, actions: Sequence[Action], strict: bool) -> list[object]:
             state.clear_row()
         state.number += 1
 
-    step, kept = state.new_step(), state.by_name[DATA]
+    step, kept = state.new_step(), state.find_stage(DATA)
     micros = [MicroStep(state, micro) for micro in range(MICRO_STEPS + 1)]
     open_: list[Any] = []
 
@@ -88,7 +88,7 @@ def played(path: str, actions: Sequence[Action], strict: bool) -> list[object]:
 
     def enter_stage(name: str) -> None:
         with contextlib.suppress(RecorderError):  # strict, in a micro-step that was not declared
-            enter(state.by_name[name])
+            enter(state.find_stage(name))
 
     def leave(kind: type[BaseException] | None = None) -> None:
         if open_:
@@ -152,7 +152,7 @@ def test_it_reads_the_clock_that_python_reads() -> None:
     )
     state.use([{DATA: 0}], 1)
     before = time.perf_counter_ns()
-    with state.new_step(), state.by_name[DATA]:
+    with state.new_step(), state.find_stage(DATA):
         begun = time.perf_counter_ns()
         time.sleep(0.01)
         over = time.perf_counter_ns()

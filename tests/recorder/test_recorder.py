@@ -226,6 +226,19 @@ def test_identity_comes_from_torchrun_s_environment(
     assert "torch.distributed was not initialised" in (window.manifest.gather_error or "")
 
 
+def test_names_from_the_environment_that_are_no_unicode_are_written_escaped(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "train-\udcff")  # as Python reads bytes that are no UTF-8
+    place = RankIdentity(0, 0, 0, "node-\udcff")
+    with sfapp.Recorder(tmp_path, clock=clock, identity=place) as perf:
+        train(perf, clock)
+    window = only_window(tmp_path)
+    assert window.run_id == r"train-\udcff"
+    assert window.ranks.hostname == (r"node-\udcff",)
+    assert window.manifest.recorder.host == r"node-\udcff"
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -235,6 +248,10 @@ def test_identity_comes_from_torchrun_s_environment(
         ({"event_fraction": 2}, "between 0 and 1"),
         ({"roles": []}, "none for rank 0"),
         ({"run_id": ""}, "run_id must have"),
+        ({"run_id": "half \ud83d"}, "run_id must be valid Unicode"),
+        ({"stages": ("half \ud83d",)}, "a stage's name must be valid Unicode"),
+        ({"stages": ([DATA],)}, "a stage's name must have 1 to 256 characters"),
+        ({"roles": "half \ud83d"}, "the role must be valid Unicode"),
         ({"stages": ("a", "a")}, "different names"),
         ({"stages": ("a", OTHER)}, "which is added"),
         ({"accumulation": Accumulation(factor=0)}, "at least 1"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,6 +40,52 @@ def open_an_unknown_stage(perf: Recorder, clock: Clock) -> None:
             clock.tick(50)
         with perf.stage(FORWARD):
             clock.tick(100)
+
+
+def open_a_stage_named_by_a_list(perf: Recorder, clock: Clock) -> None:
+    stage: Any = perf.stage
+    with perf.step():
+        with stage([DATA]):
+            clock.tick(50)
+        with perf.stage(FORWARD):
+            clock.tick(100)
+
+
+def open_a_stage_with_half_a_character(perf: Recorder, clock: Clock) -> None:
+    with perf.step():
+        with perf.stage("half \ud83d"):
+            clock.tick(50)
+        with perf.stage(FORWARD):
+            clock.tick(100)
+
+
+def begin_a_micro_step_without_a_number(perf: Recorder, clock: Clock) -> None:
+    micro_step: Any = perf.micro_step
+    with perf.step():
+        for index in ("x", None, [0], 0.5):
+            with micro_step(index), perf.stage(FORWARD):
+                clock.tick(1)
+        with perf.stage(FORWARD):
+            clock.tick(100)
+
+
+def reconfigure_with_something_else(perf: Recorder, clock: Clock) -> None:
+    reconfigure: Any = perf.reconfigure
+    reconfigure(stages=7)
+    with perf.step(), perf.stage(FORWARD):
+        clock.tick(100)
+
+
+def reconfigure_with_half_a_character(perf: Recorder, clock: Clock) -> None:
+    perf.reconfigure(stages=(DATA, "half \ud83d"))
+    with perf.step(), perf.stage(FORWARD):
+        clock.tick(100)
+
+
+def reconfigure_with_a_role_of_half_a_character(perf: Recorder, clock: Clock) -> None:
+    perf.reconfigure(role="half \ud83d")
+    with perf.step(), perf.stage(FORWARD):
+        clock.tick(100)
 
 
 def open_a_stage_outside(perf: Recorder, clock: Clock) -> None:
@@ -79,11 +126,21 @@ def reconfigure_inside_a_step(perf: Recorder, clock: Clock) -> None:
         (nest_stages, "nested_stages", DATA),
         (nest_steps, "nested_steps", ""),
         (open_an_unknown_stage, "unknown_stage", "no.such"),
+        (open_a_stage_named_by_a_list, "unknown_stage", "list"),
+        (open_a_stage_with_half_a_character, "unknown_stage", r"half \ud83d"),
+        (begin_a_micro_step_without_a_number, "unknown_stage", f"{FORWARD}, in an undeclared"),
         (open_a_stage_outside, "stage_outside_step", DATA),
         (wrap_a_step_in_a_stage, "stage_outside_step", DATA),
         (turn_the_clock_back, "nonmonotonic_clock", DATA),
         (reconfigure_with_the_residual, "reconfigure_refused", "stages must be different names"),
         (reconfigure_inside_a_step, "reconfigure_refused", "inside a step"),
+        (reconfigure_with_something_else, "reconfigure_refused", "'int' object is not iterable"),
+        (reconfigure_with_half_a_character, "reconfigure_refused", "a stage's name must be valid Unicode"),
+        (
+            reconfigure_with_a_role_of_half_a_character,
+            "reconfigure_refused",
+            "the role must be valid Unicode",
+        ),
     ],
 )
 def test_misuse_is_a_fault_in_the_packet_and_never_an_error(

@@ -127,7 +127,7 @@ def test_so_does_one_that_was_kept_from_before_a_capture(clock: Clock) -> None:
     """A capture puts stages of its own in the others' place while it runs."""
     state = new_state(clock, lambda *step: None, lambda: None, lambda *seen: None)
     state.use([{DATA: 0, FORWARD: 1}], 2)
-    kept = state.by_name[FORWARD]
+    kept = state.find_stage(FORWARD)
     state.use_timers([{name: state.new_stage(name, kept.index) for name in (DATA, FORWARD)}, {}])
     state.use([{DATA: 0}], 1)
     for _ in range(2):
@@ -149,7 +149,7 @@ def test_a_step_without_a_row_leaves_nothing_and_raises_nothing(clock: Clock) ->
     state.held_ns = 3
     with state.new_step():
         state.charge(DATA, 0, 4)
-        with state.by_name[DATA]:
+        with state.find_stage(DATA):
             clock.tick(5)
         with state.new_step():  # a step in a step: the outer one is left out
             clock.tick(2)

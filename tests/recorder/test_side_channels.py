@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from sfapp.errors import RecorderError
 from sfapp.packets import read_window
@@ -75,6 +76,8 @@ def test_a_step_that_raised_leaves_nothing_to_the_next(tmp_path: Path, clock: Cl
         ("x", math.inf, "no finite number"),
         ("x", math.nan, "no finite number"),
         ("x", "many", "no finite number"),
+        ("x", 10**400, "no finite number"),
+        ("x", torch.ones(2), "no finite number"),
         ("no spaces", 1.0, "name refused"),
         ("", 1.0, "name refused"),
         ("x" * 65, 1.0, "name refused"),
@@ -90,6 +93,24 @@ def test_a_value_that_no_packet_can_hold_is_told_and_limits_nothing(
     manifest = read_window(tmp_path).manifest
     assert manifest.extra["side_faults"][name].startswith(why)
     assert manifest.faults == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [(["x"], "list"), (7, "int"), (None, "NoneType"), ("half \ud83d", r"half \ud83d")],
+)
+def test_what_is_no_name_is_told_and_limits_nothing(
+    tmp_path: Path, clock: Clock, name: Any, told: str
+) -> None:
+    with recorder(tmp_path, clock, event_fraction=1.0) as perf, perf.step():
+        perf.observe(name, 1.0)
+        perf.observe(name, math.nan)
+        with perf.side_channel(name), perf.cuda_event_sample(name):
+            clock.tick(1)
+    window = read_window(tmp_path)
+    assert window.manifest.extra["side_faults"][told].startswith("name refused")
+    assert window.manifest.faults == ()
+    assert window.side == {}
 
 
 def test_more_channels_than_there_may_be_are_told_and_the_first_ones_stay(

@@ -52,7 +52,7 @@ class RecordedChannels:
 
     def channel(self, name: str) -> RecordedChannel | UncountedStage:
         """Return the context of a side channel."""
-        found = self._channels.get(name)
+        found = self._find(name)
         if found is None:
             if not self._may_add(name):
                 return UNCOUNTED
@@ -62,15 +62,15 @@ class RecordedChannels:
     def event(self, name: str, step: int) -> EventSample | UncountedStage:
         """Return the context of a device event channel in a step."""
         if self._sampler is None:
-            if self._fraction and (name in self._channels or self._may_add(name)):
+            if self._fraction and (self._find(name) or self._may_add(name)):
                 self.buffer.channel(name)  # The empty channel shows that it was asked for.
             return UNCOUNTED
         if self._sampler.error:
-            self.buffer.note_side(name, self._sampler.error)
+            self._note(name, self._sampler.error)
             return UNCOUNTED
         if not self._sampler.samples(step) or not self._state.in_step:
             return UNCOUNTED
-        found = self._channels.get(name)
+        found = self._find(name)
         if found is None:
             if not self._may_add(name):
                 return UNCOUNTED
@@ -81,13 +81,13 @@ class RecordedChannels:
         """Record a value of the current step."""
         try:
             number = float(value)
-        except (TypeError, ValueError):
+        except Exception:  # fail-open: a tensor of several values raises errors of its own
             number = math.nan
         if not math.isfinite(number):
-            self.buffer.note_side(name, "no finite number")
+            self._note(name, "no finite number")
         elif not self._state.in_step:
-            self.buffer.note_side(name, "outside a step")
-        elif name in self._channels or self._may_add(name):
+            self._note(name, "outside a step")
+        elif self._find(name) or self._may_add(name):
             self._channels.setdefault(name, RecordedChannel(self._state, name))
             self._state.side[name] = number
 
@@ -243,12 +243,19 @@ class RecordedChannels:
         for name in names:
             self._channels.setdefault(name, RecordedChannel(self._state, name))
 
-    def _may_add(self, name: str) -> bool:
+    def _may_add(self, name: object) -> bool:
         """Return whether there may be one more side channel, of this name."""
-        if len(self._channels) < MAX_CHANNELS and CHANNEL_NAME.fullmatch(name):
+        if len(self._channels) < MAX_CHANNELS and isinstance(name, str) and CHANNEL_NAME.fullmatch(name):
             return True
-        self.buffer.note_side(name, "name refused, or too many channels")
+        self._note(name, "name refused, or too many channels")
         return False
+
+    def _find(self, name: object) -> RecordedChannel | EventSample | None:
+        """Return the channel of a name, which may be anything that training code passes."""
+        return self._channels.get(name) if isinstance(name, str) else None
+
+    def _note(self, name: object, reason: str) -> None:
+        self.buffer.note_side(name if isinstance(name, str) else type(name).__name__, reason)
 
     def _place_of(self, name: str) -> tuple[Values, int]:
         """Return a side channel's values in the current window, and the row of the current step."""

@@ -14,11 +14,10 @@ cdef class StepState:
     cdef public long long held_ns, moved_ns, nested_ns, unused_batches, foreign_stages
     cdef public bint reports_every_step, has_refused, strict
     cdef public unsigned long thread
-    cdef public object open_stage, outside, held_column, by_name, on_step, on_due, on_fault
+    cdef public object open_stage, outside, held_column, on_step, on_due, on_fault
     cdef readonly object clock
-    cdef public object _current
     cdef public list refused, syncs, stages, _made
-    cdef public dict side
+    cdef public dict side, _current
     cdef readonly object page
     cdef readonly long long[::1] cells
     cdef bint reads_perf_counter

@@ -1,10 +1,10 @@
-"""Contexts outside the hot path: stages without a column, and micro-steps; and the stages by name."""
+"""Contexts outside the hot path: stages without a column, and micro-steps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sfapp.errors import RecorderError
 from sfapp.model.stages import BETWEEN, RESIDUAL
@@ -30,33 +30,27 @@ class UncountedStage:
 UNCOUNTED = UncountedStage()
 
 
-class StagesByName(dict[str, Any]):
-    """The current timers of the stages by name.
+def unknown_stage(
+    name: object, known: Collection[str], strict: bool, on_fault: Callable[[str, str], None]
+) -> UncountedStage:
+    """Record a fault for a stage that is not among the current micro-step's, whatever was given as its name.
 
-    One object serves a recorder for its whole life, so that its C-level lookup can be ``Recorder.stage``:
-    between a model's kernels every Python frame costs a microsecond or two.
+    Raises:
+        RecorderError: the recorder is strict.
     """
-
-    __slots__ = ("_on_fault", "_strict")
-
-    def __init__(self, on_fault: Callable[[str, str], None], strict: bool) -> None:
-        super().__init__()
-        self._on_fault = on_fault
-        self._strict = strict
-
-    def __missing__(self, name: str) -> UncountedStage:
-        if name in (RESIDUAL, BETWEEN):  # Both are recorded without a context.
-            return UNCOUNTED
-        if self._strict and self:
-            raise RecorderError(f"no stage is called {name!r}: the recorder's are {', '.join(self)}")
-        if self._strict:
-            raise RecorderError(
-                f"stage {name!r} was entered in a micro-step that the recorder does not expect: "
-                "give it accumulation=Accumulation(factor=…)"
-            )
-        where = "" if self else ", in an undeclared micro-step"
-        self._on_fault("unknown_stage", f"{name}{where}")
+    is_text = isinstance(name, str)
+    if is_text and name in (RESIDUAL, BETWEEN):  # Both are recorded without a context.
         return UNCOUNTED
+    if strict and known:
+        raise RecorderError(f"no stage is called {name!r}: the recorder's are {', '.join(known)}")
+    if strict:
+        raise RecorderError(
+            f"stage {name!r} was entered in a micro-step that the recorder does not expect: "
+            "give it accumulation=Accumulation(factor=…)"
+        )
+    where = "" if known else ", in an undeclared micro-step"
+    on_fault("unknown_stage", f"{name if is_text else type(name).__name__}{where}")
+    return UNCOUNTED
 
 
 class MicroStep:

@@ -62,7 +62,7 @@ def measure_costs(rounds: int = 200) -> tuple[int, int]:
     )
     state.use([{"stage": 0}], 1)
     state.next_page(rounds)
-    step, stage = state.new_step(), state.by_name["stage"]
+    step, stage = state.new_step(), state.find_stage("stage")
     begin = time.perf_counter_ns()
     for _ in range(rounds):
         with step:

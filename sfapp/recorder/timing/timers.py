@@ -17,10 +17,11 @@ from collections.abc import Callable, Mapping, Sequence
 from threading import get_ident
 from time import perf_counter_ns
 from types import TracebackType
+from typing import Any
 
 from sfapp.errors import RecorderError
 from sfapp.packets.window_rows import FIRST_STAGE_COLUMN, STEP_COLUMN, WALL_COLUMN
-from sfapp.recorder.timing.contexts import StagesByName
+from sfapp.recorder.timing.contexts import UncountedStage, unknown_stage
 
 Clock = Callable[[], int]
 """Monotonic time in ns."""
@@ -64,7 +65,6 @@ class StepState:
         thread: the thread that entered the step.
         stages: per gradient-accumulation micro-step, the timers of its stages by name; a last, empty entry
             serves micro-steps that the accumulation does not have.
-        by_name: the timers of the current micro-step, for any name.
         on_step: called with the step's begin and end (clock) and whether its body ended without an error,
             instead of completing its row, where the step has more than a row, or no row.
         on_due: called between steps.
@@ -72,7 +72,7 @@ class StepState:
     """
 
     __slots__ = (
-        "_current", "_made", "base", "between", "by_name", "capture_due", "cells", "clock", "due",
+        "_current", "_made", "base", "between", "capture_due", "cells", "clock", "due",
         "ended", "foreign_stages", "has_refused", "held_column", "held_ns", "moved_ns", "nested_ns",
         "number", "on_due", "on_fault", "on_step", "open_stage", "outside", "page",
         "reads_perf_counter", "refused", "reports_every_step", "side", "stages", "strict", "syncs",
@@ -87,7 +87,6 @@ class StepState:
         on_fault: Callable[[str, str], None],
         strict: bool = False,
     ) -> None:
-        self.by_name = StagesByName(on_fault, strict)
         self.clock = clock
         self.reads_perf_counter = clock is perf_counter_ns
         self.on_step = on_step
@@ -133,6 +132,21 @@ class StepState:
             for names in (*column_of, {})
         ]
         self.use_timers(self._made)
+
+    def find_stage(self, name: Any) -> Stage | UncountedStage:
+        """Return the context of a stage of the current micro-step; an unknown one is a fault and not timed.
+
+        This is ``Recorder.stage``. Compiled, it has no Python frame: between a model's kernels one costs a
+        microsecond or two.
+
+        Raises:
+            RecorderError: the stage is unknown and the recorder is strict.
+        """
+        try:
+            stage = self._current.get(name)
+        except TypeError:  # It cannot be looked up, as a list cannot: no stage has such a name.
+            stage = None
+        return unknown_stage(name, self._current, self.strict, self.on_fault) if stage is None else stage
 
     @property
     def in_step(self) -> bool:
@@ -192,12 +206,7 @@ class StepState:
 
     def use_micro_step(self, micro: int) -> None:
         """Let names mean the stages of this micro-step from now on."""
-        self._current = self.stages[micro]
-        # The names are never cleared first: another thread may look a stage up at any moment.
-        self.by_name.update(self._current)
-        if len(self.by_name) > len(self._current):
-            for name in self.by_name.keys() - self._current.keys():
-                del self.by_name[name]
+        self._current = self.stages[micro]  # At once: another thread may look a stage up at any moment.
 
     def reset(self) -> None:
         """Clear what only some steps have, before the next one."""

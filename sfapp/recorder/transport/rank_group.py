@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from sfapp.errors import describe_error
+from sfapp.model.stages import MAX_NAME_LENGTH
 from sfapp.model.window import RankIdentity
 from sfapp.packets.job import JobInfo, JobRank
 from sfapp.recorder.transport.transport_group import Transport, TransportGroup
+from sfapp.terminal import printable
 
 _FIRST_RETRY_INTERVAL, _LONGEST_RETRY_INTERVAL = 8, 64
 """Windows between two attempts to gather again. Each interval is a multiple of the one before, so that ranks
@@ -95,6 +97,7 @@ def join(
         timeout: seconds that a rank waits for the others in each exchange.
         window, step: where this rank would continue; all ranks continue at the highest of their values.
     """
+    identity = replace(identity, hostname=printable(identity.hostname, MAX_NAME_LENGTH))  # Packets hold it.
     connect = transport.connect
     if distributed_rank() is None and (connect is None or transport.needs_process_group):
         reason = NOT_DISTRIBUTED if job.world_size > 1 else None

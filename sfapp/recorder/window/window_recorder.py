@@ -40,7 +40,6 @@ class WindowRecorder:
         schema: what is recorded now.
         rank: this rank as the sink sees it.
         channels: the side channels.
-        micro_steps: contexts of the accumulation's micro-steps; a last one for any other index.
         data_stage: the stage that waiting for a batch counts as.
         captures: profiler captures on this rank; set by ``start``.
     """
@@ -94,6 +93,15 @@ class WindowRecorder:
             seen = f"{code}: {detail}"[:_MAX_WARNING] if detail else code
             warn(f"{meaning} ({seen}; training continues, and packets list the fault)")
 
+    def micro_step(self, index: int, sync: bool | None) -> MicroStep:
+        """Return the context of a micro-step; arguments are those of ``Recorder.micro_step``."""
+        try:
+            micro = self._micro_steps[max(-1, min(index, len(self._micro_steps) - 1))]
+        except Exception:  # fail-open: no whole number
+            micro = self._micro_steps[-1]  # It serves any other index.
+        micro.sync = sync
+        return micro
+
     def add_step(
         self,
         wall_ns: int,
@@ -115,7 +123,7 @@ class WindowRecorder:
                 if name in columns:
                     spent[columns[name]] += stage_ns
                 else:
-                    _ = state.by_name[name]  # An unknown stage: looking it up records the fault.
+                    state.find_stage(name)  # An unknown stage: looking it up records the fault.
         for stages, column_of in zip(waits, self.schema.column_of, strict=False):
             for name, blocked in stages.items():
                 if name in column_of:
@@ -138,7 +146,7 @@ class WindowRecorder:
                 raise RecorderError("inside a step")
             broad = with_between(stages or old.broad, self._has_between)
             schema = WindowSchema.of(broad, accumulation or old.accumulation, role or old.role)
-        except RecorderError as refusal:
+        except Exception as refusal:  # fail-open: the arguments may be anything
             self.note("reconfigure_refused", str(refusal))
             return
         if schema.broad != old.broad:
@@ -267,7 +275,7 @@ class WindowRecorder:
         between = schema.column_of[0].get(BETWEEN)
         self.state.use(column_of, len(schema.stages) - 1, between)
         self.channels.use_other_stages()
-        self.micro_steps = [MicroStep(self.state, micro) for micro in range(len(self.state.stages))]
+        self._micro_steps = [MicroStep(self.state, micro) for micro in range(len(self.state.stages))]
         self._step_cost_ns = self._bare_step_ns + self._stage_ns * len(timed)
         data = [name for name in timed if stage_category(name) == "data"]
         self.data_stage = data[0] if data else timed[0]
