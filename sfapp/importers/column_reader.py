@@ -173,7 +173,8 @@ def _csv(path: Path, mapping: Mapping) -> Iterator[ColumnBatch]:
             read_options=pyarrow.csv.ReadOptions(block_size=_BLOCK, use_threads=False),
             convert_options=pyarrow.csv.ConvertOptions(column_types=types),
         )
-    wanted = _wanted(reader.schema.names, mapping)
+        present = reader.schema.names
+    wanted = _wanted(present, mapping)
     while True:
         try:
             with _arrow_errors():
@@ -188,10 +189,11 @@ def _parquet(path: Path, mapping: Mapping) -> Iterator[ColumnBatch]:
     with _arrow_errors():
         check_regular(path)
         file = pyarrow.parquet.ParquetFile(path)
+        present = file.schema_arrow.names
         groups = [file.metadata.row_group(place).total_byte_size for place in range(file.num_row_groups)]
     if max(groups, default=0) > MAX_ROW_GROUP_BYTES:
         raise TraceError(f"a row group of {max(groups):,} bytes is more than {MAX_ROW_GROUP_BYTES:,}")
-    wanted = _wanted(file.schema_arrow.names, mapping)
+    wanted = _wanted(present, mapping)
     rows = file.iter_batches(batch_size=_ROWS, columns=list(wanted.values()), use_threads=False)
     first = 0
     while True:
@@ -214,10 +216,11 @@ def _batch(batch: Any, wanted: dict[str, str], first: int) -> ColumnBatch:
         kind = pa.int64() if meaning in WHOLE else pa.float64() if meaning in TIMES else pa.string()
         try:
             cast = pc.cast(column, kind)
-        except pa.ArrowException as error:
+            values = cast.to_pylist() if meaning in TEXTS else cast.to_numpy(zero_copy_only=False)
+        except (pa.ArrowException, ValueError) as error:  # UnicodeError is a ValueError.
             reason = f"cannot be converted to {kind}: {first_line(str(error))}"
             raise TraceError(reason, place=f"column {name!r}") from error
-        columns[meaning] = cast.to_pylist() if meaning in TEXTS else cast.to_numpy(zero_copy_only=False)
+        columns[meaning] = values
     return ColumnBatch(columns, first, batch.num_rows, wanted)
 
 

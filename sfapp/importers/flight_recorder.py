@@ -18,7 +18,13 @@ from sfapp.errors import TraceError
 from sfapp.importers.collective_arrivals import WAIT, WORK, CollectiveArrivals, CollectiveEvents, period
 from sfapp.importers.duration_table import cut
 from sfapp.importers.flight_recorder_dump import CollectiveEntry, FlightRecorderDump, rank_of, read_dump
-from sfapp.importers.import_result import ImportedWindow, ImportNote, ImportOptions, ImportResult
+from sfapp.importers.import_result import (
+    ImportedWindow,
+    ImportNote,
+    ImportOptions,
+    ImportResult,
+    guarded,
+)
 from sfapp.importers.table import run_names
 from sfapp.importers.window_builder import WindowInfo, build_window
 from sfapp.model import Lane, Operators, RankIdentity
@@ -33,23 +39,18 @@ def read(paths: Sequence[Path], options: ImportOptions) -> ImportResult:
     runs: dict[Path, dict[int, FlightRecorderDump]] = {}
     refused: list[TraceError] = []
     for path in options.each(paths):
-        try:
+        with guarded(refused, path):
             rank, dump = rank_of(path), read_dump(path, FlightRecorderDump)
             if rank in runs.get(path.parent, {}):
                 raise TraceError(
                     f"the folder contains another dump of rank {rank}: put the dumps of each job into a "
                     "folder of their own"
                 )
-        except TraceError as error:
-            refused.append(TraceError(error.reason, path=str(path), place=error.place))
-            continue
-        runs.setdefault(path.parent, {})[rank] = dump
+            runs.setdefault(path.parent, {})[rank] = dump
     windows: list[ImportedWindow] = []
     for folder, run_id in run_names(list(runs)).items():
-        try:
+        with guarded(refused, folder):
             windows += _windows(run_id, runs[folder])
-        except TraceError as error:
-            refused.append(TraceError(error.reason, path=str(folder), place=error.place))
     return ImportResult(tuple(windows), tuple(refused))
 
 

@@ -7,13 +7,14 @@ stored in the packet's manifest, so that it survives the trace.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
 from sfapp import __version__
-from sfapp.errors import PacketError, TraceError
+from sfapp.errors import PacketError, SfappError, TraceError, describe_error
 from sfapp.importers.mapping import NO_MAPPING, Mapping
 from sfapp.model import RecorderInfo, Window
 from sfapp.model.operators import Operators
@@ -102,6 +103,28 @@ class ImportResult:
     format: str = ""
 
 
+@contextmanager
+def guarded(refused: list[TraceError], path: Path, place: str | None = None) -> Iterator[None]:
+    """Add whatever the block raises to ``refused``, as a fault of this file or run; the others go on.
+
+    Each reader checks what it reads. An exception that it does not expect, of a library or for want of
+    memory, still concerns one file.
+    """
+    try:
+        yield
+    except TraceError as error:
+        at = str(path) if error.path is None else error.path
+        refused.append(TraceError(error.reason, path=at, place=error.place or place))
+    except PacketError as error:
+        refused.append(TraceError(error.fault, path=str(path), place=place))
+    except SfappError as error:
+        refused.append(TraceError(str(error), path=str(path), place=place))
+    except Exception as error:  # noqa: BLE001  # The other files go on, whatever one of them holds.
+        refused.append(
+            TraceError(f"cannot be imported: {describe_error(error)}", path=str(path), place=place)
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class WrittenFiles:
     """Files written by one import.
@@ -122,23 +145,19 @@ def write_imported(imported: ImportResult, root: Path) -> WrittenFiles:
 
     The same source gives the same files: importing it again replaces them.
     """
-    packets, operators, refused = [], [], []
+    packets: list[Path] = []
+    operators: list[Path] = []
+    refused: list[TraceError] = []
     for each in imported.windows:
         window = with_notes(each.draft, imported.format, each.notes)
         path = packet_path(root, window.run_id, window.number)
-        try:
+        with guarded(refused, path, f"run {window.run_id!r}, window {window.number}"):
             write_packet(window, path)
             packets.append(path)
             if each.operators is not None:
                 beside = operators_path(root, window.run_id, window.number)
                 write_operators(each.operators, window.run_id, window.number, beside)
                 operators.append(beside)
-        except PacketError as error:
-            refused.append(
-                TraceError(
-                    error.fault, path=str(path), place=f"run {window.run_id!r}, window {window.number}"
-                )
-            )
     return WrittenFiles(tuple(packets), tuple(operators), tuple(refused))
 
 

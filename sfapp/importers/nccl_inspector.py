@@ -17,7 +17,13 @@ import numpy as np
 from sfapp.errors import TraceError
 from sfapp.importers.collective_arrivals import TRANSFER, WAIT, WORK, CollectiveEvents
 from sfapp.importers.duration_table import cut
-from sfapp.importers.import_result import ImportedWindow, ImportNote, ImportOptions, ImportResult
+from sfapp.importers.import_result import (
+    ImportedWindow,
+    ImportNote,
+    ImportOptions,
+    ImportResult,
+    guarded,
+)
 from sfapp.importers.source_files import open_source
 from sfapp.importers.table import run_names
 from sfapp.importers.window_builder import WindowInfo, build_window
@@ -69,21 +75,16 @@ def read(paths: Sequence[Path], options: ImportOptions) -> ImportResult:
     runs: dict[Path, dict[str, Group]] = {}
     refused: list[TraceError] = []
     for path in options.each(paths):
-        try:
+        with guarded(refused, path):
             found = list(_records(path))
-        except TraceError as error:
-            refused.append(TraceError(error.reason, path=str(path), place=error.place))
-            continue
-        groups = runs.setdefault(path.parent, {})
-        for record in found:
-            calls = groups.setdefault(record.header.id, {}).setdefault(record.coll_perf.coll_sn, {})
-            calls[record.header.rank] = record
+            groups = runs.setdefault(path.parent, {})
+            for record in found:
+                calls = groups.setdefault(record.header.id, {}).setdefault(record.coll_perf.coll_sn, {})
+                calls[record.header.rank] = record
     windows: list[ImportedWindow] = []
     for folder, run_id in run_names([folder for folder, groups in runs.items() if groups]).items():
-        try:
+        with guarded(refused, folder):
             windows += _windows(run_id, runs[folder])
-        except TraceError as error:
-            refused.append(TraceError(error.reason, path=str(folder), place=error.place))
     return ImportResult(tuple(windows), tuple(refused))
 
 

@@ -20,7 +20,13 @@ import numpy.typing as npt
 from sfapp.errors import TraceError
 from sfapp.importers.device_waits import is_device_wait, waits_for_collectives
 from sfapp.importers.duration_table import DurationMatrix, DurationTable, cut, duration_matrix
-from sfapp.importers.import_result import ImportedWindow, ImportNote, ImportOptions, ImportResult
+from sfapp.importers.import_result import (
+    ImportedWindow,
+    ImportNote,
+    ImportOptions,
+    ImportResult,
+    guarded,
+)
 from sfapp.importers.kineto.ranges import Range, outermost, stage_of
 from sfapp.importers.mapping import Mapping
 from sfapp.importers.nsys_events import NsysExport, ProcessEvents, read_export
@@ -71,18 +77,13 @@ def read(paths: Sequence[Path], options: ImportOptions) -> ImportResult:
         stem = path.name.removesuffix(".gz").removesuffix(".sqlite")
         match = _RANK.match(stem)
         job, rank = (match["job"] or path.parent.name, int(match["rank"])) if match else (stem, None)
-        try:
+        with guarded(refused, path):
             export = read_export(path)
-        except TraceError as error:
-            refused.append(error)
-            continue
-        runs.setdefault((path.parent, job), []).append((rank, export))
+            runs.setdefault((path.parent, job), []).append((rank, export))
     windows: list[ImportedWindow] = []
     for (_, run_id), exports in runs.items():
-        try:
+        with guarded(refused, exports[0][1].path):
             windows += _windows(run_id, exports, options.mapping)
-        except TraceError as error:
-            refused.append(TraceError(error.reason, path=str(exports[0][1].path), place=error.place))
     return ImportResult(tuple(windows), tuple(refused))
 
 

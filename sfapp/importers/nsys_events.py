@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,6 +23,9 @@ PUSH_POP, START_END = 59, 60
 MAX_EVENTS = 2**23
 """Largest number of events read from one file; further tables are left out, with a note."""
 
+MAX_CHARACTERS = 2**26
+"""Most characters of names in one table."""
+
 _NVTX, _STRINGS, _KERNELS = "NVTX_EVENTS", "StringIds", "CUPTI_ACTIVITY_KIND_KERNEL"
 _RUNTIME, _COPIES, _FILLS = (
     "CUPTI_ACTIVITY_KIND_RUNTIME",
@@ -35,7 +38,8 @@ _COPY_KINDS = {1: "host to device", 2: "device to host", 8: "device to device", 
 
 # PyTorch's emit_nvtx adds what differs from call to call: "aten::add, seq = 12, op_id = 34".
 _TORCH = re.compile(
-    r"(?P<name>.+?)(?:, (?:seq = (?P<seq>\d{1,18})|op_id = \d+|sizes = .*|input_op_ids = .*))+\Z", re.DOTALL
+    r"(?P<name>.+?)(?:, (?:seq = (?P<seq>\d{1,18})|op_id = \d+|sizes = .*|input_op_ids = .*)){1,4}\Z",
+    re.DOTALL,
 )
 _COLLECTIVE = re.compile(r"(?:nccl|rccl)", re.IGNORECASE)
 
@@ -174,21 +178,35 @@ def _host(found: SqliteDatabase) -> str:
     """Return the host's name; the rest of that table is not read."""
     if _SYSTEM not in found.columns:
         return ""
-    for batch in found.rows(_SYSTEM, ["value", "name"], where="WHERE name = 'Hostname'"):
+    for batch in found.rows(_SYSTEM, ["value", "name"], where="WHERE name = 'Hostname'", texts=["value"]):
         for value, _ in batch:
             return value[:256] if isinstance(value, str) else ""
     return ""
 
 
 def _strings(found: SqliteDatabase) -> dict[int, str]:
-    if _STRINGS not in found.columns:
-        return {}
-    return {
-        key: value
-        for batch in found.rows(_STRINGS, ["id", "value"])
-        for key, value in batch
-        if isinstance(value, str)
-    }
+    strings: dict[int, str] = {}
+    if _STRINGS in found.columns:
+        kept = 0
+        for batch in found.rows(_STRINGS, ["id", "value"], texts=["value"]):
+            mine = {key: value for key, value in batch if isinstance(value, str)}
+            kept = _with_texts(kept, mine.values(), found, _STRINGS)
+            strings |= mine
+    return strings
+
+
+def _with_texts(kept: int, more: Iterable[str], found: SqliteDatabase, table: str) -> int:
+    """Return how many characters of names are kept with these, too.
+
+    Raises:
+        TraceError: they are too many.
+    """
+    kept += sum(map(len, more))
+    if kept > MAX_CHARACTERS:
+        raise TraceError(
+            f"more than {MAX_CHARACTERS:,} characters of names", path=str(found.path), place=f"table {table}"
+        )
+    return kept
 
 
 def _is_span(export: NsysExport, start: object, end: object) -> bool:
@@ -200,9 +218,11 @@ def _is_span(export: NsysExport, start: object, end: object) -> bool:
 def _take_ranges(export: NsysExport, found: SqliteDatabase, table: str, strings: dict[int, str]) -> None:
     needed = ["start", "end", "eventType", "globalTid"]
     where = f"WHERE eventType IN ({PUSH_POP}, {START_END})"
-    for batch in found.rows(table, needed, ["text", "textId"], where):
+    kept = 0
+    for batch in found.rows(table, needed, ["text", "textId"], where, texts=["text"]):
+        kept = _with_texts(kept, {row[4] for row in batch if row[4] is not None}, found, table)
         for start, end, _, thread, text, text_id in batch:
-            name = text if isinstance(text, str) else strings.get(text_id)
+            name = strings.get(text_id) if text is None else text
             if not isinstance(thread, int) or name is None or not _is_span(export, start, end):
                 continue
             events = export.of(thread)

@@ -12,10 +12,18 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from sfapp.errors import TraceError
-from sfapp.importers.flight_recorder_dump import CollectiveEntry, FlightRecorderDump, rank_of, read_dump
+from sfapp.importers.flight_recorder_dump import (
+    CollectiveEntry,
+    Count,
+    FlightRecorderDump,
+    rank_of,
+    read_dump,
+)
 from sfapp.importers.import_formats import find_files
 from sfapp.importers.import_result import ImportNote, ImportOptions
 from sfapp.model.calls import ROOTED, CallGroup, JobCalls, PendingCall, RankCalls
@@ -39,11 +47,11 @@ _EQUAL_SIZES = frozenset(
 class HangEntry(CollectiveEntry, frozen=True):
     """The fields of an entry that say whether it has completed, and with whom."""
 
-    pg_id: int = -1
-    p2p_seq_id: int = 0
+    pg_id: Annotated[int, msgspec.Meta(ge=-1, lt=2**31)] = -1
+    p2p_seq_id: Count = 0
     state: str = ""
     retired: bool = False
-    output_sizes: tuple[list[int], ...] = ()
+    output_sizes: tuple[list[Count], ...] = ()
     input_dtypes: tuple[str, ...] = ()
 
 

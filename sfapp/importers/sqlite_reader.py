@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import tempfile
+import time
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,19 @@ MAX_EXPANDED = 2**36
 MAX_CELL = 2**24
 """Longest text or blob in a row, bytes."""
 
+MAX_TEXT = 2**14
+"""Longest text that is kept of a value, in characters: the longest name of an operator event."""
+
+MAX_RATIO = 100
+"""Largest expansion of a gzipped file; exports of Nsight Systems expand to 5 to 20 times their size."""
+
+MAX_SECONDS = 300.0
+"""Longest time in which a file is read: a damaged one can make SQLite search without end."""
+
+_SQLITE_ERRORS = (sqlite3.Error, OverflowError, UnicodeError)
+"""What the module raises on damage: a message with an undecodable name is a UnicodeError."""
+
+_STEPS_BETWEEN_CHECKS = 2**16
 _BLOCK = 2**20
 _ROWS = 2**14
 
@@ -35,9 +49,18 @@ class SqliteDatabase:
     columns: dict[str, tuple[str, ...]]
 
     def rows(
-        self, table: str, needed: Sequence[str], optional: Sequence[str] = (), where: str = ""
+        self,
+        table: str,
+        needed: Sequence[str],
+        optional: Sequence[str] = (),
+        where: str = "",
+        texts: Sequence[str] = (),
     ) -> Iterator[Any]:
         """Yield the rows of a table in batches of tuples; an absent optional column is null.
+
+        Args:
+            texts: columns among them of which only the first ``MAX_TEXT`` characters are read, and null for
+                anything that is no text.
 
         Raises:
             TraceError: the table or a needed column is absent, or cannot be read.
@@ -53,12 +76,19 @@ class SqliteDatabase:
                     path=str(self.path),
                     place=f"table {table}",
                 )
-        chosen = [*needed, *(column if column in present else f"NULL AS {column}" for column in optional)]
+        chosen = [
+            f"NULL AS {column}"
+            if column not in present
+            else f"CASE typeof({column}) WHEN 'text' THEN substr({column}, 1, {MAX_TEXT}) END"
+            if column in texts
+            else column
+            for column in (*needed, *optional)
+        ]
         try:
             cursor = self.connection.execute(f"SELECT {', '.join(chosen)} FROM {table} {where}")
             while batch := cursor.fetchmany(_ROWS):
                 yield batch
-        except (sqlite3.Error, OverflowError) as error:
+        except _SQLITE_ERRORS as error:
             raise TraceError(first_line(str(error)), path=str(self.path), place=f"table {table}") from error
 
     def count(self, table: str) -> int:
@@ -67,7 +97,7 @@ class SqliteDatabase:
             return 0
         try:
             found: int = self.connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
-        except sqlite3.Error as error:
+        except _SQLITE_ERRORS as error:
             raise TraceError(first_line(str(error)), path=str(self.path), place=f"table {table}") from error
         return found
 
@@ -98,8 +128,10 @@ def open_database(path: Path) -> Iterator[SqliteDatabase]:
             connection.text_factory = lambda raw: raw.decode("utf-8", errors="replace")
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_CELL)
             connection.execute("PRAGMA trusted_schema = OFF")
+            deadline = time.monotonic() + MAX_SECONDS
+            connection.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS_BETWEEN_CHECKS)
             yield SqliteDatabase(path, connection, _columns(connection))
-        except (sqlite3.Error, OSError) as error:
+        except (*_SQLITE_ERRORS, OSError) as error:
             raise TraceError(
                 f"is not a readable SQLite file: {first_line(str(error))}", path=str(path)
             ) from error
@@ -127,13 +159,13 @@ def _columns(connection: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
 
 def _expand(path: Path, scratch: IO[bytes]) -> None:
     """Expand into a scratch file, block by block."""
-    size = 0
+    size, most = 0, min(MAX_EXPANDED, _BLOCK + MAX_RATIO * path.stat().st_size)
     try:
         with open_source(path) as file:
             while block := file.read(_BLOCK):
                 size += len(block)
-                if size > MAX_EXPANDED:
-                    raise TraceError(f"expands to more than {MAX_EXPANDED:,} bytes", path=str(path))
+                if size > most:
+                    raise TraceError(f"expands to more than {most:,} bytes", path=str(path))
                 scratch.write(block)
     except (OSError, EOFError, zlib.error) as error:
         reason = f"cannot be read after {size:,} bytes: {first_line(str(error))}"

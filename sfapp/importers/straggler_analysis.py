@@ -16,7 +16,13 @@ import numpy as np
 
 from sfapp.errors import TraceError
 from sfapp.importers.duration_table import DurationTable, cut, duration_matrix
-from sfapp.importers.import_result import ImportedWindow, ImportNote, ImportOptions, ImportResult
+from sfapp.importers.import_result import (
+    ImportedWindow,
+    ImportNote,
+    ImportOptions,
+    ImportResult,
+    guarded,
+)
 from sfapp.importers.mapping import Mapping
 from sfapp.importers.source_files import expand
 from sfapp.importers.spans import IntervalUnion, own_time
@@ -65,10 +71,8 @@ def read(paths: Sequence[Path], options: ImportOptions) -> ImportResult:
     windows: list[ImportedWindow] = []
     refused: list[TraceError] = []
     for path in options.each(paths):
-        try:
+        with guarded(refused, path):
             windows += _windows(path, options.mapping)
-        except TraceError as error:
-            refused.append(TraceError(error.reason, path=str(path), place=error.place))
     return ImportResult(tuple(windows), tuple(refused))
 
 

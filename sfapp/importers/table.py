@@ -18,7 +18,13 @@ import numpy.typing as npt
 from sfapp.errors import TraceError
 from sfapp.importers.column_reader import matches_file
 from sfapp.importers.duration_table import DurationMatrix, DurationTable, cut, duration_matrix
-from sfapp.importers.import_result import ImportedWindow, ImportNote, ImportOptions, ImportResult
+from sfapp.importers.import_result import (
+    ImportedWindow,
+    ImportNote,
+    ImportOptions,
+    ImportResult,
+    guarded,
+)
 from sfapp.importers.mapping import Mapping
 from sfapp.importers.spans import own_time
 from sfapp.importers.table_rows import TableRows
@@ -44,17 +50,13 @@ def read(paths: Sequence[Path], options: ImportOptions) -> ImportResult:
             )
             continue
         rows = runs.setdefault(path.parent, TableRows(options.mapping))
-        try:
+        with guarded(refused, path):
             rows.take(path)
-        except TraceError as error:
-            refused.append(TraceError(error.reason, path=str(path), place=error.place))
     windows: list[ImportedWindow] = []
     names = run_names([folder for folder, rows in runs.items() if rows.parts])
     for folder, run_id in names.items():
-        try:
+        with guarded(refused, folder):
             windows += _windows(runs[folder], run_id, options.mapping)
-        except TraceError as error:
-            refused.append(TraceError(error.reason, path=str(folder), place=error.place))
     return ImportResult(tuple(windows), tuple(refused), tuple(skipped))
 
 

@@ -16,7 +16,13 @@ import numpy.typing as npt
 
 from sfapp.errors import TraceError
 from sfapp.importers.duration_table import DurationMatrix, DurationTable, cut, duration_matrix
-from sfapp.importers.import_result import ImportedWindow, ImportNote, ImportOptions, ImportResult
+from sfapp.importers.import_result import (
+    ImportedWindow,
+    ImportNote,
+    ImportOptions,
+    ImportResult,
+    guarded,
+)
 from sfapp.importers.mapping import Mapping
 from sfapp.importers.sqlite_reader import SqliteDatabase, open_database
 from sfapp.importers.window_builder import WindowInfo, build_window
@@ -89,7 +95,8 @@ class _TelemetryRun:
             stats = list(by_device.values())
             self.on_device |= any(each.gpu_ms is not None for each in stats)
             values = [each.host_ms for each in stats if each.host_ms is not None]
-            if any(not 0 <= value * _MS <= MAX_VALUE for value in values):
+            # Two sums of events in a step are added up; they must fit 64 bits, and their rounding too.
+            if any(not value >= 0 for value in values) or not sum(values) * _MS <= MAX_VALUE // 2:
                 raise TraceError(f"{quoted(name)} took {min(values):g} ms", path=str(self.path), place=place)
             if values:
                 host_ms[name] = sum(values)
@@ -114,10 +121,8 @@ def read(paths: Sequence[Path], options: ImportOptions) -> ImportResult:
     windows: list[ImportedWindow] = []
     refused: list[TraceError] = []
     for path in options.each(paths):
-        try:
+        with guarded(refused, path):
             windows += _windows(_run(path, options.mapping))
-        except TraceError as error:
-            refused.append(TraceError(error.reason, path=str(path), place=error.place))
     return ImportResult(tuple(windows), tuple(refused))
 
 

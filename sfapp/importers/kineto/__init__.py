@@ -7,7 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sfapp.errors import TraceError
-from sfapp.importers.import_result import ImportedWindow, ImportNote, ImportOptions, ImportResult
+from sfapp.importers.import_result import (
+    ImportedWindow,
+    ImportNote,
+    ImportOptions,
+    ImportResult,
+    guarded,
+)
 from sfapp.importers.kineto.event_columns import read_columns
 from sfapp.importers.kineto.jobs import Member, jobs_of, member_of
 from sfapp.importers.kineto.processes import processes_of
@@ -20,27 +26,22 @@ def read(paths: Sequence[Path], options: ImportOptions) -> ImportResult:
     refused: list[TraceError] = []
     notes: list[ImportNote] = []
     for path in options.each(paths):
-        try:
+        with guarded(refused, path):
             columns = read_columns(path)
             processes = processes_of(columns, options.mapping)
-        except TraceError as error:
-            refused.append(error)
-            continue
-        if len(processes) > 1:
-            notes.append(
-                ImportNote("derived", f"{len(processes)} processes of the file take steps", path.name)
-            )
-        skipped = sorted(kind for kind in columns.skipped if kind != "trace")
-        for process in processes:
-            if skipped:
-                process.note("skipped", f"events of kind {', '.join(skipped)}")
-        members += [member_of(process, len(processes) == 1) for process in processes]
+            if len(processes) > 1:
+                notes.append(
+                    ImportNote("derived", f"{len(processes)} processes of the file take steps", path.name)
+                )
+            skipped = sorted(kind for kind in columns.skipped if kind != "trace")
+            for process in processes:
+                if skipped:
+                    process.note("skipped", f"events of kind {', '.join(skipped)}")
+            members += [member_of(process, len(processes) == 1) for process in processes]
     windows: list[ImportedWindow] = []
     jobs = jobs_of(members)
     members.clear()
     for job in jobs:
-        try:
+        with guarded(refused, job.members[0].path):
             windows.append(window_of(job, options.mapping))
-        except TraceError as error:
-            refused.append(error)
     return ImportResult(tuple(windows), tuple(refused), tuple(notes))

@@ -1,0 +1,161 @@
+"""A hostile file costs an import itself only: its fault names file and place, and the others are read."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import resource
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sfapp.errors import TraceError
+from sfapp.importers import ImportOptions, ImportResult
+from sfapp.importers.import_formats import read_traces
+from sfapp.importers.import_result import guarded
+from tests.importers.test_nsys_import import export
+from tests.importers.test_traceml_import import events, telemetry
+
+TABLE = "step,rank,stage,duration_ms\n0,0,load,1\n1,0,load,2\n"
+
+
+def beside(name: str, *paths: Path) -> ImportResult:
+    return read_traces(name, list(paths), ImportOptions())
+
+
+def entry(**fields: object) -> dict[str, object]:
+    return {
+        "profiling_name": "nccl:all_reduce",
+        "collective_seq_id": 1,
+        "time_created_ns": 1,
+        "process_group": ["0", "default"],
+    } | fields
+
+
+def test_a_csv_header_that_is_not_utf8_is_refused_and_the_other_table_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "bad.csv").write_bytes(TABLE.encode().replace(b"rank", b"ra\xffnk"))
+    (tmp_path / "good.csv").write_text(TABLE)
+
+    result = beside("table", tmp_path / "a" / "bad.csv", tmp_path / "good.csv")
+
+    assert len(result.windows) == 1
+    (refused,) = result.refused
+    assert refused.path == str(tmp_path / "a" / "bad.csv")
+    assert "utf-8" in refused.reason
+
+
+def test_text_in_a_csv_that_is_not_utf8_is_refused_with_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "bad.csv"
+    path.write_bytes(TABLE.encode().replace(b"load", b"lo\xffad"))
+
+    (refused,) = beside("table", path).refused
+
+    assert refused.path == str(path)
+
+
+@pytest.mark.parametrize("name", ["nsys", "traceml"])
+def test_sqlite_messages_that_are_not_utf8_are_refused(tmp_path: Path, name: str) -> None:
+    # given a database whose damaged schema makes SQLite name what is not UTF-8 in its message
+    path = tmp_path / "bad.sqlite"
+    with sqlite3.connect(path) as file:
+        table = "NVTX_EVENTS" if name == "nsys" else "step_time_samples"
+        file.execute(f"CREATE TABLE {table} (id INTEGER, abcdef TEXT)")
+    file.close()
+    path.write_bytes(path.read_bytes().replace(b"abcdef TEXT", b"\xff\xfe(f TEXT"))
+
+    (refused,) = beside(name, path).refused
+
+    assert refused.path == str(path)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"time_created_ns": 10**40},
+        {"collective_seq_id": 10**40},
+        {"time_discovered_completed_ns": 10**40},
+        {"time_discovered_started_ns": -1},
+        {"input_sizes": [[10**5000]]},
+        {"thread_id": 10**5000},
+    ],
+)
+def test_a_dump_with_a_number_beyond_64_bits_is_refused_and_the_others_are_read(
+    tmp_path: Path, fields: dict[str, object]
+) -> None:
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "good").mkdir()
+    bad, good = tmp_path / "bad" / "trace_0", tmp_path / "good" / "trace_0"
+    bad.write_bytes(pickle.dumps({"version": "2.5", "entries": [entry(**fields)]}))
+    calls = [entry(collective_seq_id=place, time_created_ns=place) for place in range(4)]
+    good.write_text(json.dumps({"version": "2.5", "entries": calls}))
+
+    result = beside("flight-recorder", bad, good)
+
+    assert [each.path for each in result.refused] == [str(bad)]
+    assert result.windows
+
+
+@pytest.mark.parametrize("most", [4e12, 9e12])
+def test_telemetry_whose_times_do_not_add_up_within_64_bits_is_refused(tmp_path: Path, most: float) -> None:
+    huge = {name: {"a": {"cpu_ms": most}, "b": {"cpu_ms": most}} for name in events(1, 1, 1, 1)}
+
+    (refused,) = beside("traceml", telemetry(tmp_path, [(1, 0, huge)])).refused
+
+    assert "ms" in refused.reason
+
+
+def test_an_export_with_long_texts_is_read_in_little_time_and_memory(tmp_path: Path) -> None:
+    path = export(tmp_path / "long.sqlite", [(0, 9, "step 1", 1)])
+    with sqlite3.connect(path) as file:
+        for place in range(60):
+            text = "a, seq = 1" * (16_000_000 // 10) + f"{place}"
+            row = (place, place + 1, 59, text, (1 << 48) | (1 << 24) | 1, None)
+            file.execute("INSERT INTO NVTX_EVENTS VALUES (?, ?, ?, ?, ?, ?)", row)
+    file.close()
+    script = (
+        "import sys; from pathlib import Path\n"
+        "from sfapp.importers import ImportOptions\n"
+        "from sfapp.importers.import_formats import read_traces\n"
+        "result = read_traces('nsys', [Path(sys.argv[1])], ImportOptions())\n"
+        "assert len(result.windows) == 1, result.refused\n"
+    )
+
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
+        resource.setrlimit(resource.RLIMIT_DATA, (500 << 20, 500 << 20))
+
+    subprocess.run([sys.executable, "-c", script, path], check=True, preexec_fn=limited)
+
+
+def test_what_a_reader_does_not_expect_is_a_fault_of_the_file(tmp_path: Path) -> None:
+    refused: list[TraceError] = []
+    for error in (MemoryError(), KeyError("key"), AssertionError(), OverflowError("too large")):
+        with guarded(refused, tmp_path / "file", "place"):
+            raise error
+
+    assert [each.place for each in refused] == ["place"] * 4
+    assert {each.path for each in refused} == {str(tmp_path / "file")}
+
+
+def test_an_interrupt_ends_the_import(tmp_path: Path) -> None:
+    refused: list[TraceError] = []
+    with pytest.raises(KeyboardInterrupt), guarded(refused, tmp_path):
+        raise KeyboardInterrupt
+    assert not refused
+
+
+def test_a_gzipped_bomb_is_refused_by_its_ratio(tmp_path: Path) -> None:
+    import gzip
+
+    path = tmp_path / "bomb.sqlite.gz"
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        for _ in range(64):
+            file.write(bytes(2**22))
+
+    (refused,) = beside("nsys", path).refused
+
+    assert "expands to more than" in refused.reason
