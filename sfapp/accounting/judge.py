@@ -15,7 +15,6 @@ from sfapp.accounting.labels import (
     StageFacts,
     ambiguity_set,
     limiting_labels,
-    missing_ranks,
     stage_labels,
     suppress,
 )
@@ -219,7 +218,7 @@ def _raw_account(measures: Measures, gates: Gates, frontier: Frontier, carry: Ca
         wait_advances_ns=_wait_advances(measures, carry or measures),
         step_time=_step_time(measures, frontier, carry),
         typical_ns=_typical_ns(measures, carry or measures),
-        missing_ranks=missing_ranks(measures),
+        missing_ranks=measures.window.missing_ranks,
         gather_ok=window.manifest.gather_ok,
         recorder_labels=window.manifest.labels,
     )
@@ -326,7 +325,7 @@ def _labels(
     measures: Measures, gates: Gates, facts: StageFacts, routing: tuple[str, ...], residual_share: float
 ) -> tuple[list[Label], list[Label]]:
     """Return all labels in order, and the strong ones that were suppressed (§7)."""
-    limits = LimitFacts(measures, missing_ranks(measures), residual_share, measures.closure.overlap_share)
+    limits = LimitFacts(measures, residual_share, measures.closure.overlap_share)
     found = [Label("frontier_accounting"), *limiting_labels(limits, gates)]
     if measures.ranks > 1:
         found += stage_labels(facts, gates)

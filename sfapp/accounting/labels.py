@@ -47,12 +47,10 @@ class LimitFacts:
 
     Attributes:
         measures: everything that the window's matrix shows.
-        missing: expected ranks without rows.
         residual_share, overlap_share: closure of the step (§2).
     """
 
     measures: Measures
-    missing: Sequence[int]
     residual_share: float
     overlap_share: float
 
@@ -61,21 +59,12 @@ class LimitFacts:
         return self.measures.window
 
 
-def missing_ranks(measures: Measures) -> tuple[int, ...]:
-    """Return the expected ranks that are not in the rows."""
-    window = measures.window
-    missing = set(window.manifest.missing_ranks)
-    if window.group == "all" and window.reduced is None:
-        missing |= set(range(window.manifest.world_size)) - set(window.ranks.rank)
-    return tuple(sorted(missing))
-
-
 def telemetry_label(facts: LimitFacts, gates: Gates) -> Label | None:
     """Return ``telemetry_limited`` with every reason that applies (§7.2)."""
     manifest = facts.window.manifest
     checks = (
         ("gather_failed", not manifest.gather_ok),
-        ("missing_ranks", len(facts.missing) > gates.max_missing_ranks),
+        ("missing_ranks", len(facts.window.missing_ranks) > gates.max_missing_ranks),
         ("closure_residual", facts.residual_share > gates.max_residual),
         ("overlap_error", facts.overlap_share > gates.max_overlap),
         ("prefetch_unaligned", manifest.prefetch == "unaligned"),
@@ -89,7 +78,7 @@ def role_label(facts: LimitFacts, _: Gates) -> Label | None:
     """Return ``role_aware_needed`` (§7.3): roles are mixed, or model parallelism is declared without
     roles."""
     window = facts.window
-    roles = set(window.ranks.role)
+    roles = window.ranks.distinct_roles
     reduced = window.manifest.reduced
     if len(roles) > 1 or (reduced is not None and reduced.roles_differ):
         return Label("role_aware_needed", ("roles_differ",))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -45,9 +46,12 @@ class RankIdentity:
     role: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RankTable:
-    """The identities of a window's R ranks, column by column, ascending by global rank."""
+    """The identities of a window's R ranks, column by column, ascending by global rank.
+
+    What every rank must be looked at for is computed once: there may be 100,000.
+    """
 
     rank: tuple[int, ...]
     local_rank: tuple[int, ...]
@@ -89,15 +93,20 @@ class RankTable:
         """Return the rows at these positions."""
         return RankTable.of([self.identity(index) for index in indices])
 
-    @property
+    @cached_property
     def nodes(self) -> tuple[int, ...]:
         """The node ranks present, ascending."""
         return tuple(sorted(set(self.node_rank)))
 
-    @property
+    @cached_property
     def roles(self) -> tuple[str, ...]:
         """The declared roles present, sorted; undeclared ranks do not count."""
         return tuple(sorted({role for role in self.role if role is not None}))
+
+    @cached_property
+    def distinct_roles(self) -> frozenset[str | None]:
+        """The roles present, with None where ranks are undeclared."""
+        return frozenset(self.role)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -252,6 +261,14 @@ class Window:
         named = () if self.manifest.reduced is None else self.manifest.reduced.named
         return frozenset((*self.ranks.hostname, *(each.hostname for each in named)))
 
+    @cached_property
+    def missing_ranks(self) -> tuple[int, ...]:
+        """The expected ranks that have no rows, ascending."""
+        missing = set(self.manifest.missing_ranks)
+        if self.group == ALL_RANKS and self.reduced is None:
+            missing |= set(range(self.manifest.world_size)) - set(self.ranks.rank)
+        return tuple(sorted(missing))
+
     @property
     def led_by(self) -> RankTable:
         """The ranks that leaders are counted in, ascending: those with rows and, in a reduced window, the
@@ -270,7 +287,7 @@ class Window:
             found.append(RankIdentity(rank, place.local_rank, place.node_rank, place.hostname))
         return RankTable.of(found)
 
-    @property
+    @cached_property
     def groups(self) -> tuple[str, ...]:
         """Every group this window can be diagnosed by: ``all``, then roles, then nodes. A frontier reduced
         over all ranks is no group's."""

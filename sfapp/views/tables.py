@@ -25,7 +25,7 @@ from sfapp.views.figures.active_frontier import (
     stage_members,
     waits_in,
 )
-from sfapp.views.figures.node import lead_shares, stragglers
+from sfapp.views.figures.node import lead_shares, ranks_on, stragglers
 from sfapp.views.text import evidence_lines
 
 Row = dict[str, Any]
@@ -191,8 +191,19 @@ def _sets(diagnosis: Diagnosis, stage: str) -> str:
     return ", ".join(parts)
 
 
-def rank_rows(measures: Measures, diagnosis: Diagnosis) -> list[Row]:
-    """Return one row per rank, ascending.
+def slowest_first(measures: Measures, diagnosis: Diagnosis, node: int | None = None) -> list[int]:
+    """Return the positions of a node's ranks, or of all: those slowest at the suspect stage most often come
+    first."""
+    places = (
+        np.arange(len(measures.window.ranks)) if node is None else np.array(ranks_on(measures, node), int)
+    )
+    lead_R = lead_shares(measures, diagnosis)[places]
+    found: list[int] = places[np.argsort(-lead_R, kind="stable")].tolist()
+    return found
+
+
+def rank_rows(measures: Measures, diagnosis: Diagnosis, places: Sequence[int] | None = None) -> list[Row]:
+    """Return one row per rank, ascending; or those of the ranks at some positions, in their order.
 
     ``stage:<name>`` and ``lead:<name>`` hold the mean time in each broad stage (ns) and the share of the
     steps in which the rank is slowest at its end; ``own:<name>`` and ``wait:<name>`` the mean of its own time
@@ -209,7 +220,7 @@ def rank_rows(measures: Measures, diagnosis: Diagnosis) -> list[Row]:
     marked = stragglers(measures, diagnosis)
     waited = _mean_waits(measures)
     rows = []
-    for place in range(len(ranks)):
+    for place in range(len(ranks)) if places is None else places:
         identity = ranks.identity(place)
         row: Row = {
             "rank": identity.rank,

@@ -169,3 +169,13 @@ def test_every_numeric_gate_says_how_far_its_next_change_is() -> None:
     known = [row["distance"] is not None for row in rows]
     assert known == sorted(known, reverse=True)
     assert any(known)
+
+
+def test_a_short_table_begins_with_the_ranks_that_are_slowest_most_often() -> None:
+    measures, diagnosis = jobs.look(jobs.data_tail())
+    every = tables.rank_rows(measures, diagnosis)
+    places = tables.slowest_first(measures, diagnosis)
+    shown = tables.rank_rows(measures, diagnosis, places[:3])
+    assert shown == sorted(every, key=lambda row: -row["lead"])[:3]
+    of_node = tables.slowest_first(measures, diagnosis, 1)
+    assert {every[place]["node_rank"] for place in of_node} == {1}

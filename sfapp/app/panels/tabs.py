@@ -64,13 +64,11 @@ def _stage_table() -> TabBlock:
 
 def _rank_table(node: int | None = None) -> TabBlock:
     def build(model: TabViewModel, _: Reactions) -> None:
-        rows = tables.rank_rows(model.measures, model.diagnosis)
-        if node is not None:
-            rows = [row for row in rows if row["node_rank"] == node]
-        shown = sorted(rows, key=lambda row: -row["lead"])[:RANKS_LISTED]
+        places = tables.slowest_first(model.measures, model.diagnosis, node)
+        shown = tables.rank_rows(model.measures, model.diagnosis, places[:RANKS_LISTED])
         subtitle = "those that are slowest at the suspect stage most often come first"
-        if len(shown) < len(rows):
-            subtitle += f"; the first {len(shown)} of {len(rows)}, the CSV on the Data tab has all"
+        if len(shown) < len(places):
+            subtitle += f"; the first {len(shown)} of {len(places)}, the CSV on the Data tab has all"
         with titled("Ranks", subtitle):
             data_table(tables.rank_columns(shown), shown, "rank")
 
