@@ -133,7 +133,8 @@ def at_resolution(count: int, seed: int) -> tuple[Counter[bool], Counter[bool]]:
 def _growth_at_resolution(job: SimulatedJob, alone: Diagnosis) -> bool | None:
     """Return whether growth of exactly the resolution is found; None where it is too large to try.
 
-    Which windows are healthy depends on the growth, and the resolution on them, so it is looked up again.
+    Only a finding of growth counts: a false alarm about a late rank has not found it. Which windows are
+    healthy depends on the growth, and the resolution on them, so it is looked up again.
     """
     diagnosis = alone
     for _ in range(3):
@@ -142,7 +143,7 @@ def _growth_at_resolution(job: SimulatedJob, alone: Diagnosis) -> bool | None:
             return None
         size = growth * _healthy_steps(diagnosis)
         diagnosis = _planted(job, Fault("all", BACKWARD, 0, size))
-    return diagnosis.needs_attention
+    return any(finding.kind == "growth" and finding.needs_attention for finding in diagnosis.findings)
 
 
 def _planted(job: SimulatedJob, fault: Fault) -> Diagnosis:
