@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "Aggregator": "aggregator",
-    "Keys": "security",
+    "Keys": "encryption",
     "LiveSnapshot": "live_state",
     "RankSnapshot": "live_state",
     "Relay": "relay",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from sfapp.model import Window
 from sfapp.packets import read_window
@@ -23,7 +24,7 @@ class Clock:
         self.now += ns
 
 
-def recorder(root: Path, clock: Clock, **options: object) -> Recorder:
+def recorder(root: Path, clock: Clock, **options: Any) -> Recorder:
     return Recorder(root, run_id="run", clock=clock, **{"window_steps": 3, **options})
 
 
