@@ -39,8 +39,7 @@ def with_reference(diagnosis: Diagnosis, reference: Reference | None) -> Diagnos
     if reference is not None and comparable:
         delta = delta_ns(diagnosis, reference)
         change = (diagnosis.step_time.mean_ns - reference.step_time_ns) / max(1.0, reference.step_time_ns)
-    compared = replace(
-        diagnosis,
+    compared = diagnosis.changed(
         reference=reference,
         delta_ns=delta,
         change=change,
@@ -50,7 +49,7 @@ def with_reference(diagnosis: Diagnosis, reference: Reference | None) -> Diagnos
     stage, basis = _aim_stage(compared)
     culprit = _culprit(compared, stage)
     aim = _aim(compared, stage, basis, culprit)
-    return replace(compared, culprit=culprit, aim=replace(aim, evidence=_evidence(compared, aim, culprit)))
+    return compared.changed(culprit=culprit, aim=replace(aim, evidence=_evidence(compared, aim, culprit)))
 
 
 def _severity(imbalance: float | None, change: float | None) -> float | None:

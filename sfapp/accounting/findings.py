@@ -7,7 +7,6 @@ is spent on growth, a quarter each on ranks late on average and on ranks late in
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -48,14 +47,13 @@ def with_late_ranks(judged: Diagnosis, measures: Measures, carry: CarryOver | No
     known = set(judged.wait_advances_ns or {})
     hidden = [stage for stage in map(broad_stage, judged.wait_stages) if stage not in known]
     late = late_findings(measures, carry, judged.gates)
-    judged = replace(
-        judged,
+    judged = judged.changed(
         noise=step_noise(advance_SN.sum(axis=0)),
         findings=tuple(finding for finding, _ in late),
         resolution=Resolution(None, rank_resolution(measures, carry, judged.gates, hidden)),
     )
     jitter = jitter_finding(judged, measures, carry, [saved_N for _, saved_N in late])
-    return judged if jitter is None else replace(judged, findings=(*judged.findings, jitter))
+    return judged if jitter is None else judged.changed(findings=(*judged.findings, jitter))
 
 
 def late_findings(measures: Measures, carry: CarryOver | None, gates: Gates) -> list[tuple[Finding, Floats]]:
@@ -283,7 +281,7 @@ def with_findings(diagnosis: Diagnosis) -> Diagnosis:
         if diagnosis.resolution
         else None
     )
-    return replace(diagnosis, findings=tuple(findings), resolution=resolution)
+    return diagnosis.changed(findings=tuple(findings), resolution=resolution)
 
 
 def with_noise_floor(diagnosis: Diagnosis) -> Diagnosis:
@@ -309,4 +307,4 @@ def with_noise_floor(diagnosis: Diagnosis) -> Diagnosis:
         return diagnosis
     order = list(LABELS)
     labels.sort(key=lambda label: order.index(label.label))
-    return replace(diagnosis, labels=tuple(labels), suppressed=tuple(suppressed))
+    return diagnosis.changed(labels=tuple(labels), suppressed=tuple(suppressed))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -95,7 +95,7 @@ def judge(
     raw = _raw_account(measures, gates, frontier, carry)
     if is_below_floor:
         below = Label("telemetry_limited", ("denominator_floor",))
-        return replace(raw, labels=(Label("frontier_accounting"), below))
+        return raw.changed(labels=(Label("frontier_accounting"), below))
     judged = _judge_shares(measures, raw, waits, carry)
     judged = with_late_ranks(_with_waits(judged, measures, gates, waits), measures, carry)
     return with_reference(judged, reference)
@@ -148,8 +148,7 @@ def _judge_shares(
     own_excess_B = _own_excess(measures, carry or measures)
     excess_B = _excess(measures, measures.advance_SN)
     worst_B = excess_B if carry_excess_B is None else carry_excess_B
-    return replace(
-        raw,
+    return raw.changed(
         shares=by_name(measures.broad, step_share_B),
         static_gain=_named(measures, facts.gain_B),
         excess=_named(measures, excess_B),
@@ -178,8 +177,7 @@ def _with_waits(judged: Diagnosis, measures: Measures, gates: Gates, waits: _Fou
     """Return the diagnosis with the fields that state where ranks wait (§10, §11)."""
     stages = measures.window.stages
     since_sync = None if waits.own else _sync_boundary_since_sync(measures, gates)
-    return replace(
-        judged,
+    return judged.changed(
         wait_fit=_wait_fit(measures) if measures.has_all_rows else None,
         wait_stages=names(stages, waits.stages),
         met_boundary=None if since_sync is None else stages[since_sync],

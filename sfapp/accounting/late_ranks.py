@@ -138,7 +138,6 @@ class StageLateness:
         inflation: how many steps are worth an independent one.
         upper: upper quartile of |lateness| over steps and ranks, ns.
         late_steps: by position of the rank, single steps far outside.
-        slack: of ranks where they next wait for each other; stages before one wait share it.
     """
 
     mean_R: Floats
@@ -148,7 +147,6 @@ class StageLateness:
     inflation: float
     upper: float
     late_steps: dict[int, LateSteps]
-    slack: Slack
 
     def error(self, rank: int) -> MeanError:
         """Return the error of a rank's mean lateness."""
@@ -171,13 +169,13 @@ def lateness(own_NR: Array, typical_N: Floats | None = None) -> Floats:
     return np.asarray(own - typical[..., None])
 
 
-def stages_lateness(late_SNR: Floats, slacks: Sequence[Slack]) -> tuple[StageLateness, ...]:
-    """Return the lateness of several stages with its noise.
+def stages_lateness(late_SNR: Floats) -> tuple[StageLateness, ...]:
+    """Return the lateness of several stages, of one window or more, with its noise.
 
     The common noise comes from a sample of the ranks; a rank's own noise counts where it is larger.
 
     Args:
-        late_SNR: lateness in each stage, ns. slacks: of ranks where they next wait for each other.
+        late_SNR: lateness in each stage, ns.
     """
     # All stages at once: on small windows the number of calls is what costs.
     stages, steps, ranks = late_SNR.shape
@@ -190,7 +188,7 @@ def stages_lateness(late_SNR: Floats, slacks: Sequence[Slack]) -> tuple[StageLat
     lags = [squared_differences(values, lag) for values in (sample, blocks) for lag in (1, 2)]
     lag_4SR = np.array(lags).reshape(4, stages, sampled)
     # Medians: a rank that becomes late within the window would look like a long memory of all.
-    common_4S = np.median(lag_4SR, axis=2)
+    common_4S = to_numpy(median_last(lag_4SR))
     some = np.abs(sample[:: max(1, steps * sampled // _QUARTILE_VALUES)])
     sample_SC = some.reshape(len(some), stages, sampled).swapaxes(0, 1).reshape(stages, -1)
     quartile = 3 * (sample_SC.shape[1] - 1) // 4
@@ -211,7 +209,6 @@ def stages_lateness(late_SNR: Floats, slacks: Sequence[Slack]) -> tuple[StageLat
                 run.inflation,
                 float(upper_S[stage]),
                 single,
-                slacks[stage],
             )
         )
     return tuple(found)
@@ -360,16 +357,21 @@ def saved_alone(position_NR: Floats, late_NR: Floats, ranks: Sequence[int]) -> F
     return np.asarray(latest_N1 - np.maximum(others_NR, own_NR - late_NR.clip(min=0.0)))
 
 
-def lateness_for_cost(stages: Sequence[StageLateness], cost: float, power: float) -> list[float]:
+def lateness_for_cost(
+    stages: Sequence[StageLateness], slacks: Sequence[Slack], cost: float, power: float
+) -> list[float]:
     """Return for each stage by how much one rank must be later in every step for the frontier to move by
     ``cost``, ns.
 
     Some ranks are usually earlier than others: the result is enough for USUAL_RANKS of them, and for all but
     a share ``power`` of windows.
+
+    Args:
+        slacks: for each stage, of ranks where they next wait for each other; stages before one wait share it.
     """
     by_slack: dict[Slack, list[int]] = defaultdict(list)
-    for place, stage in enumerate(stages):
-        by_slack[stage.slack].append(place)
+    for place, slack in enumerate(slacks):
+        by_slack[slack].append(place)
     found = [0.0] * len(stages)
     for slack, places in by_slack.items():
         steps = len(slack.sorted_NR)

@@ -15,6 +15,8 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from sfapp.accounting.kernels import median_last
+from sfapp.model.arrays import to_numpy
 from sfapp.model.findings import StepNoise
 
 Floats = npt.NDArray[np.float64]
@@ -88,12 +90,11 @@ def without_jump(value_NR: Floats) -> Floats:
     The jump is an effect, not noise. It is taken for one where it is far larger than usual differences
     between neighbours, and the means before and after differ by at least half of it.
     """
-    step_NR = np.abs(np.diff(value_NR, axis=0))
-    place_R = step_NR.argmax(axis=0)
-    jump_R = step_NR.max(axis=0)
+    step_RN = np.abs(value_NR[1:] - value_NR[:-1]).T
+    jump_R = step_RN.max(axis=1)
     found = value_NR
-    for column in np.flatnonzero(jump_R > JUMP * np.median(step_NR, axis=0)).tolist():
-        first = int(place_R[column]) + 1
+    for column in np.flatnonzero(jump_R > JUMP * to_numpy(median_last(step_RN))).tolist():
+        first = int(step_RN[column].argmax()) + 1
         change = value_NR[first:, column].mean() - value_NR[:first, column].mean()
         if abs(change) >= jump_R[column] / 2.0:
             found = found.copy() if found is value_NR else found

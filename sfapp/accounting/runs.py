@@ -16,6 +16,7 @@ from sfapp.accounting.judge import judge
 from sfapp.accounting.measures import Measures, measure_many
 from sfapp.accounting.reference import healthy_in_run, pooled_reference, reference_of
 from sfapp.accounting.run_waits import RunStages, RunWaits, run_waits
+from sfapp.accounting.window_lateness import find_lateness
 from sfapp.errors import WindowError, WindowNotFoundError
 from sfapp.model import (
     ALL_RANKS,
@@ -45,6 +46,7 @@ def measured(
         for begin in range(0, len(indices), size):
             batch = indices[begin : begin + size]
             together = measure_many([windows[index] for index in batch], baseline, reference)
+            find_lateness(together)
             found.update(zip(batch, together, strict=True))
     return [found[index] for index in range(len(windows))]
 

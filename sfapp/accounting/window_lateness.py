@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 
 import numpy as np
 
@@ -35,12 +37,30 @@ def lateness_of(measures: Measures, boundary: int | None) -> tuple[StageLateness
     Args:
         boundary: wait stage that the carry-over frontier is aligned at.
     """
-    if not (measures.has_all_rows and measures.ranks > 1 and has_enough_steps(measures.steps)):
+    if not _is_known(measures):
         return None
-    alone = sum(len(members) == 1 for members in _roles(measures))
-    if 2 * alone >= measures.ranks:
-        return None
-    return measures.keep("lateness", boundary, partial(_lateness, measures))
+    if _is_sampled(measures):
+        return measures.keep("lateness and slacks", boundary, partial(_lateness_of_some, measures))[0]
+    return measures.keep("lateness", None, lambda _: stages_lateness(_late_SNR(measures)))
+
+
+def find_lateness(together: Sequence[Measures]) -> None:
+    """Find the lateness of many windows, those of one shape together, which ``lateness_of`` then returns.
+
+    Small windows cost as many calls as large ones: this spreads them over several windows.
+    """
+    by_shape: dict[tuple[int, int, int], list[Measures]] = defaultdict(list)
+    for measures in together:
+        if _is_known(measures) and not _is_sampled(measures):
+            by_shape[len(measures.broad), measures.steps, measures.ranks].append(measures)
+    for shape, of_shape in by_shape.items():
+        size = max(1, _CELLS_TOGETHER // math.prod(shape))
+        for begin in range(0, len(of_shape), size):
+            chunk = of_shape[begin : begin + size]
+            found = iter(stages_lateness(np.concatenate([_late_SNR(measures) for measures in chunk])))
+            for measures in chunk:
+                stages = tuple(islice(found, shape[0]))
+                measures.keep("lateness", None, partial(_given, stages))
 
 
 def lateness_that_costs(measures: Measures, boundary: int | None, cost: float, power: float) -> list[float]:
@@ -50,7 +70,10 @@ def lateness_that_costs(measures: Measures, boundary: int | None, cost: float, p
     """
     stages = lateness_of(measures, boundary)
     assert stages is not None
-    return measures.keep("costs", (boundary, cost, power), lambda _: lateness_for_cost(stages, cost, power))
+    slacks = _slacks(measures, boundary)
+    return measures.keep(
+        "costs", (boundary, cost, power), lambda _: lateness_for_cost(stages, slacks, cost, power)
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,19 +109,49 @@ def late_in_stage(measures: Measures, broad: int) -> Floats:
 MANY_RANKS = 1024
 """Of more ranks only some are looked at."""
 
+_CELLS_TOGETHER = 1 << 17
+"""Cells of several windows that lateness is found in together: 1 MB, which stays in a core's cache."""
 
-def _lateness(measures: Measures, boundary: int | None) -> tuple[StageLateness, ...]:
-    if measures.ranks > MANY_RANKS and len(measures.broad) == len(measures.broad_of_S):
-        return _lateness_of_some(measures, boundary)
-    lasts = [measures.members(broad)[-1] for broad in range(len(measures.broad))]
-    syncs = [(_next_sync(measures, boundary, last) or (last, False))[0] for last in lasts]
+
+def _given(stages: tuple[StageLateness, ...], _: None) -> tuple[StageLateness, ...]:
+    return stages
+
+
+def _is_known(measures: Measures) -> bool:
+    if not (measures.has_all_rows and measures.ranks > 1 and has_enough_steps(measures.steps)):
+        return False
+    alone = sum(len(members) == 1 for members in _roles(measures))
+    return 2 * alone < measures.ranks
+
+
+def _is_sampled(measures: Measures) -> bool:
+    return measures.ranks > MANY_RANKS and len(measures.broad) == len(measures.broad_of_S)
+
+
+def _slacks(measures: Measures, boundary: int | None) -> tuple[Slack, ...]:
+    """Return for each broad stage the slack of ranks where they next wait for each other."""
+    if _is_sampled(measures):
+        return measures.keep("lateness and slacks", boundary, partial(_lateness_of_some, measures))[1]
+    return measures.keep("slacks", boundary, partial(_slacks_of_all, measures))
+
+
+def _slacks_of_all(measures: Measures, boundary: int | None) -> tuple[Slack, ...]:
+    syncs = _next_syncs(measures, boundary)
     slacks = {stage: Slack.of(_position_NR(measures, boundary, stage)) for stage in set(syncs)}
-    late_SNR = np.stack([_late_NR(measures, broad) for broad in range(len(measures.broad))])
-    return stages_lateness(late_SNR, [slacks[sync] for sync in syncs])
+    return tuple(slacks[sync] for sync in syncs)
 
 
-def _lateness_of_some(measures: Measures, boundary: int | None) -> tuple[StageLateness, ...]:
-    """Return the lateness of many ranks, looking only at a sample and at those that are the last anywhere.
+def _next_syncs(measures: Measures, boundary: int | None) -> list[int]:
+    """Return for each broad stage at the end of which recorded stage its lateness is counted."""
+    lasts = [measures.members(broad)[-1] for broad in range(len(measures.broad))]
+    return [(_next_sync(measures, boundary, last) or (last, False))[0] for last in lasts]
+
+
+def _lateness_of_some(
+    measures: Measures, boundary: int | None
+) -> tuple[tuple[StageLateness, ...], tuple[Slack, ...]]:
+    """Return lateness and slacks of many ranks, looking only at a sample and at those that are the last
+    anywhere.
 
     A rank that is never the last costs nothing, so the others count as not late.
     """
@@ -108,12 +161,10 @@ def _lateness_of_some(measures: Measures, boundary: int | None) -> tuple[StageLa
         np.concatenate((leaders.ravel(), np.arange(0, measures.ranks, measures.ranks // MANY_RANKS)))
     )
     split_SN = _split_SN(measures)
-    lasts = range(len(measures.broad))
-    syncs = [(_next_sync(measures, boundary, last) or (last, False))[0] for last in lasts]
     before_NR = 0 if carried is None else to_numpy(measures.before_NR)[:, some] - carried.offset_R[some]
     prefix_NR = np.zeros((measures.steps, len(some)))
     late, ends = [], []
-    for stage in lasts:
+    for stage in range(len(measures.broad)):
         own_NR = to_numpy(broad_own(measures.window, (stage,), split_SN))[:, some].astype(np.float64)
         if len(_roles(measures)) > 1:
             late.append(_late_NR(measures, stage)[:, some])
@@ -121,9 +172,10 @@ def _lateness_of_some(measures: Measures, boundary: int | None) -> tuple[StageLa
             late.append(own_NR - (measures.own or measures).median_SN[stage][:, None])
         ends.append(prefix_NR + own_NR + before_NR)
         prefix_NR = prefix_NR + to_numpy(measures.window.duration_SNR[stage])[:, some]
+    syncs = _next_syncs(measures, boundary)
     slacks = {stage: Slack.of(ends[stage]) for stage in set(syncs)}
-    found = stages_lateness(np.stack(late), [slacks[sync] for sync in syncs])
-    return tuple(_of_all(stage, some, measures.ranks) for stage in found)
+    found = tuple(_of_all(stage, some, measures.ranks) for stage in stages_lateness(np.stack(late)))
+    return found, tuple(slacks[sync] for sync in syncs)
 
 
 def _of_all(stage: StageLateness, some: Ints, ranks: int) -> StageLateness:
@@ -140,8 +192,10 @@ def _saved(measures: Measures, key: tuple[int | None, int, tuple[int, ...], Sing
     ranks = [*always, *(rank for rank, _ in single)]
     counted_NR = np.zeros((measures.steps, len(ranks)))
     counted_NR[:, : len(always)] = late_NR[:, list(always)].mean(axis=0)
-    for column, (rank, steps) in enumerate(single, len(always)):
-        counted_NR[list(steps), column] = late_NR[list(steps), rank]
+    late = [(step, column) for column, (_, steps) in enumerate(single, len(always)) for step in steps]
+    if late:
+        step_E, column_E = np.array(late).T
+        counted_NR[step_E, column_E] = late_NR[step_E, np.array(ranks)[column_E]]
     last = measures.members(broad)[-1]
     position_NR = _position_NR(measures, boundary, last)
     together_N = saved(position_NR, counted_NR, ranks)
@@ -193,6 +247,17 @@ def _by_role(role_R: Sequence[str | None]) -> list[list[int]]:
     for rank, role in enumerate(role_R):
         found[role].append(rank)
     return list(found.values())
+
+
+def _late_SNR(measures: Measures) -> Floats:
+    """Return ``_late_NR`` of all broad stages, [S, N, R]."""
+    if (
+        measures.own is None
+        and len(measures.broad) == len(measures.broad_of_S)
+        and len(_roles(measures)) == 1
+    ):
+        return lateness(measures.window.duration_SNR, measures.median_SN)
+    return np.stack([_late_NR(measures, broad) for broad in range(len(measures.broad))])
 
 
 def _late_NR(measures: Measures, broad: int) -> Floats:

@@ -172,7 +172,7 @@ class Reference:
     between_ns: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # Without slots, ``changed`` can copy all fields at once.
 class Diagnosis:
     """Verdict of the accounting on one window under one set of gates.
 
@@ -251,6 +251,14 @@ class Diagnosis:
     device: DeviceEvidence | None = None
     rivals: tuple[Rival, ...] = ()
     recorder_labels: tuple[Label, ...] = field(default_factory=tuple)
+
+    def changed(self, **values: Any) -> Diagnosis:
+        """Return a copy with other values of some fields: ``dataclasses.replace`` in a tenth of its time, of
+        which a verdict takes seven."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        other.__dict__.update(values)
+        return other
 
     @property
     def label_names(self) -> tuple[str, ...]:

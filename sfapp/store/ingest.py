@@ -147,7 +147,7 @@ class Ingest:
     ) -> None:
         left = Counter(found.path.parent for found in fresh)
         folders: dict[str, set[Path]] = defaultdict(set)
-        with closing(read_all(batches(fresh), len(fresh), cancel, self._stored_waits)) as batches_read:
+        with closing(read_all(fresh, cancel, self._stored_waits)) as batches_read:
             for batch in batches_read:
                 self._commit(batch, batch.names)
                 left -= Counter(found.path.parent for found in batch.found)

@@ -23,7 +23,7 @@ from queue import SimpleQueue
 from typing import IO
 
 from sfapp.accounting.kernels import limit_threads
-from sfapp.store.scan import FoundFile
+from sfapp.store.scan import FoundFile, batches
 from sfapp.store.verdict_builder import PacketBatch, StoredWaits, read_batch
 
 FileBatch = Sequence[FoundFile]
@@ -39,20 +39,19 @@ _READY = b"ready\n"
 
 
 def read_all(
-    file_batches: Iterator[FileBatch], files: int, cancel: threading.Event, stored_waits: StoredWaits
+    files: Sequence[FoundFile], cancel: threading.Event, stored_waits: StoredWaits
 ) -> Generator[PacketBatch, None, None]:
     """Yield batches as they are read and diagnosed, in any order; stop early when cancelled.
 
     Args:
-        files: total number of files.
         stored_waits: see ``read_batch``. Not used in a large ingest, which usually starts with an empty store
             and has batches large enough to determine it from their own windows.
     """
-    helpers = min(_cores() - 1, files // FILES_A_HELPER, MAX_HELPERS)
+    helpers = min(_cores() - 1, len(files) // FILES_A_HELPER, MAX_HELPERS)
     if helpers > 0:
-        yield from _read_together(file_batches, helpers, cancel)
+        yield from _read_together(batches(files, tapered=True), helpers, cancel)
         return
-    for file_batch in file_batches:
+    for file_batch in batches(files):
         yield read_batch(file_batch, stored_waits=stored_waits)
         if cancel.is_set():
             return

@@ -16,6 +16,9 @@ BATCH_BYTES = 32 * 2**20
 They spread the cost of a transaction over many files, and leave one or two windows of 16,384 ranks in a
 batch: packets take some three times their size in memory."""
 
+LEAST_BATCH_FILES, TAPER = 16, 4
+"""A tapered batch has a quarter of the files that are left, but not fewer than these: each costs a commit."""
+
 
 @dataclass(frozen=True, slots=True)
 class FileStamp:
@@ -80,15 +83,22 @@ def scan(roots: Sequence[Path], known: Mapping[str, FileStamp], operators: Mappi
     return Scan(fresh, tuple(gone), len(found) - len(fresh), stamps)
 
 
-def batches(fresh: Sequence[FoundFile]) -> Iterator[tuple[FoundFile, ...]]:
-    """Yield consecutive files that fit in memory together; the parts of one window stay together."""
+def batches(fresh: Sequence[FoundFile], tapered: bool = False) -> Iterator[tuple[FoundFile, ...]]:
+    """Yield consecutive files that fit in memory together; the parts of one window stay together.
+
+    Args:
+        tapered: whether the last batches are smaller, so that several readers finish at about the same time.
+    """
     batch: list[FoundFile] = []
     size = 0
-    for file in fresh:
-        is_full = len(batch) >= BATCH_FILES or size + file.stamp.size > BATCH_BYTES
+    most = BATCH_FILES
+    for index, file in enumerate(fresh):
+        is_full = len(batch) >= most or size + file.stamp.size > BATCH_BYTES
         if batch and is_full and _window_of(file) != _window_of(batch[-1]):
             yield tuple(batch)
             batch, size = [], 0
+            if tapered:
+                most = min(BATCH_FILES, max(LEAST_BATCH_FILES, (len(fresh) - index) // TAPER))
         batch.append(file)
         size += file.stamp.size
     if batch:

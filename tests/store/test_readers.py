@@ -14,6 +14,7 @@ import pytest
 
 from sfapp.accounting import kernels
 from sfapp.store import IngestProgress, Store, parallel_reader
+from sfapp.store.scan import BATCH_FILES, LEAST_BATCH_FILES, FileStamp, FoundFile, batches
 from tests.store.jobs import SLOW, contents, put, window
 
 
@@ -120,3 +121,15 @@ def command_line(pid: int) -> str:
         return Path(f"/proc/{pid}/cmdline").read_text()
     except OSError:
         return ""
+
+
+def test_the_last_batches_of_several_readers_are_smaller() -> None:
+    files = [
+        FoundFile(Path(f"run/{number:08}.parquet"), f"run/{number:08}.parquet", FileStamp(1, 0))
+        for number in range(600)
+    ]
+    sizes = [len(batch) for batch in batches(files, tapered=True)]
+    assert sum(sizes) == 600
+    assert sizes == sorted(sizes, reverse=True)
+    assert (sizes[0], sizes[-1] <= LEAST_BATCH_FILES) == (BATCH_FILES, True)
+    assert [len(batch) for batch in batches(files)] == [128, 128, 128, 128, 88]
