@@ -34,7 +34,7 @@ def packets() -> Iterator[Packets]:
 
 
 def test_opening_a_folder_says_what_is_in_it(packets: Packets) -> None:
-    assert repr(packets) == "sfapp packets: 21 windows of 3 runs, 10 need attention, 1 file rejected"
+    assert repr(packets) == "sfapp packets: 21 windows of 3 runs, 11 need attention, 1 file rejected"
     assert packets.windows.shape[0] == 21
     assert packets.runs["run_id"].to_list()[0] == "moe-two-roles"
     assert "Parquet" in packets.quarantined["reason"][0]
