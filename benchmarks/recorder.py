@@ -1,12 +1,12 @@
 """What the recorder costs the training that it watches. ``make bench-recorder``; an hour.
 
-    python -m benchmarks.recorder [--out docs/evidence] [--quick]
+    python -m benchmarks.recorder [--out docs/evidence] [--quick] [--only sfapp:20]
 
 What is lost in throughput is measured inside one job: short blocks of steps with the recorder and without, in
 turn, and a bootstrap over rounds of them. Several launches of the job share the rounds: where a process
 happens to lie in memory makes a difference of its own. Blocks with nothing switched on, in the same turns,
 say how much of it is noise. Other tools are held against the same job. ``--quick`` shows that everything
-runs, and no more.
+runs, and no more; ``--only`` measures the jobs of one tool at one step length.
 """
 
 from __future__ import annotations
@@ -75,6 +75,11 @@ class Plan:
     steps: int
     real_time: bool = True
     compiled: bool = True
+
+    @property
+    def choice(self) -> str:
+        """What ``--only`` calls it."""
+        return f"{self.tool}:{self.step_ms:g}"
 
     @property
     def name(self) -> str:
@@ -337,12 +342,15 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", type=Path, default=None)
-    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--quick", action="store_true", help="a few seconds for each job")
+    parser.add_argument("--only", metavar="TOOL:MS", choices=sorted({plan.choice for plan in PLANS}))
     options = parser.parse_args()
+    if options.only and options.out is not None:
+        parser.error("--only measures a part of the page: leave --out away")
     bars, rows, others = [HEADER], [COLUMNS], machine.OtherPrograms()
     missed = 0
     print(HEADER)
-    for result in results(options.quick, rows):
+    for result in results(options.quick, rows, options.only):
         print(result.line(), flush=True)
         bars.append(result.line())
         missed += not result.holds
@@ -353,12 +361,13 @@ def main() -> None:
     sys.exit(1 if missed and not options.quick else 0)
 
 
-def results(is_quick: bool, rows: list[str]) -> Iterator[Result]:
-    """Yield every bar in turn; each job's row is appended to ``rows``."""
-    yield from hot_path(3 if is_quick else ROUNDS)
-    yield from memory(100, 10) if is_quick else memory(WINDOWS, BEFORE)
-    yield from reduction.run()
-    for plan in permitted(PLANS):
+def results(is_quick: bool, rows: list[str], only: str | None = None) -> Iterator[Result]:
+    """Yield every bar in turn, or those of the jobs ``only``; each job's row is appended to ``rows``."""
+    if only is None:
+        yield from hot_path(3 if is_quick else ROUNDS)
+        yield from memory(100, 10) if is_quick else memory(WINDOWS, BEFORE)
+        yield from reduction.run()
+    for plan in permitted([plan for plan in PLANS if only in (None, plan.choice)]):
         if not is_installed(plan.tool):
             rows.append(f"{plan.tool:<10} left out: it is not installed (pip install 'sfapp[bench]')")
             continue
