@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from sfapp.errors import PacketError
 from sfapp.model import OWN_PLANES, PLANES, Manifest
 from sfapp.model.stages import MAX_NAME_LENGTH
+from sfapp.packets.checksum import check_checksum
 from sfapp.packets.faults import Faults, and_more, arrow_errors
 from sfapp.packets.packet_layout import (
     FIXED_COLUMNS,
@@ -56,12 +57,13 @@ class PacketFile:
     """Open packet with its footer read and nothing decoded yet.
 
     Raises:
-        PacketError: the bytes are not a Parquet file.
+        PacketError: the bytes are not a Parquet file, or differ from their checksum.
     """
 
     def __init__(
         self, data: bytes, texts: Sequence[str] = TEXT_COLUMNS, manifest_key: bytes = MANIFEST_KEY
     ) -> None:
+        check_checksum(data)
         self._manifest_key = manifest_key
         with arrow_errors():
             try:

@@ -16,6 +16,7 @@ from sfapp.files import write_atomic
 from sfapp.model import RankTable, Window
 from sfapp.model.window import NOT_MEASURED
 from sfapp.packets.arrow_columns import nullable_columns
+from sfapp.packets.checksum import BLANK, CHECKSUM_KEY, set_checksum
 from sfapp.packets.faults import Faults
 from sfapp.packets.manifest import check_manifest, encode_manifest
 from sfapp.packets.packet_layout import (
@@ -179,7 +180,7 @@ def _tiled_text(values: tuple[str | None, ...], times: int) -> Any:
 
 
 def parquet_bytes(table: Any, key: bytes, head: bytes, texts: Collection[str]) -> Any:
-    """Return a file's bytes, with one row group and a checksum on every page.
+    """Return a file's bytes, with one row group, a checksum on every page and one of the whole file.
 
     One row group lets a reader find each plane in one piece. The file is built in memory, because writing to
     a Python file would take the interpreter lock for every page. Pages of version 2 are left uncompressed
@@ -203,5 +204,7 @@ def parquet_bytes(table: Any, key: bytes, head: bytes, texts: Collection[str]) -
         write_page_checksum=True,
     ) as writer:
         writer.write_table(table, row_group_size=table.num_rows)
-        writer.add_key_value_metadata({key: head})
-    return content.getvalue()
+        writer.add_key_value_metadata({key: head, CHECKSUM_KEY: BLANK})
+    found = content.getvalue()
+    set_checksum(found)
+    return found

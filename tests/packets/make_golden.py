@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,18 @@ def write(
     pq.write_table(table, path, **{"compression": "zstd", "write_statistics": False} | options)
 
 
+def write_with_checksum(path: Path, checksum: int | None = None) -> None:
+    """A plain packet with its checksum, or with this one, in its footer."""
+    table = pa.table(columns()).replace_schema_metadata(
+        {"sfapp.packet": json.dumps(manifest()), "sfapp.checksum": "00000000"}
+    )
+    pq.write_table(table, path, compression="zstd", write_statistics=False)
+    data = path.read_bytes()
+    place = data.rindex(b"sfapp.checksum") + len("sfapp.checksum") + 2  # Thrift: a string, its length
+    found = zlib.crc32(data) if checksum is None else checksum
+    path.write_bytes(data[:place] + f"{found:08x}".encode() + data[place + 8 :])
+
+
 def replaced(name: str, values: list[Any], kind: pa.DataType | None = None) -> Columns:
     """The plain columns with one of them holding something else."""
     plain = columns()
@@ -165,6 +178,7 @@ def write_valid(folder: Path) -> None:
     write(folder / "unsorted_rows.parquet", taken([7, 0, 11, 3, 2, 9, 1, 10, 4, 8, 6, 5]), manifest())
     write(folder / "row_groups.parquet", plain, manifest(), row_group_size=5)
     write(folder / "uncompressed.parquet", plain, manifest(), compression="none", use_dictionary=False)
+    write_with_checksum(folder / "checksum.parquet")
     for rank in (0, 1, 3):
         mine = taken([row for row in range(ROWS) if row % RANKS == rank])
         about = manifest(
@@ -230,6 +244,7 @@ BROKEN: dict[str, Broken] = {
     "empty_file": lambda path: path.write_bytes(b""),
     "truncated": _bytes(lambda data: data[: len(data) // 2]),
     "damaged_page": _bytes(_flip_in_page),
+    "checksum_wrong": lambda path: write_with_checksum(path, 0x1234ABCD),
     "no_manifest": _raw_manifest(None),
     "manifest_not_json": _raw_manifest(b"{'format': 1}"),
     "manifest_not_utf8": _raw_manifest(b'{"format": 1, "run_id": "\xff"}'),

@@ -48,6 +48,7 @@ EXPECTED_SNR = np.array(
 
 # file -> the faults that `sfapp validate` prints, first to last
 FAULTS: dict[str, tuple[str, ...]] = {
+    "checksum_wrong": ("the file is damaged: its checksum is ",),
     "column_missing": ("column 'wall_ns': the column is missing",),
     "column_twice": ("column 'wall_ns': 2 columns have this name",),
     "damaged_page": ("not a readable Parquet file: could not verify page integrity, CRC checksum",),
@@ -169,6 +170,7 @@ def test_a_newer_format_is_told_apart_whatever_else_has_changed() -> None:
     "name",
     [
         "plain",
+        "checksum",
         "least_manifest",
         "other_integers_and_strings",
         "role_not_declared",
