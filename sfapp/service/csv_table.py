@@ -4,32 +4,44 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Mapping, Sequence
+from numbers import Number
 from typing import Any
 
 import msgspec
 
-FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
-"""First characters of a cell that spreadsheets take for a formula."""
+_FORMULA = "=+\\-@\uff1d\uff0b\uff0d\uff20"
+"""Characters with which a formula begins; spreadsheets also take the full-width forms."""
+
+_SEPARATORS = ";\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029"
+"""Characters that may begin a new cell or line: where ``;`` or a tab separates cells, a spreadsheet splits a
+text there, and it skips those at the beginning of a cell."""
+
+_DANGEROUS = re.compile(f"^(?=[{_SEPARATORS}])|(?:^|(?<=[{_SEPARATORS}]))(?=\\s*[{_FORMULA}])")
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return rows as CSV: every column of any row, in order of first appearance; lists and objects as JSON.
 
-    A text that a spreadsheet would take for a formula starts with a quote.
+    Every cell is one of ``csv_cell``.
     """
     columns = list(dict.fromkeys(name for row in rows for name in row))
     buffer = io.StringIO()
     writer = csv.writer(buffer)
-    writer.writerow([_cell(column) for column in columns])
+    writer.writerow([csv_cell(column) for column in columns])
     for row in rows:
-        writer.writerow([_cell(row.get(column)) for column in columns])
+        writer.writerow([csv_cell(row.get(column)) for column in columns])
     return buffer.getvalue()
 
 
-def _cell(value: Any) -> Any:
-    if isinstance(value, dict | list | tuple):
-        return msgspec.json.encode(value).decode()
-    if isinstance(value, str) and value.startswith(FORMULA_STARTS):
-        return f"'{value}"
-    return value
+def csv_cell(value: Any) -> Any:
+    """Return a value as a cell: numbers and None as they are, everything else as text.
+
+    A quote is put before each place of a text where a spreadsheet could begin a formula, whichever character
+    separates cells there.
+    """
+    if value is None or isinstance(value, Number):
+        return value
+    is_object = isinstance(value, dict | list | tuple)
+    return _DANGEROUS.sub("'", msgspec.json.encode(value).decode() if is_object else str(value))
