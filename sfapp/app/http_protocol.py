@@ -1,0 +1,232 @@
+"""uvicorn's HTTP protocol with bounds: how much a client may send before it is answered, and how slowly.
+
+uvicorn by itself reads request headers of any size, waits for the rest of a request for ever, and keeps what
+a client does not read. Bodies are bounded by ``sfapp.app.security``, which knows the addresses that take
+files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+MAX_HEAD = 64 << 10
+"""Most bytes of a request's line and headers. Browsers send a few kB; the longest view as a query is 8 kB."""
+
+HEAD_DEADLINE_S = 20.0
+"""Seconds in which the headers must arrive, from the opening of the connection or the first byte of a
+further request."""
+
+BODY_DEADLINE_S = 20.0
+"""Seconds in which the body must arrive, plus those that ``MIN_BODY_RATE`` grants."""
+
+MIN_BODY_RATE = 64 << 10
+"""Bytes of body for each further second: the largest file (16 MB) may take four minutes."""
+
+STALL_DEADLINE_S = 20.0
+"""Seconds after which a connection is dropped whose client has read nothing of an answer."""
+
+LINGER_S = 1.0
+"""Seconds for which a refused client's data are discarded: closing at once would destroy the answer."""
+
+_PER_HEADER = 4
+"""Bytes of a header beside its name and value: colon, space and line end."""
+
+
+class BoundedHttpProtocol(HttpToolsProtocol):
+    """Refuses large headers with 431 and slow requests with 408, and closes the connection.
+
+    A connection on which no request was begun, or another answer is being sent, is closed without an answer.
+
+    Attributes:
+        head_s, body_s, stall_s: the deadlines in seconds.
+    """
+
+    head_s = HEAD_DEADLINE_S
+    body_s = BODY_DEADLINE_S
+    stall_s = STALL_DEADLINE_S
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._deadline: asyncio.TimerHandle | None = None
+        self._stall: asyncio.TimerHandle | None = None
+        self._unsent = 0
+        self._head_bytes = 0  # of the current message, trailers included
+        self._unparsed = 0  # received since the parser reported anything
+        self._body_bytes = 0
+        self._body_began = 0.0
+        self._is_in_head = False
+        self._is_in_body = False
+        self._is_refused = False
+
+    # --- the connection -------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._set_deadline(self.head_s, self._on_late_head)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._clear_deadline()
+        self._clear_stall()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_refused:
+            return
+        if self._deadline is None and not self._is_in_body:
+            self._set_deadline(self.head_s, self._on_late_head)
+        self._unparsed += len(data)
+        super().data_received(data)
+        if self._head_bytes + self._unparsed > MAX_HEAD:
+            self._refuse(431, f"the request's headers are larger than {MAX_HEAD} bytes")
+
+    def handle_websocket_upgrade(self) -> None:
+        if self._is_too_large:
+            return
+        self._clear_deadline()
+        self._head_bytes = self._unparsed = 0
+        super().handle_websocket_upgrade()
+
+    # --- what the parser reports ----------------------------------------------------------------------
+
+    @property
+    def _is_too_large(self) -> bool:
+        return self._is_refused or self._head_bytes > MAX_HEAD
+
+    def on_message_begin(self) -> None:
+        self._head_bytes = self._body_bytes = 0
+        self._is_in_head = True
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        self._count_head(len(url))
+        if not self._is_too_large:
+            super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._count_head(len(name) + len(value) + _PER_HEADER)
+        if not self._is_too_large:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._unparsed = 0
+        if self._is_too_large:
+            return
+        self._is_in_head, self._is_in_body = False, True
+        self._body_began = self.loop.time()
+        self._set_deadline(self.body_s, self._on_late_body)
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._unparsed = 0
+        self._body_bytes += len(body)
+        if not self._is_too_large:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._unparsed = 0
+        self._is_in_body = False
+        self._clear_deadline()
+        if not self._is_too_large:
+            super().on_message_complete()
+
+    def _count_head(self, size: int) -> None:
+        self._unparsed = 0
+        self._head_bytes += size
+
+    # --- deadlines of reading -------------------------------------------------------------------------
+
+    def _set_deadline(self, seconds: float, on_late: Callable[[], None]) -> None:
+        self._clear_deadline()
+        self._deadline = self.loop.call_later(seconds, on_late)
+
+    def _clear_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _on_late_head(self) -> None:
+        self._refuse(408, f"the request's headers took more than {self.head_s:g} s")
+
+    def _on_late_body(self) -> None:
+        """Refuse a body that comes too slowly; not one that waits for its reader here."""
+        left = self._body_began + self.body_s + self._body_bytes / MIN_BODY_RATE - self.loop.time()
+        if self.flow.read_paused:
+            left = max(left, self.body_s)
+        if left > 0:
+            self._set_deadline(left, self._on_late_body)
+        else:
+            self._refuse(408, f"the request's body came more slowly than {MIN_BODY_RATE} bytes a second")
+
+    # --- refusing -------------------------------------------------------------------------------------
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer a request that is no HTTP."""
+        self._refuse(400, msg)
+
+    def _refuse(self, status: int, message: str) -> None:
+        """Answer where an answer can be read as that of this request, and close the connection."""
+        if self._is_refused:
+            return
+        self._is_refused = True
+        self._clear_deadline()
+        self._unset_keepalive_if_required()
+        if self.transport.is_closing():
+            return
+        can_answer = self._can_answer(status)
+        if self.cycle is not None:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        if not can_answer:
+            self.transport.close()
+            return
+        content = f"{HTTPStatus(status).phrase}: {message}\n".encode()
+        head = (
+            b"content-type: text/plain; charset=utf-8\r\n"
+            b"content-length: %d\r\nconnection: close\r\n\r\n" % len(content)
+        )
+        self.transport.write(STATUS_LINE[status] + head + content)
+        self.loop.call_later(LINGER_S, self.transport.close)
+        self._watch_unsent()
+
+    def _can_answer(self, status: int) -> bool:
+        """Return whether the next bytes are read as the answer to the current request."""
+        if self.pipeline:
+            return False
+        if self._is_in_body:
+            return self.cycle is None or not self.cycle.response_started
+        has_begun = self._is_in_head or status != 408
+        return has_begun and (self.cycle is None or self.cycle.response_complete)
+
+    # --- clients that do not read ---------------------------------------------------------------------
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._watch_unsent()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._watch_unsent()
+
+    def _watch_unsent(self) -> None:
+        if self._stall is None:
+            self._unsent = self.transport.get_write_buffer_size()
+            if self._unsent:
+                self._stall = self.loop.call_later(self.stall_s, self._on_stall)
+
+    def _on_stall(self) -> None:
+        """Drop the connection if the client has read nothing since the last look."""
+        self._stall = None
+        if 0 < self._unsent <= self.transport.get_write_buffer_size():
+            self.transport.abort()
+        else:
+            self._watch_unsent()
+
+    def _clear_stall(self) -> None:
+        if self._stall is not None:
+            self._stall.cancel()
+            self._stall = None
