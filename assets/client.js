@@ -3,6 +3,9 @@
 "use strict";
 
 const sfapp = {
+  // The path below which a proxy serves the app; addresses from the server's data do not have it.
+  root: () => window.path_prefix ?? "",
+
   // --- keys -------------------------------------------------------------------------------------------------
   // An element with aria-keyshortcuts is clicked, or focused if it is a field, when one of its keys is pressed.
   handleKey(event) {
@@ -147,7 +150,7 @@ const sfapp = {
         request.set("as_text", "1");
         if (params.sortModel.length) request.set("sort", params.sortModel.map((s) => `${s.colId}:${s.sort}`).join());
         try {
-          const response = await fetch(`/windows.json?${request}`);
+          const response = await fetch(`${sfapp.root()}/windows.json?${request}`);
           if (!response.ok) throw new Error((await response.json()).error ?? response.statusText);
           const found = await response.json();
           params.successCallback(found.windows, found.total);
@@ -173,8 +176,8 @@ const sfapp = {
   },
   openRow(params) {
     if (!params.data || params.event?.target?.closest?.("a")) return;
-    if (params.event?.ctrlKey || params.event?.metaKey) window.open(params.data.shown.href);
-    else location.assign(params.data.shown.href);
+    if (params.event?.ctrlKey || params.event?.metaKey) window.open(sfapp.root() + params.data.shown.href);
+    else location.assign(sfapp.root() + params.data.shown.href);
   },
   openRowByKey(params) {
     if (params.event.key === "Enter") sfapp.openRow(params);
@@ -199,7 +202,7 @@ const sfapp = {
     window(params) {
       if (!params.data) return "";
       const link = sfapp.cells.element("a", "", params.value);
-      link.href = params.data.shown.href;
+      link.href = sfapp.root() + params.data.shown.href;
       link.title = params.data.run_id;
       return link;
     },

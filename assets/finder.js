@@ -58,10 +58,11 @@ const sfappFinder = {
   async seek() {
     const text = sfappFinder.input.value.trim();
     const commands = sfappFinder.commands(text);
-    const ask = new URLSearchParams({ text, path: location.pathname, view: location.search.slice(1) });
+    const path = location.pathname.slice(sfapp.root().length);
+    const ask = new URLSearchParams({ text, path, view: location.search.slice(1) });
     let found = [];
     try {
-      const response = await fetch(`/find.json?${ask}`);
+      const response = await fetch(`${sfapp.root()}/find.json?${ask}`);
       if (response.ok) found = (await response.json()).found;
     } catch {
       // The server is away; commands still work.
@@ -116,6 +117,6 @@ const sfappFinder = {
     if (!found) return;
     sfappFinder.dialog.close();
     if (found.control) sfapp.use(found.control);
-    else location.assign(found.href);
+    else location.assign(sfapp.root() + found.href);
   },
 };

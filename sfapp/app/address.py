@@ -1,10 +1,28 @@
-"""The run in the address of a request."""
+"""Addresses of the app: the run in that of a request, and the path below which a proxy serves them all."""
 
 from __future__ import annotations
 
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.requests import HTTPConnection
 
 from sfapp.views.address import run_from_segment
+
+_root = ""
+
+
+def set_root_path(root: str) -> None:
+    """Serve every address below this path from now on; the pages of this process are NiceGUI's, so is this.
+
+    Args:
+        root: without a slash at its end; empty for the top.
+    """
+    global _root
+    _root = root
+
+
+def rooted(address: str) -> str:
+    """Return an address of the app as browsers ask for it: below the root path."""
+    return f"{_root}{address}" if address.startswith("/") else address
 
 
 def run_of(request: HTTPConnection, suffix: str = "", after: int = 0) -> str:
@@ -17,7 +35,35 @@ def run_of(request: HTTPConnection, suffix: str = "", after: int = 0) -> str:
         after: how many segments follow the run's.
     """
     path = request.scope["raw_path"].decode("latin-1").split("?")[0]
-    segments = path.split("/")[2:]
+    segments = path.removeprefix(request.scope.get("root_path", "")).split("/")[2:]
     if after:
         segments = segments[:-after]
     return run_from_segment("/".join(segments).removesuffix(suffix))
+
+
+class RunConvertor(Convertor[str]):
+    """A run id in the pattern of a route: anything. Starlette's ``path`` ends at a line break."""
+
+    regex = r"[\s\S]*"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+class WindowConvertor(Convertor[int]):
+    """The number of a window: as many digits as fit 64 bits. Python refuses to read thousands of them."""
+
+    regex = "[0-9]{1,18}"
+
+    def convert(self, value: str) -> int:
+        return int(value)
+
+    def to_string(self, value: int) -> str:
+        return str(value)
+
+
+register_url_convertor("run", RunConvertor())
+register_url_convertor("window", WindowConvertor())

@@ -1,4 +1,4 @@
-"""Answers of the JSON API: plain data as JSON, rows as a CSV file."""
+"""Answers of the JSON API: plain data as JSON, rows as a CSV file; and what they are declared as."""
 
 from __future__ import annotations
 
@@ -10,6 +10,35 @@ from starlette.responses import Response
 
 from sfapp.service.csv_table import csv_text
 
+MAX_ROWS = 1000
+"""Most rows of a list in one JSON answer."""
+
+
+def _declared(description: str) -> dict[str, Any]:
+    message = {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
+    return {"description": description, "content": {"application/json": {"schema": message}}}
+
+
+REFUSALS: dict[int | str, dict[str, Any]] = {
+    400: _declared("The query has values that mean nothing"),
+    401: {"description": "The server requires a token", "content": {"text/html": {}}},
+    404: _declared("There is no such run, window, problem or incident"),
+    429: {"description": "Too many wrong tokens from this address", "content": {"text/plain": {}}},
+}
+"""What every data route may answer instead of data, for the OpenAPI document."""
+
+
+class CsvResponse(Response):
+    """A table as CSV."""
+
+    media_type = "text/csv"
+
+
+class ZipResponse(Response):
+    """An archive."""
+
+    media_type = "application/zip"
+
 
 def json_answer(document: Any, status: int = 200) -> Response:
     """Return plain data as JSON: times as RFC 3339; NaN is no JSON and becomes null."""
@@ -18,5 +47,9 @@ def json_answer(document: Any, status: int = 200) -> Response:
 
 def csv_answer(rows: Sequence[Mapping[str, Any]], name: str) -> Response:
     """Return rows as a CSV file that a browser saves under this name."""
-    disposition = {"Content-Disposition": f'attachment; filename="{name}.csv"'}
-    return Response(csv_text(rows), media_type="text/csv; charset=utf-8", headers=disposition)
+    return CsvResponse(csv_text(rows), headers=saved_as(f"{name}.csv"))
+
+
+def saved_as(name: str) -> dict[str, str]:
+    """Return the header for a file that a browser saves under this name, which is one of ours."""
+    return {"Content-Disposition": f'attachment; filename="{name}"'}

@@ -1,6 +1,6 @@
 """Every page as data: the same address with ``.json`` (tables ``.csv``), the same query; metrics and health.
 
-Handlers are plain functions where they ask the store: the server runs those beside the event loop.
+Handlers are plain functions where they ask the store: the server runs those on threads beside the event loop.
 """
 
 from __future__ import annotations
@@ -9,15 +9,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import Annotated
 
-from fastapi import Depends, FastAPI, Query, Request
+from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from fastapi import Path as PathParameter
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 from sfapp.accounting import suspect_fix
-from sfapp.app import api_docs, finder, problems_api
+from sfapp.app import api_docs, finder, problems_api, stragglers_api
 from sfapp.app.address import run_of
-from sfapp.app.answers import csv_answer, json_answer
+from sfapp.app.answers import MAX_ROWS, REFUSALS, CsvResponse, csv_answer, json_answer
 from sfapp.app.asked_window import asked_view, judge_asked
+from sfapp.app.methods import MethodsMiddleware
 from sfapp.app.prometheus import Metrics
 from sfapp.app.window_list import parse_sort
 from sfapp.errors import (
@@ -27,12 +28,11 @@ from sfapp.errors import (
     StoreError,
     WindowNotFoundError,
 )
-from sfapp.importers.perfetto_export import perfetto_archive, slice_of
 from sfapp.incidents import document_of
 from sfapp.model.fix import Fix
 from sfapp.model.sides import parse_compare
-from sfapp.model.view import WindowKey, parse_query, view_parameters
-from sfapp.operators import Findings, agreement
+from sfapp.model.view import WindowKey, view_parameters
+from sfapp.operators import Findings
 from sfapp.service.compare import compare_sides
 from sfapp.service.judging import JudgedWindow
 from sfapp.service.live import DOCUMENT_VERSION, live_run_snapshot, streaming_runs
@@ -42,11 +42,7 @@ from sfapp.service.workspace import Workspace
 from sfapp.store import SORTABLE, WindowQuery
 from sfapp.views import straggler_tables, tables
 from sfapp.views.glossary import glossary
-from sfapp.views.operator_findings import document
 from sfapp.views.window_list_rows import window_row
-
-MAX_ROWS = 1000
-"""Most windows in one JSON answer; ``offset`` asks for the next."""
 
 Text = Annotated[str | None, Query()]
 Severity = Annotated[float | None, Query(ge=0, description="at least this severe")]
@@ -112,41 +108,49 @@ _FINDINGS_TABLES: Mapping[str, Callable[[Findings], list[tables.Row]]] = {
 def build(application: FastAPI, workspace: Workspace) -> None:
     """Add every route that answers with data."""
     application.add_exception_handler(SfappError, _explain)
-    _add_health(application, workspace)
-    _add_windows(application, workspace)
-    problems_api.add(application, workspace)
-    _add_window(application, workspace)
-    _add_stragglers(application, workspace)
-    _add_runs(application, workspace)
-    _add_live(application, workspace)
-    _add_compare(application, workspace)
-    _add_glossary(application)
-    _add_incidents(application, workspace)
-    finder.build(application, workspace)
-    api_docs.add(application)
-
-
-def _add_health(application: FastAPI, workspace: Workspace) -> None:
     metrics = Metrics(workspace)
+    routes = APIRouter(responses=REFUSALS)
+    _add_health(routes, workspace, metrics)
+    _add_windows(routes, workspace)
+    problems_api.add(routes, workspace)
+    _add_window(routes, workspace)
+    stragglers_api.add(routes, workspace)
+    _add_runs(routes, workspace)
+    _add_live(routes, workspace)
+    _add_compare(routes, workspace)
+    _add_glossary(routes)
+    _add_incidents(routes, workspace)
+    finder.build(routes, workspace)
+    application.include_router(routes)
+    api_docs.add(application)
+    own = [*application.router.routes, *routes.routes]
+    application.add_middleware(MethodsMiddleware, routes=own)
     application.add_middleware(metrics.counting)
 
-    @application.get("/healthz", summary="Whether the server answers and keeps the store up to date")
-    def healthz() -> Response:
+
+def _add_health(routes: APIRouter, workspace: Workspace, metrics: Metrics) -> None:
+    @routes.get(
+        "/healthz",
+        summary="Whether the server answers and keeps the store up to date",
+        responses={503: {"description": "It does not"}},
+    )
+    async def healthz() -> Response:
+        # On the event loop: a thread may be waited for, and this reads one attribute only.
         status = workspace.status()
         failed = status.kind == "failed"
         document = {"status": "failed" if failed else "ok", "store": status.kind, "message": status.message}
         return json_answer(document, 503 if failed else 200)
 
-    @application.get("/metrics", summary="Metrics as Prometheus text")
+    @routes.get("/metrics", summary="Metrics as Prometheus text", response_class=PlainTextResponse)
     def prometheus() -> Response:
         return Response(metrics.text(), media_type=metrics.media_type)
 
 
-def _add_windows(application: FastAPI, workspace: Workspace) -> None:
+def _add_windows(routes: APIRouter, workspace: Workspace) -> None:
     store = workspace.store
 
-    @application.get("/index.json", include_in_schema=False)  # where it was before
-    @application.get("/windows.json", summary="Windows, filtered and sorted; runs and counts")
+    @routes.get("/index.json", include_in_schema=False)  # where it was before
+    @routes.get("/windows.json", summary="Windows, filtered and sorted; runs and counts")
     def windows_json(
         asked: Asked,
         offset: Annotated[int, Query(ge=0)] = 0,
@@ -168,13 +172,15 @@ def _add_windows(application: FastAPI, workspace: Workspace) -> None:
             }
         )
 
-    @application.get("/index.csv", include_in_schema=False)
-    @application.get("/windows.csv", summary="The same windows, all of them, as a table")
+    @routes.get("/index.csv", include_in_schema=False)
+    @routes.get(
+        "/windows.csv", summary="The same windows, all of them, as a table", response_class=CsvResponse
+    )
     def windows_csv(asked: Asked) -> Response:
         every = replace(asked, limit=_EVERY)
         return csv_answer(workspace.windows(every).rows, "windows")
 
-    @application.get("/quarantine.json", summary="Rejected files, and windows in conflict")
+    @routes.get("/quarantine.json", summary="Rejected files, and windows in conflict")
     def quarantine_json() -> Response:
         return json_answer(
             {
@@ -183,17 +189,17 @@ def _add_windows(application: FastAPI, workspace: Workspace) -> None:
             }
         )
 
-    @application.get("/quarantine.csv", summary="Rejected files as a table")
+    @routes.get("/quarantine.csv", summary="Rejected files as a table", response_class=CsvResponse)
     def quarantine_csv() -> Response:
         return csv_answer([asdict(file) for file in store.quarantine()], "quarantine")
 
 
-def _add_window(application: FastAPI, workspace: Workspace) -> None:
+def _add_window(routes: APIRouter, workspace: Workspace) -> None:
     documented = {"parameters": view_parameters()}
 
     # A run id may hold slashes: ``:path`` lets them through, and ``run_of`` reads them undecoded.
-    @application.get(
-        "/w/{run:path}/{window:int}.json", summary="One window's diagnosis", openapi_extra=documented
+    @routes.get(
+        "/w/{run:run}/{window:window}.json", summary="One window's diagnosis", openapi_extra=documented
     )
     def window_json(request: Request, run: str, window: int) -> Response:
         judged = judge_asked(workspace, request, WindowKey(run_of(request, after=1), window))
@@ -201,8 +207,8 @@ def _add_window(application: FastAPI, workspace: Workspace) -> None:
         chosen = {} if fix is None else {"what_if": asdict(workspace.what_if(judged, fix))}
         return json_answer(judged.diagnosis.document() | chosen)
 
-    @application.get(
-        "/w/{run:path}/{window:int}/what-if.json",
+    @routes.get(
+        "/w/{run:run}/{window:window}/what-if.json",
         summary="The step time with a stage, a rank or a node as fast as a typical rank, from a replay",
         openapi_extra=documented,
     )
@@ -220,10 +226,11 @@ def _add_window(application: FastAPI, workspace: Workspace) -> None:
         fix = fix or suspect_fix(judged.diagnosis)
         return json_answer({"what_if": None if fix is None else asdict(workspace.what_if(judged, fix))})
 
-    @application.get(
-        "/w/{run:path}/{window:int}/{table}.csv",
+    @routes.get(
+        "/w/{run:run}/{window:window}/{table}.csv",
         summary="One window's stages, ranks or steps; causes, outliers or collectives",
         openapi_extra=documented,
+        response_class=CsvResponse,
     )
     def window_csv(request: Request, run: str, window: int, table: str) -> Response:
         if table not in (*_WINDOW_TABLES, *_FINDINGS_TABLES):
@@ -237,53 +244,8 @@ def _add_window(application: FastAPI, workspace: Workspace) -> None:
         return csv_answer(rows, f"window-{window}-{table}")
 
 
-def _add_stragglers(application: FastAPI, workspace: Workspace) -> None:
-    documented = {"parameters": view_parameters()}
-    picked = [
-        {"name": name, "in": "query", "description": meaning, "schema": {}}
-        for name, meaning in (
-            ("step", "only this step; all where absent"),
-            ("ranks", "only these ranks, as 3,5; all of the group where absent"),
-        )
-    ]
-
-    @application.get(
-        "/w/{run:path}/{window:int}/findings.json",
-        summary="The operator that delayed the ranks, and whether it confirms the verdict",
-        openapi_extra=documented,
-    )
-    def findings_json(
-        request: Request,
-        run: str,
-        window: int,
-        limit: Annotated[int, Query(ge=1, le=MAX_ROWS, description="rows of each list")] = 100,
-    ) -> Response:
-        judged = judge_asked(workspace, request, WindowKey(run_of(request, after=2), window), extra={"limit"})
-        found = workspace.examine(judged).result()
-        verdict_agreement = None
-        if found.findings is not None:
-            verdict_agreement = agreement(judged.diagnosis, found.findings, judged.measures.window)
-        key = judged.source.key
-        head = {"run_id": key.run_id, "window": key.window, "group": judged.diagnosis.group}
-        return json_answer(head | document(found, verdict_agreement, limit))
-
-    @application.get(
-        "/w/{run:path}/{window:int}/perfetto.zip",
-        summary="One window's operator events, or its stages, as an archive that ui.perfetto.dev opens",
-        openapi_extra={"parameters": [*picked, *view_parameters()]},
-    )
-    def perfetto_zip(request: Request, run: str, window: int) -> Response:
-        judged = judge_asked(workspace, request, WindowKey(run_of(request, after=2), window))
-        view, _ = parse_query(request.query_params.multi_items())
-        operators, note = workspace.events(judged)
-        kept = slice_of(operators, () if view.step is None else (view.step,), view.ranks)
-        archive = perfetto_archive(kept, judged.window.ranks, note)
-        disposition = {"Content-Disposition": f'attachment; filename="window-{window}-perfetto.zip"'}
-        return Response(archive, media_type="application/zip", headers=disposition)
-
-
-def _add_runs(application: FastAPI, workspace: Workspace) -> None:
-    @application.get("/runs/{run:path}.json", summary=api_docs.RUN, description=api_docs.EPISODES)
+def _add_runs(routes: APIRouter, workspace: Workspace) -> None:
+    @routes.get("/runs/{run:run}.json", summary=api_docs.RUN, description=api_docs.EPISODES)
     def run_json(request: Request, run: str) -> Response:
         name = run_of(request, ".json")
         found: dict[str, object] = {"run": asdict(workspace.run(name)), "windows": workspace.timeline(name)}
@@ -292,22 +254,22 @@ def _add_runs(application: FastAPI, workspace: Workspace) -> None:
         found["problems"] = [one.document() for one in listed(problems, marks)]
         return json_answer(found)
 
-    @application.get("/runs/{run:path}.csv", summary="One run's windows as a table")
+    @routes.get("/runs/{run:run}.csv", summary="One run's windows as a table", response_class=CsvResponse)
     def run_csv(request: Request, run: str) -> Response:
         name = run_of(request, ".csv")
         workspace.run(name)
         return csv_answer(workspace.timeline(name), "run")
 
 
-def _add_live(application: FastAPI, workspace: Workspace) -> None:
-    @application.get("/live.json", summary="Runs that were streamed, the most recently active first")
+def _add_live(routes: APIRouter, workspace: Workspace) -> None:
+    @routes.get("/live.json", summary="Runs that were streamed, the most recently active first")
     def live_runs_json() -> Response:
         running = {run["run_id"] for run in streaming_runs(workspace)}
         runs = workspace.store.live_runs()
         shown = [{**run, "is_running": run["run_id"] in running} for run in runs]
         return json_answer({"version": DOCUMENT_VERSION, "runs": shown})
 
-    @application.get("/live/{run:path}.json", summary="One streamed run: steps, skew, ranks, nodes, machines")
+    @routes.get("/live/{run:run}.json", summary="One streamed run: steps, skew, ranks, nodes, machines")
     def live_json(
         request: Request,
         run: str,
@@ -325,7 +287,7 @@ def _add_live(application: FastAPI, workspace: Workspace) -> None:
         )
 
 
-def _add_compare(application: FastAPI, workspace: Workspace) -> None:
+def _add_compare(routes: APIRouter, workspace: Workspace) -> None:
     meanings = {
         "a": "RUN/WINDOW or RUN: before",
         "b": "RUN/WINDOW or RUN: after",
@@ -337,7 +299,7 @@ def _add_compare(application: FastAPI, workspace: Workspace) -> None:
     ]
     documented = {"parameters": [*sides, *view_parameters()]}
 
-    @application.get(
+    @routes.get(
         "/compare.json", summary="Two windows or runs side by side, or three", openapi_extra=documented
     )
     def compare_json(request: Request) -> Response:
@@ -349,21 +311,21 @@ def _add_compare(application: FastAPI, workspace: Workspace) -> None:
         return json_answer(compare_sides(workspace, state).document())
 
 
-def _add_glossary(application: FastAPI) -> None:
-    @application.get("/glossary.json", summary="Every label, gate, reason, kind of culprit and of evidence")
+def _add_glossary(routes: APIRouter) -> None:
+    @routes.get("/glossary.json", summary="Every label, gate, reason, kind of culprit and of evidence")
     def glossary_json() -> Response:
         return json_answer(glossary())
 
 
-def _add_incidents(application: FastAPI, workspace: Workspace) -> None:
+def _add_incidents(routes: APIRouter, workspace: Workspace) -> None:
     log = workspace.incident_log
 
-    @application.get("/incidents.json", summary="Every incident and note, as they stand and with every edit; "
+    @routes.get("/incidents.json", summary="Every incident and note, as they stand and with every edit; "
                      "can be imported")  # fmt: skip
     def incidents_json() -> Response:
         return json_answer(document_of(log.state()))
 
-    @application.get("/incident/{incident}.json", summary="One incident with the notes it collects, as it "
+    @routes.get("/incident/{incident}.json", summary="One incident with the notes it collects, as it "
                      "stands and with every edit; can be imported")  # fmt: skip
     def incident_json(
         incident: Annotated[str, PathParameter(description="its id, or enough of its beginning")],

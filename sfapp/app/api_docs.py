@@ -9,6 +9,7 @@ from typing import Any
 from fastapi import FastAPI
 from starlette.responses import HTMLResponse
 
+from sfapp.app.address import rooted
 from sfapp.app.theme import asset_url
 
 RUN = "One run: its windows in order, their reference, and where effects began and ended"
@@ -34,12 +35,14 @@ def add(application: FastAPI) -> None:
 def _page(schema: Mapping[str, Any]) -> str:
     info = schema["info"]
     entries = "".join(_entries(schema["paths"]))
+    home, data = rooted("/"), rooted("/openapi.json")
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8"><title>API · sfapp</title>'
         '<meta name="viewport" content="width=device-width">'
         f'<link rel="stylesheet" href="{asset_url("docs.css")}">'
-        f'<h1><a href="/">sfapp</a> · API</h1><p>{escape(info["description"])} '
-        f'Version {escape(info["version"])}. Machine-readable: <a href="/openapi.json">openapi.json</a>.</p>'
+        f'<h1><a href="{home}">sfapp</a> · API</h1><p>{escape(info["description"])} '
+        f"Version {escape(info['version'])}. "
+        f'Machine-readable: <a href="{data}">openapi.json</a>.</p>'
         f"{entries}</html>"
     )
 
@@ -49,7 +52,7 @@ def _entries(paths: Mapping[str, Any]) -> Iterator[str]:
         for method, operation in methods.items():
             shown = escape(path)
             plain = "{" not in path
-            link = f'<a href="{shown}">{shown}</a>' if plain else shown
+            link = f'<a href="{rooted(shown)}">{shown}</a>' if plain else shown
             yield f"<section><h2><b>{escape(method.upper())}</b> <code>{link}</code></h2>"
             yield f"<p>{escape(operation.get('summary', ''))}</p>"
             if operation.get("description"):

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from typing import Annotated, Any
 
-from fastapi import FastAPI, Query
+from fastapi import APIRouter, Query
 
 from sfapp.errors import SfappError
 from sfapp.model.view import ViewState, WindowKey, parse_query
@@ -54,10 +54,10 @@ class FoundPlace:
     href: str
 
 
-def build(application: FastAPI, workspace: Workspace) -> None:
+def build(routes: APIRouter, workspace: Workspace) -> None:
     """Add the route."""
 
-    @application.get("/find.json", summary="Runs, windows, ranks and hosts by a few words")
+    @routes.get("/find.json", summary="Runs, windows, ranks and hosts by a few words")
     def find_json(text: Words = "", path: Place = "", view: Place = "") -> dict[str, Any]:
         """``path`` and ``view`` are those of the page that asks: its window's ranks and hosts are found."""
         here = _WINDOW_PAGE.fullmatch(path)

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
-from nicegui import Event
+from nicegui import Event, ui
 
 from sfapp.service.subscribers import Subscribers
 
 Value = TypeVar("Value")
 
 _EVENTS: WeakKeyDictionary[Subscribers, Event] = WeakKeyDictionary()  # type: ignore[type-arg]  # of any value
+
+
+def follow(
+    subscribers: Subscribers[Value], callback: Callable[[Value], object] | Callable[[], object]
+) -> None:
+    """Call back with every value while the page is open.
+
+    A page that was closed meanwhile follows nothing: it would do so for good.
+    """
+    if not ui.context.client.is_deleted:
+        event_of(subscribers).subscribe(callback)
 
 
 def event_of(subscribers: Subscribers[Value]) -> Event[Value]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import FastAPI, Query
+from fastapi import APIRouter, Query
 from fastapi import Path as PathParameter
 from starlette.responses import Response
 
@@ -23,10 +23,10 @@ FIELDS = (
 """Fields of a problem (``sfapp.model.problems``)."""
 
 
-def add(application: FastAPI, workspace: Workspace) -> None:
+def add(routes: APIRouter, workspace: Workspace) -> None:
     """Add the routes."""
 
-    @application.get(
+    @routes.get(
         "/problems.json",
         summary="Windows with one cause: missing data first, then by rank-hours lost",
         description=FIELDS,
@@ -37,7 +37,7 @@ def add(application: FastAPI, workspace: Workspace) -> None:
         problems = listed(workspace.problems(run), workspace.incident_log.state())
         return json_answer({"problems": [one.document() for one in problems]})
 
-    @application.get("/problems/{problem}.json", summary="One problem", description=FIELDS)
+    @routes.get("/problems/{problem}.json", summary="One problem", description=FIELDS)
     def problem_json(
         problem: Annotated[str, PathParameter(description="its id, or another that it is known by")],
         run: Annotated[str | None, Query(description="its run, where that is a built-in example")] = None,

@@ -5,24 +5,27 @@ have open could then read their windows through 127.0.0.1. So, for every request
 
 * ``Host`` must be a name the server was started under (DNS rebinding arrives under a foreign name);
 * ``Origin``, where a browser sends one, must be the ``Host`` itself, and a websocket must send one;
-* with a token set: a cookie got by opening ``?token=…`` once, or ``Authorization: Bearer …``;
+* with a token set: a cookie got by opening ``?token=…`` once, or ``Authorization: Bearer …``. An address that
+  presents wrong tokens is answered ever more rarely, and the cookie is no function of the token;
 * bodies are small, but for files sent from a page of ours, and answers carry the headers that keep the page
-  to itself.
+  to itself;
+* of a reverse proxy, only what ``--public-url`` says is believed: ``X-Forwarded-Prefix`` is dropped.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import ipaddress
 import re
 import socket
 from collections.abc import Iterable
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from sfapp.app.public_address import PublicAddress
+from sfapp.app.token_gate import TokenGate
 
 MAX_BODY = 1 << 20
 """Largest request body in bytes. Pages only ever post small events."""
@@ -32,6 +35,12 @@ MAX_UPLOAD = 16 << 20
 
 _UPLOAD = re.compile(r"/_nicegui/client/[^/]+/upload/[0-9]+")
 """Address of NiceGUI's uploads; it exists only while a page with a file chooser is open."""
+
+_MOST_DIGITS = 18
+"""Digits of a Content-Length that is read as a number: Python refuses to read thousands."""
+
+_LONGEST_ADDRESS = 64
+"""Characters of a forwarded address that count: an IPv6 address with a zone has fewer."""
 
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "::1")
 WILDCARDS = ("0.0.0.0", "::", "")
@@ -63,16 +72,6 @@ SECURITY_HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
-
-_SIGN_IN = """<!doctype html><meta charset="utf-8"><title>sfapp: token needed</title>
-<style>body{font:16px/1.5 system-ui,sans-serif;max-width:34rem;margin:18vh auto;padding:0 1rem}
-input,button{font:inherit;padding:.4rem .6rem}</style>
-<h1>This sfapp requires a token</h1>
-<p>Open the address that <code>sfapp serve</code> printed, or enter the token it was started with.</p>
-<form method="get"><input name="token" type="password" aria-label="token" autofocus required>
-<button>Open</button></form>
-<p>Signed in before, and following a link from another site? <a href="">Continue</a>.</p>
-"""
 
 
 def allowed_hosts(host: str) -> frozenset[str]:
@@ -107,6 +106,7 @@ class SecurityMiddleware:
         token: required of every visitor, where given.
         cookie: name of the cookie that stands for the token.
         max_body: largest request body in bytes.
+        public: where a reverse proxy serves the application, if one does.
     """
 
     def __init__(
@@ -118,20 +118,24 @@ class SecurityMiddleware:
         token: str | None = None,
         cookie: str = "sfapp",
         max_body: int = MAX_BODY,
+        public: PublicAddress | None = None,
     ) -> None:
         self.app = app
-        self._hosts = frozenset(hosts)
+        self._hosts = frozenset(hosts) | (frozenset() if public is None else {public.host})
         self._any_address = any_address
-        self._token = token
-        self._cookie = cookie
-        # The cookie holds a digest, so that a cookie seen somewhere is not the token itself.
-        self._cookie_value = hashlib.sha256(f"sfapp cookie {token}".encode()).hexdigest() if token else ""
+        self._root = "" if public is None else public.root
+        self._is_behind_proxy = public is not None
+        self._gate = None
+        if token is not None:
+            is_tls = public is not None and public.is_tls
+            self._gate = TokenGate(token, cookie=cookie, path=self._root or "/", is_tls=is_tls)
         self._max_body = max_body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
+        scope = _rooted(scope, self._root)
         headers = Headers(scope=scope)
         refusal = self._refusal(scope, headers)
         if scope["type"] == "websocket":
@@ -150,26 +154,39 @@ class SecurityMiddleware:
         hosts = headers.getlist("host")
         if len(hosts) != 1 or not self._answers_to(hosts[0]):
             return PlainTextResponse(
-                "sfapp does not accept this host name; start it with --host NAME to allow it\n", 400
+                "sfapp does not accept this host name; start it with --host NAME to allow it, or with "
+                "--public-url https://NAME behind a reverse proxy\n",
+                400,
             )
         if not _same_origin(scope, headers, hosts[0]):
             return PlainTextResponse(
                 "sfapp accepts requests from its own pages only, not from another site\n", 403
             )
-        if self._token is not None:
-            answer = self._token_answer(scope, headers)
-            if answer is not None:
-                return answer
+        if self._gate is not None:
+            refusal = self._gate.refusal(scope, headers, self._address(scope, headers))
+            if refusal is not None:
+                return refusal
         length = headers.get("content-length", "0")
         if not length.isascii() or not length.isdigit():
             return PlainTextResponse("Content-Length is not a number\n", 400)
-        if int(length) > self._limit(scope):
+        if len(length) > _MOST_DIGITS or int(length) > self._limit(scope):
             return PlainTextResponse(f"the body is larger than {self._limit(scope)} bytes\n", 413)
+        if self._root and scope["path"] == self._root:
+            return RedirectResponse(f"{self._root}/")
         return None
+
+    def _address(self, scope: Scope, headers: Headers) -> str:
+        """Return the visitor's address: the one that our proxy saw, which it appends to the header."""
+        forwarded = headers.getlist("x-forwarded-for") if self._is_behind_proxy else []
+        if forwarded:
+            return forwarded[-1].rpartition(",")[2].strip()[:_LONGEST_ADDRESS]
+        client = scope.get("client")
+        return client[0] if client else ""
 
     def _limit(self, scope: Scope) -> int:
         """Return the largest body that is accepted; an upload has a frame around its file."""
-        takes_files = scope["type"] == "http" and _UPLOAD.fullmatch(scope["path"]) is not None
+        path = scope["path"].removeprefix(self._root)
+        takes_files = scope["type"] == "http" and _UPLOAD.fullmatch(path) is not None
         return MAX_UPLOAD + self._max_body if takes_files else self._max_body
 
     def _answers_to(self, host: str) -> bool:
@@ -177,40 +194,6 @@ class SecurityMiddleware:
         if name is None:
             return False
         return name in self._hosts or (self._any_address and _is_address(name))
-
-    def _knows_token(self, headers: Headers) -> bool:
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and hmac.compare_digest(
-            given.strip().encode("latin-1"), (self._token or "").encode()
-        ):
-            return True
-        cookies = [
-            value
-            for name, _, value in (
-                part.strip().partition("=") for part in headers.get("cookie", "").split(";")
-            )
-            if name == self._cookie
-        ]
-        return any(_equal(value, self._cookie_value) for value in cookies)
-
-    def _token_answer(self, scope: Scope, headers: Headers) -> Response | None:
-        """Answer with the cookie and a clean address if the query holds the token, with a form if none does.
-
-        The strict cookie is not sent when a link on another site is followed: the form then offers to
-        go on, which asks again from our own page.
-        """
-        query = parse_qsl(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
-        given = [value for name, value in query if name == "token"]
-        if scope["type"] == "http" and given and _equal(given[-1], self._token or ""):
-            rest = urlencode([(name, value) for name, value in query if name != "token"])
-            path = scope.get("raw_path", b"/").decode("latin-1").split("?")[0]
-            # A path that starts with two slashes would be read as another host.
-            response = RedirectResponse(f"/{path.lstrip('/')}{'?' if rest else ''}{rest}", 303)
-            response.set_cookie(self._cookie, self._cookie_value, httponly=True, samesite="strict", path="/")
-            return response
-        if self._knows_token(headers):
-            return None
-        return HTMLResponse(_SIGN_IN, 401, {"WWW-Authenticate": "Bearer"})
 
     async def _with_body_limit(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on; a body that turns out larger than announced ends it with 413."""
@@ -264,7 +247,10 @@ def _same_origin(scope: Scope, headers: Headers, host: str) -> bool:
             headers.get("sec-fetch-site") == "cross-site" and headers.get("sec-fetch-mode") != "navigate"
         )
         return scope["type"] == "http" and not foreign
-    parts = urlsplit(origins[0])
+    try:
+        parts = urlsplit(origins[0])
+    except ValueError:
+        return False
     return len(origins) == 1 and parts.scheme in ("http", "https") and parts.netloc.lower() == host.lower()
 
 
@@ -288,5 +274,13 @@ def _is_address(name: str) -> bool:
     return True
 
 
-def _equal(given: str, expected: str) -> bool:
-    return hmac.compare_digest(given.encode(), expected.encode())
+def _rooted(scope: Scope, root: str) -> Scope:
+    """Return the scope below a root path, whether or not the proxy left that in the path.
+
+    ``X-Forwarded-Prefix`` is dropped: NiceGUI would write it into pages and redirects, whoever sent it.
+    """
+    headers = [(name, value) for name, value in scope["headers"] if name != b"x-forwarded-prefix"]
+    path, raw_path = scope["path"], scope.get("raw_path") or scope["path"].encode()
+    if root and path != root and not path.startswith(f"{root}/"):
+        path, raw_path = root + path, root.encode() + raw_path
+    return {**scope, "headers": headers, "root_path": root, "path": path, "raw_path": raw_path}

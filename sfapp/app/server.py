@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 import socket
 import warnings
@@ -20,11 +21,14 @@ from fastapi import FastAPI
 from nicegui import ui
 from nicegui.dependencies import register_importmap_override
 from starlette.responses import Response
+from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 import sfapp
 from sfapp.app import api
+from sfapp.app.address import set_root_path
+from sfapp.app.http_protocol import BoundedHttpProtocol
 from sfapp.app.pages import (
     compare,
     glossary,
@@ -39,13 +43,16 @@ from sfapp.app.pages import (
     window,
     windows,
 )
+from sfapp.app.public_address import PublicAddress
 from sfapp.app.security import (
     WILDCARDS,
     SecurityMiddleware,
     allowed_hosts,
     is_loopback,
 )
+from sfapp.app.stopping import PunctualServer
 from sfapp.app.theme import asset_url
+from sfapp.app.token_gate import MIN_TOKEN
 from sfapp.assets import assets
 from sfapp.errors import ServeError
 from sfapp.service.workspace import Workspace
@@ -57,7 +64,8 @@ MAX_WEBSOCKET_MESSAGE = 4 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
-    """Options of ``sfapp serve``; ``db`` is None for the store beside the packets."""
+    """Options of ``sfapp serve``; ``db`` is None for the store beside the packets.
+    ``public_url`` is the address under which a reverse proxy serves the app, if one does."""
 
     paths: tuple[Path, ...]
     host: str = "127.0.0.1"
@@ -65,15 +73,28 @@ class ServeOptions:
     db: Path | None = None
     memory: bool = False
     token: str | None = None
+    public_url: str | None = None
     browser: bool = True
 
+    @property
+    def public(self) -> PublicAddress | None:
+        """Where a reverse proxy serves the app.
 
-def serve(options: ServeOptions, announce: Callable[[str], None]) -> None:
+        Raises:
+            ServeError: ``public_url`` is no address for that.
+        """
+        return None if self.public_url is None else PublicAddress.parse(self.public_url)
+
+
+def serve(
+    options: ServeOptions, announce: Callable[[str], None], abandon: Callable[[], None] = lambda: None
+) -> None:
     """Serve until SIGINT or SIGTERM, then stop; the store is closed on return.
 
     Args:
         options: checked here, the paths first.
         announce: called with the address once the server answers.
+        abandon: called from another thread if stopping takes too long; it ends the process.
 
     Raises:
         ServeError: a path is missing, the address is taken or not this machine's, a token is missing.
@@ -93,9 +114,10 @@ def serve(options: ServeOptions, announce: Callable[[str], None]) -> None:
 
         # NiceGUI searches all live objects for its server, which triggers torch's deprecation warnings.
         warnings.filterwarnings("ignore", category=FutureWarning, message=r".*torch\.distributed")
-        application = build(workspace, on_ready=ready)
+        application = build(workspace, on_ready=ready, public=options.public)
         config = uvicorn.Config(
             secured(application, options, port),
+            http=BoundedHttpProtocol,
             log_level="warning",
             access_log=False,
             server_header=False,
@@ -106,12 +128,23 @@ def serve(options: ServeOptions, announce: Callable[[str], None]) -> None:
             timeout_graceful_shutdown=2,
         )
         with _signals_absorbed():
-            uvicorn.Server(config).run(sockets=[listener])
+            PunctualServer(config, close=store.close, abandon=abandon).run(sockets=[listener])
         workspace.close()
 
 
-def build(workspace: Workspace, *, on_ready: Callable[[], None] | None = None) -> FastAPI:
-    """Build the application without access control: JSON, tables and metrics first, then the pages."""
+def build(
+    workspace: Workspace,
+    *,
+    on_ready: Callable[[], None] | None = None,
+    public: PublicAddress | None = None,
+) -> FastAPI:
+    """Build the application without access control: JSON, tables and metrics first, then the pages.
+
+    Args:
+        on_ready: called once the server answers.
+        public: where a reverse proxy serves it, if one does.
+    """
+    set_root_path("" if public is None else public.root)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -145,6 +178,9 @@ def build(workspace: Workspace, *, on_ready: Callable[[], None] | None = None) -
         # Compressing megabytes of script costs more than sending them over the loopback or a rack.
         gzip_middleware_factory=None,
     )
+    for route in application.router.routes:
+        if isinstance(route, Mount):  # whose pattern otherwise ends at a line break in the name of a run
+            route.path_regex = re.compile(route.path_regex.pattern, re.DOTALL)
     return application
 
 
@@ -174,6 +210,7 @@ def secured(application: ASGIApp, options: ServeOptions, port: int) -> SecurityM
         any_address=options.host in WILDCARDS,
         token=options.token,
         cookie=f"sfapp-{port}",
+        public=options.public,
     )
 
 
@@ -181,11 +218,21 @@ def _check(options: ServeOptions) -> None:
     for path in options.paths:
         if not path.exists():
             raise ServeError(f"no such file or folder: {path}")
-    if options.token is not None and not options.token.strip():
-        raise ServeError("the token is empty; give --token a secret of your own")
+    if options.token is not None and len(options.token.strip()) < MIN_TOKEN:
+        raise ServeError(
+            f"the token has fewer than {MIN_TOKEN} characters, so that it could be guessed; make one with "
+            "`openssl rand -hex 16`"
+        )
+    public = options.public
+    if options.token is None and public is not None and not is_loopback(public.host):
+        raise ServeError(
+            f"--public-url {options.public_url} can be reached from other machines: protect it with "
+            "--token-file FILE or SFAPP_TOKEN"
+        )
     if not is_loopback(options.host) and options.token is None:
         raise ServeError(
-            f"--host {options.host} can be reached from other machines: protect it with --token SECRET, "
+            f"--host {options.host} can be reached from other machines: protect it with --token-file FILE or "
+            "SFAPP_TOKEN, "
             f"or keep to 127.0.0.1 and forward the port (ssh -L {options.port}:127.0.0.1:{options.port})"
         )
 
@@ -214,6 +261,8 @@ def _address(options: ServeOptions, port: int) -> str:
     host = socket.gethostname() if options.host in WILDCARDS else options.host.strip("[]")
     shown = f"[{host}]" if ":" in host else host
     query = f"?token={quote(options.token, safe='')}" if options.token else ""
+    if options.public is not None:
+        return f"{options.public.url}{query}"
     return f"http://{shown}:{port}/{query}"
 
 

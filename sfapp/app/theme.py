@@ -16,6 +16,8 @@ from fastapi import Request
 from nicegui import events, ui
 from nicegui.elements.mixins.text_element import TextElement
 
+from sfapp.app.address import rooted
+from sfapp.app.connection import expect_browser
 from sfapp.app.store_status import is_idle, status_text
 from sfapp.assets import PLOTLY, assets
 from sfapp.incidents import MAX_NAME
@@ -72,11 +74,14 @@ class Crumb:
     detail: str = ""
 
 
-@cache
 def asset_url(name: str) -> str:
     """Return the URL of an asset; it changes with the content, so browsers may cache it forever."""
-    digest = hashlib.sha256((assets() / name).read_bytes()).hexdigest()[:12]
-    return f"/assets/{name}?v={digest}"
+    return rooted(f"/assets/{name}?v={_digest(name)}")
+
+
+@cache
+def _digest(name: str) -> str:
+    return hashlib.sha256((assets() / name).read_bytes()).hexdigest()[:12]
 
 
 def is_dark(request: Request) -> bool:
@@ -109,8 +114,13 @@ def box(classes: str = "", tag: str = "div") -> ui.element:
 def link(content: str, href: str, classes: str = "", shortcut: str = "", label: str = "") -> TextElement:
     """Add a link with its keyboard shortcuts and accessible name."""
     element = label_text(content, "a", classes)
-    element.props["href"] = href
+    set_address(element, href)
     return with_keys(element, shortcut, label)
+
+
+def set_address(element: ui.element, href: str) -> None:
+    """Let a link lead to an address of the app, or to another site."""
+    element.props["href"] = rooted(href)
 
 
 def term(content: str, kind: str, name: str, classes: str = "") -> TextElement:
@@ -231,6 +241,7 @@ def _head(dark: bool) -> None:
         f"{selector}{{{';'.join(f'--{name}:{getattr(colours, name)}' for name in variables)}}}"
         for selector, colours in colours_of.items()
     )
+    plotly = rooted(f"/assets/{PLOTLY}")
     ui.add_head_html(
         f'<style>{rules}</style><link rel="stylesheet" href="{asset_url("style.css")}">'
         f'<link rel="stylesheet" href="{asset_url("frame.css")}">'
@@ -238,7 +249,7 @@ def _head(dark: bool) -> None:
         f'<script src="{asset_url("finder.js")}" defer></script>'
         # Plots are drawn once the page is connected; their library loads in the meantime.
         f'<link rel="modulepreload" href="{asset_url("plotly.js")}">'
-        f'<link rel="modulepreload" href="/assets/{PLOTLY}">'
+        f'<link rel="modulepreload" href="{plotly}">'
     )
 
 
@@ -273,6 +284,7 @@ def frame(
         searches: the page has its own search field; on other pages, its key opens the finder.
         heading: for screen readers, on pages that show no heading of their own.
     """
+    expect_browser()
     _head(is_dark(request))
     ui.page_title(f"{title} · sfapp")
     ui.colors(primary=palette.theme(is_dark(request)).accent)
@@ -339,7 +351,7 @@ def show_address(url: str, depth: int | None = None) -> None:
         depth: changes of the view that can be undone. Each is an entry of the browser's history, so that Back
             undoes it; None where the page has no such changes.
     """
-    ui.run_javascript(f"sfapp.showAddress({json.dumps(url)}, {json.dumps(depth)})")
+    ui.run_javascript(f"sfapp.showAddress({json.dumps(rooted(url))}, {json.dumps(depth)})")
 
 
 def _notify_error(error: Exception) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -13,6 +14,11 @@ from pathlib import Path
 import click
 
 from sfapp.cli.signals import call_when_parent_ends
+from sfapp.errors import ServeError
+from sfapp.files import read_regular
+
+LARGEST_TOKEN_FILE = 1 << 16
+"""Most bytes of a file of ``--token-file``: anything larger is another file."""
 
 
 @click.command()
@@ -32,9 +38,20 @@ from sfapp.cli.signals import call_when_parent_ends
 )
 @click.option("--memory", is_flag=True, help="Keep the store in memory; no file is written.")
 @click.option(
+    "--token-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="File whose first line is the secret that every visitor must present, of 16 characters or more; "
+    "SFAPP_TOKEN holds the secret itself. Required for addresses beyond this machine.",
+)
+@click.option(
     "--token",
     envvar="SFAPP_TOKEN",
-    help="Secret that every visitor must present; required for addresses beyond this machine.",
+    help="The secret as an argument, which other users of this machine can read in the list of processes.",
+)
+@click.option(
+    "--public-url",
+    metavar="URL",
+    help="Address under which a reverse proxy serves the app, as https://HOST/PATH (docs/security.md).",
 )
 @click.option("--browser/--no-browser", default=True, help="Open the page in a browser.")
 @click.option("--attached", is_flag=True, hidden=True, help="End when stdin ends.")
@@ -44,7 +61,9 @@ def serve(
     port: int,
     db: Path | None,
     memory: bool,
+    token_file: Path | None,
     token: str | None,
+    public_url: str | None,
     browser: bool,
     attached: bool,
 ) -> None:
@@ -58,6 +77,8 @@ def serve(
     """
     if db is not None and memory:
         raise click.UsageError("--db and --memory exclude each other")
+    if token_file is not None:
+        token = read_token(token_file)
     if attached:
         call_when_parent_ends(lambda: os.kill(os.getpid(), signal.SIGTERM))
     with tempfile.TemporaryDirectory(prefix="sfapp-") as scratch:
@@ -68,10 +89,39 @@ def serve(
             from sfapp.app.server import serve as run
 
         options = ServeOptions(
-            paths=paths, host=host, port=port, db=db, memory=memory, token=token, browser=browser
+            paths=paths,
+            host=host,
+            port=port,
+            db=db,
+            memory=memory,
+            token=None if token is None else token.strip(),
+            public_url=public_url,
+            browser=browser,
         )
         how_to_stop = "" if attached else " (Ctrl-C stops)"
-        run(options, announce=lambda address: click.echo(f"sfapp is at {address}{how_to_stop}"))
+
+        def abandon() -> None:
+            shutil.rmtree(scratch, ignore_errors=True)
+            os._exit(0)
+
+        run(
+            options,
+            announce=lambda address: click.echo(f"sfapp is at {address}{how_to_stop}"),
+            abandon=abandon,
+        )
+
+
+def read_token(path: Path) -> str:
+    """Return the first line of a file, without spaces around it.
+
+    Raises:
+        ServeError: it cannot be read.
+    """
+    try:
+        content = read_regular(path, LARGEST_TOKEN_FILE).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ServeError(f"--token-file {path} cannot be read: {error}") from None
+    return content.partition("\n")[0].strip()
 
 
 @contextmanager

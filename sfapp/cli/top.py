@@ -64,7 +64,11 @@ class FolderOrAddress(click.Path):
 )
 @click.option("--run", "run_id", help="Run to show [default: the most recently active one].")
 @click.option("--once", is_flag=True, help="Print the present state and exit.")
-@click.option("--token", envvar="SFAPP_TOKEN", help="Token of the app, where it requires one.")
+@click.option(
+    "--token",
+    envvar="SFAPP_TOKEN",
+    help="Token of the app, where it requires one. SFAPP_TOKEN keeps it out of the list of processes.",
+)
 def top(where: Path | str, run_id: str | None, once: bool, token: str | None) -> None:
     """Watch a streaming job in the terminal: which rank holds it, its nodes, its ranks, its newest verdict.
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 import json
 import zipfile
 from collections.abc import Iterator, Sequence
-from io import BytesIO
+from dataclasses import replace
+from io import RawIOBase
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ import numpy.typing as npt
 
 from sfapp.errors import TraceError
 from sfapp.model import CATEGORIES, Operators, RankTable
-from sfapp.model.operators import NONE
+from sfapp.model.operators import COLUMNS, NONE
 from sfapp.packets.write import write_whole
 
 MANIFEST = "perfetto_manifest.json"
@@ -27,6 +29,15 @@ _MANIFEST_VERSION = 1
 
 _STEPS_THREAD = 0
 """Thread id of the track that shows each rank's steps, above its threads and streams."""
+
+MAX_RANKS = 2_048
+MAX_EVENTS = 1_000_000
+"""Most ranks and events of an archive that the app makes: 60 s of work, and as much as ui.perfetto.dev shows
+without losing its memory."""
+
+
+_CHUNK = 1 << 17
+"""Bytes of an archive after which a part is handed out, so that a client that left ends the work soon."""
 
 
 def slice_of(operators: Operators, steps: Sequence[int] = (), ranks: Sequence[int] = ()) -> Operators:
@@ -44,18 +55,32 @@ def slice_of(operators: Operators, steps: Sequence[int] = (), ranks: Sequence[in
     return kept
 
 
-def write_perfetto(operators: Operators, ranks: RankTable, path: Path, note: str = "") -> int:
-    """Write the archive of ``perfetto_archive`` and return its size in bytes.
+def check_size(ranks: int, events: int) -> None:
+    """Check that an archive is one of those that the app makes.
 
     Raises:
-        TraceError: as ``perfetto_archive``.
+        TraceError: it is larger.
+    """
+    if ranks > MAX_RANKS or events > MAX_EVENTS:
+        raise TraceError(
+            f"{events:,} events of {ranks:,} ranks are too many for one archive, which holds up to "
+            f"{MAX_EVENTS:,} of {MAX_RANKS:,}: choose some with ranks=3,5 and step=12, or write a file with "
+            "`sfapp export perfetto`"
+        )
+
+
+def write_perfetto(operators: Operators, ranks: RankTable, path: Path, note: str = "") -> int:
+    """Write the archive of ``perfetto_chunks`` and return its size in bytes.
+
+    Raises:
+        TraceError: as ``perfetto_chunks``.
         PacketError: the file cannot be written.
     """
-    return write_whole(path, perfetto_archive(operators, ranks, note))
+    return write_whole(path, b"".join(perfetto_chunks(operators, ranks, note)))
 
 
-def perfetto_archive(operators: Operators, ranks: RankTable, note: str = "") -> bytes:
-    """Return the events as one archive.
+def perfetto_chunks(operators: Operators, ranks: RankTable, note: str = "") -> Iterator[bytes]:
+    """Return the events as one archive, in parts that are made when they are asked for: one for each rank.
 
     Args:
         ranks: identities of the ranks.
@@ -66,15 +91,58 @@ def perfetto_archive(operators: Operators, ranks: RankTable, note: str = "") -> 
     """
     if not len(operators):
         raise TraceError("there are no events to write for Perfetto")
+    return _chunks(operators, ranks, note)
+
+
+def _chunks(operators: Operators, ranks: RankTable, note: str) -> Iterator[bytes]:
     origin_ns = int(operators.start_ns_E.min())
-    content = BytesIO()
-    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+    written = _Written()
+    with zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(MANIFEST, json.dumps(_manifest(operators.ranks, ranks)))
-        for rank in operators.ranks:
+        for rank, events, threads in _by_rank(operators):
             with archive.open(_file_of(rank), "w") as file:
-                for line in _lines(operators.of_rank(rank), rank, origin_ns, note):
+                for line in _lines(events, rank, origin_ns, note, threads):
                     file.write(line.encode())
-    return content.getvalue()
+                    if len(written) >= _CHUNK:
+                        yield written.take()
+            yield written.take()
+    yield written.take()
+
+
+class _Written(RawIOBase):
+    """A file that cannot be sought, whose content is taken out as it is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._content = bytearray()
+
+    def __len__(self) -> int:
+        return len(self._content)
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, content: Any) -> int:
+        self._content += content
+        return len(content)
+
+    def take(self) -> bytes:
+        """Return what was written since the last call."""
+        content = bytes(self._content)
+        self._content.clear()
+        return content
+
+
+def _by_rank(operators: Operators) -> Iterator[tuple[int, Operators, Sequence[int]]]:
+    """Yield each rank, its events with no other rank's lanes, and the thread number of each lane."""
+    rank_E = operators.rank_E
+    bounds = [0, *(np.flatnonzero(np.diff(rank_E)) + 1).tolist(), len(rank_E)]
+    for begin, end in pairwise(bounds):
+        lanes, lane_E = np.unique(operators.lane_E[begin:end], return_inverse=True)
+        columns = {column: getattr(operators, column)[begin:end] for column in COLUMNS}
+        columns["lane_E"] = lane_E.astype(np.int32)
+        own = tuple(operators.lanes[lane] for lane in lanes)
+        yield int(rank_E[begin]), replace(operators, lanes=own, **columns), (lanes + 1).tolist()
 
 
 def _within(values_E: npt.NDArray[np.int64], asked: Sequence[int]) -> npt.NDArray[np.bool_]:
@@ -109,32 +177,36 @@ def _manifest(shown: tuple[int, ...], ranks: RankTable) -> dict[str, Any]:
     }
 
 
-def _lines(operators: Operators, rank: int, origin_ns: int, note: str) -> Iterator[str]:
+def _lines(
+    operators: Operators, rank: int, origin_ns: int, note: str, threads: Sequence[int]
+) -> Iterator[str]:
     """Yield the lines of one rank's file."""
     head = {"displayTimeUnit": "ns", "baseTimeNanoseconds": origin_ns, "note": note}
     yield json.dumps(head)[:-1] + ', "traceEvents": [\n'
     separator = ""
-    for event in _events(operators, rank, origin_ns):
+    for event in _events(operators, rank, origin_ns, threads):
         yield separator + json.dumps(event)
         separator = ",\n"
     yield "\n]}\n"
 
 
-def _events(operators: Operators, rank: int, origin_ns: int) -> Iterator[dict[str, Any]]:
-    lanes = np.unique(operators.lane_E).tolist()
+def _events(
+    operators: Operators, rank: int, origin_ns: int, threads: Sequence[int]
+) -> Iterator[dict[str, Any]]:
+    """Yield one rank's events; ``threads`` has the thread number of each lane."""
     yield _named(rank, _STEPS_THREAD, "process_name", f"rank {rank}")
     yield _named(rank, _STEPS_THREAD, "process_sort_index", rank)
     yield _named(rank, _STEPS_THREAD, "thread_name", "steps")
-    for lane in lanes:
-        yield _named(rank, lane + 1, "thread_name", operators.lanes[lane].name)
-        yield _named(rank, lane + 1, "thread_sort_index", lane + 1)
+    for track, thread in zip(operators.lanes, threads, strict=True):
+        yield _named(rank, thread, "thread_name", track.name)
+        yield _named(rank, thread, "thread_sort_index", thread)
     yield from _steps(operators, rank, origin_ns)
     arrows = _arrows(operators, rank)
     for event in range(len(operators)):
         lane = int(operators.lane_E[event])
         at = {
             "pid": rank,
-            "tid": lane + 1,
+            "tid": threads[lane],
             "ts": _us(operators.start_ns_E[event] - origin_ns),
             "cat": CATEGORIES[operators.category_E[event]],
         }

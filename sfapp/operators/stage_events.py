@@ -29,35 +29,43 @@ def of_ranks(operators: Operators, window: Window) -> Operators:
     return operators.select(np.isin(operators.rank_E, window.ranks.rank))
 
 
-def events_of(operators: Operators | None, window: Window) -> tuple[Operators, str]:
+def events_of(
+    operators: Operators | None, window: Window, ranks: Collection[int] = ()
+) -> tuple[Operators, str]:
     """Return the operator events of a window's ranks, or else its stages with a sentence on their limits.
 
     Args:
         operators: events of all ranks, None if the packet has no operator trace.
+        ranks: whose stages to convert; all of the window where there are none.
 
     Raises:
         WindowError: as ``operators_of``.
     """
     if operators is not None:
         return of_ranks(operators, window), ""
-    return operators_of(window), f"No operator trace for this window: {STAGE_NOTE}."
+    return operators_of(window, ranks=ranks), f"No operator trace for this window: {STAGE_NOTE}."
 
 
-def operators_of(window: Window, sync_stages: Collection[str] = ()) -> Operators:
+def operators_of(window: Window, sync_stages: Collection[str] = (), ranks: Collection[int] = ()) -> Operators:
     """Convert each stage of each step and rank to one event; stages that took no time are left out.
 
     Args:
         sync_stages: broad stages at whose end all ranks wait for each other (the measured waits of the
             accounting); their last occurrence in a step synchronises the ranks like a collective.
+        ranks: the ranks to convert; all of the window where there are none.
 
     Raises:
         WindowError: the window holds the rows of a few ranks only, or no stage took any time.
     """
     if window.reduced is not None:
         raise WindowError("a reduced window has the rows of a few ranks only, too few to compare")
-    duration_NRS = to_numpy(window.duration_SNR).transpose(1, 2, 0)
-    steps, ranks, stages = duration_NRS.shape
-    spent_RX = duration_NRS.transpose(1, 0, 2).reshape(ranks, steps * stages)
+    columns = [place for place, rank in enumerate(window.ranks.rank) if not ranks or rank in ranks]
+    if not columns:
+        raise WindowError("no events of these steps and ranks: the window has none of the ranks")
+    taken = columns if ranks else slice(None)
+    duration_NRS = to_numpy(window.duration_SNR)[:, :, taken].transpose(1, 2, 0)
+    steps, shown, stages = duration_NRS.shape
+    spent_RX = duration_NRS.transpose(1, 0, 2).reshape(shown, steps * stages)
     end_RX = spent_RX.cumsum(axis=1)
     sync_S = np.zeros(stages, np.bool_)
     for broad in sync_stages:
@@ -75,15 +83,15 @@ def operators_of(window: Window, sync_stages: Collection[str] = ()) -> Operators
         raise WindowError("no stage of this window took any time")
 
     def column(value_NS: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        full = np.broadcast_to(value_NS, (ranks, steps, stages)).reshape(-1)
+        full = np.broadcast_to(value_NS, (shown, steps, stages)).reshape(-1)
         return np.asarray(full[kept])
 
     return Operators.of(
         names=names,
         name_E=column(np.arange(stages)),
         category_E=column(category_S),
-        lanes=[Lane(rank, LANE, False) for rank in window.ranks.rank],
-        lane_E=np.repeat(np.arange(ranks), steps * stages)[kept],
+        lanes=[Lane(window.ranks.rank[place], LANE, False) for place in columns],
+        lane_E=np.repeat(np.arange(shown), steps * stages)[kept],
         start_ns_E=(end_RX - spent_RX).ravel()[kept],
         end_ns_E=end_RX.ravel()[kept],
         step_E=column(window.step_N[:, None]),

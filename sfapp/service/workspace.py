@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -330,15 +330,18 @@ class Workspace:
         window, waits = judged.measures.window, judged.diagnosis.wait_stages
         return self._findings.put(key, examined(key, read, window, waits, report))
 
-    def events(self, judged: JudgedWindow) -> tuple[Operators, str]:
+    def events(self, judged: JudgedWindow, ranks: Collection[int] = ()) -> tuple[Operators, str]:
         """Return the operator events of the judged ranks, else their stages, with a note on the limits of
         those.
+
+        Args:
+            ranks: whose stages to convert; all of the judged ranks where there are none.
 
         Raises:
             PacketError: a file of operator events is damaged.
             WindowError: there are none, and the window's stages cannot stand in for them.
         """
-        return events_of(self._operator_reader(judged.source.key)(), judged.measures.window)
+        return events_of(self._operator_reader(judged.source.key)(), judged.measures.window, ranks)
 
     def _operator_reader(self, key: WindowKey) -> Read:
         return lambda: self.store_of(key.run_id).operators(key.run_id, key.window)

@@ -12,21 +12,29 @@ from sfapp.model.view import WindowKey
 def path_segment(run_id: str) -> str:
     """Return a run id as one segment of a path; any character is allowed, ``/`` and ``%`` included.
 
-    ``~`` goes before ids that a browser or a ``.json`` address would read as something else.
+    ``~`` goes before ids that a browser would read as a relative path, and after those that would read as the
+    address of data.
     """
-    marked = f"~{run_id}" if _is_pathological(run_id) else run_id
-    return quote(marked, safe="")
+    before = "~" if _is_relative(run_id) else ""
+    after = "~" if _reads_as_data(run_id) else ""
+    return quote(f"{before}{run_id}{after}", safe="")
 
 
 def run_from_segment(segment: str) -> str:
     """Return the run id of an undecoded path segment: the inverse of ``path_segment``."""
     text = unquote(segment)
-    return text[1:] if text.startswith("~") and _is_pathological(text) else text
+    if text.startswith("~") and _is_relative(text):
+        return text[1:]
+    return text[:-1] if text.endswith("~") and _reads_as_data(text) else text
 
 
-def _is_pathological(run_id: str) -> bool:
-    name = run_id.lstrip("~")
-    return name in ("", ".", "..") or name.endswith((".json", ".csv"))
+def _is_relative(run_id: str) -> bool:
+    return run_id.lstrip("~") in ("", ".", "..")
+
+
+def _reads_as_data(run_id: str) -> bool:
+    # Routes match a path with a line break at its end as if that were not there.
+    return run_id.rstrip("~\n").endswith((".json", ".csv"))
 
 
 def run_page(run_id: str) -> str:

@@ -47,7 +47,7 @@ def served(*arguments: str | Path, cwd: Path) -> Iterator[Served]:
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
-        found = re.search(r"http://\S+", line)
+        found = re.search(r"https?://\S+", line)
         if found is None:
             process.kill()
             raise AssertionError(f"no address in {line!r}: {process.communicate()[1]}")

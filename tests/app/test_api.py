@@ -205,3 +205,51 @@ async def test_the_api_documents_itself_without_the_internet(client: httpx.Async
     window = schema["paths"]["/w/{run}/{window}.json"]["get"]
     names = {parameter["name"] for parameter in window["parameters"]}
     assert {doc.name for doc in GATE_DOCS} <= names
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"])
+@pytest.mark.parametrize("path", ["/healthz", "/windows.json", "/w/job/2.json", "/w/job/2/stages.csv"])
+async def test_a_method_that_a_route_does_not_have_is_refused(
+    client: httpx.AsyncClient, method: str, path: str
+) -> None:
+    response = await client.request(method, path)
+    assert response.status_code == 405
+    assert response.headers["allow"] == "GET, HEAD"
+
+
+async def test_head_is_answered_as_get(client: httpx.AsyncClient) -> None:
+    found, got = await client.head("/w/job/2.json"), await client.get("/w/job/2.json")
+    assert found.status_code == 200
+    assert found.headers["content-length"] == got.headers["content-length"]
+
+
+async def test_every_route_declares_what_it_answers(client: httpx.AsyncClient) -> None:
+    paths = (await client.get("/openapi.json")).json()["paths"]
+    for path, methods in paths.items():
+        declared = methods["get"]["responses"]
+        assert {"200", "400", "401", "404", "429"} <= set(declared), path
+        assert declared["404"]["content"]["application/json"]["schema"]["required"] == ["error"]
+        (kind,) = declared["200"]["content"]
+        ending = path.rpartition(".")[2]
+        expected = {"json": "application/json", "csv": "text/csv", "zip": "application/zip"}
+        assert kind == expected.get(ending, "text/plain" if path == "/metrics" else "application/json"), path
+
+
+@pytest.mark.parametrize("path", ["/w/x/{}.json", "/w/job/{}/stages.csv", "/w/job/{}/findings.json"])
+async def test_a_window_number_of_any_length_is_not_found(client: httpx.AsyncClient, path: str) -> None:
+    for digits in (18, 19, 40, 5000):
+        assert (await client.get(path.format("9" * digits))).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["step=" + "9" * 5000, "ranks=" + "9" * 5000, "gamma_a=" + "9" * 5000, "reference=job/" + "9" * 5000,
+     "group=node:" + "9" * 5000, "fix=@" + "9" * 5000, "cause=" + "9" * 5000],
+)  # fmt: skip
+async def test_a_number_of_any_length_in_a_query_is_refused(client: httpx.AsyncClient, query: str) -> None:
+    assert (await client.get(f"/w/job/2.json?{query}")).status_code in (400, 404)
+
+
+@pytest.mark.parametrize("query", ["first=job/" + "9" * 30, "last=job/" + "9" * 5000, "offset=" + "9" * 30])
+async def test_a_number_of_any_length_in_a_list_is_refused(client: httpx.AsyncClient, query: str) -> None:
+    assert (await client.get(f"/windows.json?{query}")).status_code in (400, 422)

@@ -6,9 +6,13 @@ from collections.abc import AsyncIterator
 
 import httpx
 import pytest
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse
 from starlette.types import Message, Receive, Scope, Send
 
+from sfapp.app.public_address import PublicAddress
 from sfapp.app.security import MAX_BODY, MAX_UPLOAD, SecurityMiddleware, allowed_hosts, is_loopback
+from sfapp.app.token_guesses import FREE_GUESSES
 
 
 async def inner(scope: Scope, receive: Receive, send: Send) -> None:
@@ -251,3 +255,107 @@ async def test_a_file_may_be_larger_where_a_page_takes_one_and_nowhere_else() ->
     # And the guard stays where it was
     foreign = {"Origin": "http://evil.example"}
     assert (await ask(app, taken, method="POST", headers=foreign)).status_code == 403
+
+
+async def test_wrong_tokens_are_answered_ever_more_rarely(guarded: SecurityMiddleware) -> None:
+    # Given an address that has guessed a few times, in the ways that there are
+    for guess in range(FREE_GUESSES):
+        bearer = {"Authorization": "Bearer wrong"}
+        reply = await (ask(guarded, "/?token=wrong") if guess % 2 else ask(guarded, headers=bearer))
+        assert reply.status_code == 401
+    # Then the next guess is not looked at, even if it is right, and the answer says when one will be
+    for headers in (
+        {"Authorization": "Bearer wrong"},
+        {"Authorization": "Bearer s3cret ünï".encode("latin-1")},
+    ):
+        refused = await ask(guarded, headers=headers)
+        assert refused.status_code == 429
+        assert refused.headers["retry-after"] == "1"
+    # And who guesses nothing, or is signed in, is answered as before
+    assert (await ask(guarded)).status_code == 401
+
+
+async def test_a_visitor_who_is_signed_in_does_not_wait_for_those_who_guess(
+    guarded: SecurityMiddleware,
+) -> None:
+    first = await ask(guarded, "/?token=s3cret+%C3%BCn%C3%AF")
+    cookie = {"Cookie": first.headers["set-cookie"].split(";")[0]}
+    for _ in range(FREE_GUESSES + 1):
+        await ask(guarded, "/?token=wrong")
+    assert (await ask(guarded, headers=cookie)).status_code == 200
+
+
+async def test_the_cookie_tells_nothing_about_the_token() -> None:
+    values = []
+    for _ in range(2):
+        app = SecurityMiddleware(inner, token="the same secret")
+        response = await ask(app, "/?token=the+same+secret")
+        values.append(response.headers["set-cookie"].split(";")[0])
+    assert values[0] != values[1]
+
+
+@pytest.mark.parametrize("origin", ["http://[::1", "http://[", "//", "http://127.0.0.1:8642@evil.example"])
+async def test_a_malformed_origin_is_refused(origin: str) -> None:
+    assert (await ask(SecurityMiddleware(inner), headers={"Origin": origin})).status_code == 403
+
+
+async def test_a_content_length_of_thousands_of_digits_is_refused() -> None:
+    response = await ask(SecurityMiddleware(inner), headers={"Content-Length": "9" * 5000})
+    assert response.status_code == 413
+
+
+async def showing(scope: Scope, receive: Receive, send: Send) -> None:
+    """An application that answers with what it is told of its address."""
+    headers = Headers(scope=scope)
+    told = (scope["root_path"], scope["path"], scope["raw_path"].decode(), headers.get("x-forwarded-prefix"))
+    await PlainTextResponse(repr(told))(scope, receive, send)
+
+
+async def test_the_prefix_of_a_proxy_is_ignored() -> None:
+    response = await ask(SecurityMiddleware(showing), "/a%2Fb", headers={"X-Forwarded-Prefix": "/evil"})
+    assert response.text == repr(("", "/a/b", "/a%2Fb", None))
+
+
+@pytest.fixture
+def behind_proxy() -> SecurityMiddleware:
+    public = PublicAddress.parse("https://sfapp.example.org/tools/sfapp/")
+    return SecurityMiddleware(showing, token="s3cret", public=public)
+
+
+@pytest.mark.parametrize("path", ["/a%2Fb", "/tools/sfapp/a%2Fb"])
+async def test_behind_a_proxy_the_root_is_the_configured_one(
+    behind_proxy: SecurityMiddleware, path: str
+) -> None:
+    headers = {"Host": "sfapp.example.org", "X-Forwarded-Prefix": "/evil", "Authorization": "Bearer s3cret"}
+    response = await ask(behind_proxy, path, headers=headers)
+    assert response.text == repr(("/tools/sfapp", "/tools/sfapp/a/b", "/tools/sfapp/a%2Fb", None))
+
+
+async def test_behind_a_proxy_the_cookie_stays_within_tls_and_the_path(
+    behind_proxy: SecurityMiddleware,
+) -> None:
+    response = await ask(behind_proxy, "/?token=s3cret", headers={"Host": "sfapp.example.org"})
+    assert response.headers["location"] == "/tools/sfapp/"
+    cookie = response.headers["set-cookie"]
+    assert "Secure" in cookie
+    assert "Path=/tools/sfapp" in cookie
+
+
+async def test_behind_a_proxy_guesses_are_counted_by_the_address_that_it_saw(
+    behind_proxy: SecurityMiddleware,
+) -> None:
+    def guess(number: int, address: str) -> dict[str, str]:
+        forged = f"192.0.2.{number}, {address}"  # what a visitor sends comes first
+        return {"Host": "sfapp.example.org", "X-Forwarded-For": forged, "Authorization": "Bearer wrong"}
+
+    for number in range(FREE_GUESSES):
+        assert (await ask(behind_proxy, headers=guess(number, "10.0.0.1"))).status_code == 401
+    assert (await ask(behind_proxy, headers=guess(9, "10.0.0.1"))).status_code == 429
+    assert (await ask(behind_proxy, headers=guess(9, "10.0.0.2"))).status_code == 401
+
+
+async def test_without_a_proxy_the_forwarded_address_is_ignored(guarded: SecurityMiddleware) -> None:
+    for number in range(FREE_GUESSES + 1):
+        headers = {"X-Forwarded-For": f"10.0.0.{number}", "Authorization": "Bearer wrong"}
+        status = (await ask(guarded, headers=headers)).status_code
+    assert status == 429

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import signal
 import socket
+import time
 from pathlib import Path
 
 import httpx
 import pytest
+from click.testing import CliRunner
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from sfapp.app.server import ServeOptions, serve
+from sfapp.cli.serve import serve as serve_command
 from sfapp.errors import ServeError
+from sfapp.model.view import WindowKey
+from sfapp.views.address import run_page, window_page
+from tests.app.recorded_job import job_window, put
 from tests.app.served import refused, served
 
 
@@ -32,11 +38,60 @@ def test_a_path_that_is_not_there_is_named() -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7"])
 def test_an_address_beyond_this_machine_demands_a_token(host: str) -> None:
-    assert "protect it with --token" in refusal(host=host)
+    assert "protect it with --token-file" in refusal(host=host)
 
 
-def test_an_empty_token_protects_nothing() -> None:
-    assert "the token is empty" in refusal(host="0.0.0.0", token=" ")
+@pytest.mark.parametrize("token", ["", " ", "fifteen letters", "  fifteen letters  "])
+def test_a_token_that_could_be_guessed_protects_nothing(token: str) -> None:
+    assert "fewer than 16 characters" in refusal(host="0.0.0.0", token=token)
+
+
+@pytest.mark.parametrize(
+    ("address", "says"),
+    [
+        ("sfapp.example.org", "must be https://HOST"),
+        ("ftp://sfapp.example.org", "must be https://HOST"),
+        ("https://sfapp.example.org:x", "must be https://HOST"),
+        ("https://[::1", "must be https://HOST"),
+        ("https://me:secret@sfapp.example.org", "must be https://HOST"),
+        ("https://sfapp.example.org/?a=b", "must be https://HOST"),
+        ("https://sfapp.example.org/a b", "the path '/a b'"),
+        ('https://sfapp.example.org/"><script>', "the path"),
+        ("https://sfapp.example.org/sfapp", "protect it with --token-file"),
+    ],
+)
+def test_a_public_address_must_be_one_and_demands_a_token(address: str, says: str) -> None:
+    assert says in refusal(public_url=address)
+
+
+def test_the_token_is_read_from_a_file(packets: Path, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(" s3cret of the app \nanother line\n")
+    with served(packets, "--memory", "--token-file", file, cwd=tmp_path) as server:
+        assert server.url.endswith("/?token=s3cret%20of%20the%20app")
+
+
+def test_a_token_file_that_holds_none_is_refused(packets: Path, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    for content, says in (
+        (b"", "fewer than 16"),
+        (b"\xff" * 20, "cannot be read"),
+        (b"x" * 100_000, "more than"),
+    ):
+        file.write_bytes(content)
+        code, complaint = refused(packets, "--token-file", file, cwd=tmp_path)
+        assert code == 2
+        assert says in complaint
+
+
+def test_the_help_names_ways_to_hide_the_token_first() -> None:
+    help_text = CliRunner().invoke(serve_command, ["--help"]).output
+    assert help_text.index("--token-file") < help_text.index("SFAPP_TOKEN") < help_text.index("--token TEXT")
+
+
+def test_large_headers_are_refused_by_the_running_server(packets: Path, tmp_path: Path) -> None:
+    with served(packets, "--memory", cwd=tmp_path) as server:
+        assert httpx.get(server.url, headers={"X": "y" * 100_000}).status_code == 431
 
 
 def test_a_port_in_use_is_named() -> None:
@@ -49,7 +104,7 @@ def test_a_port_in_use_is_named() -> None:
 
 
 def test_an_address_of_another_machine_is_refused() -> None:
-    assert "192.0.2.7" in refusal(host="192.0.2.7", token="t", port=8642)
+    assert "192.0.2.7" in refusal(host="192.0.2.7", token="a secret of the app", port=8642)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -84,8 +139,8 @@ def test_a_foreign_websocket_is_refused_by_the_running_server(packets: Path, tmp
 
 
 def test_the_token_opens_the_running_server(packets: Path, tmp_path: Path) -> None:
-    with served(packets, "--memory", "--token", "s3 cret", cwd=tmp_path) as server:
-        assert server.url.endswith("/?token=s3%20cret")
+    with served(packets, "--memory", "--token", "s3 cret of the app", cwd=tmp_path) as server:
+        assert server.url.endswith("/?token=s3%20cret%20of%20the%20app")
         base = server.url.split("?")[0]
         with httpx.Client(follow_redirects=True) as visitor:
             assert visitor.get(base).status_code == 401
@@ -93,4 +148,34 @@ def test_the_token_opens_the_running_server(packets: Path, tmp_path: Path) -> No
             assert page.status_code == 200
             assert "token" not in str(page.url)
             assert visitor.get(f"{base}index.json").status_code == 200
-        assert httpx.get(f"{base}metrics", headers={"Authorization": "Bearer s3 cret"}).status_code == 200
+        assert (
+            httpx.get(f"{base}metrics", headers={"Authorization": "Bearer s3 cret of the app"}).status_code
+            == 200
+        )
+
+
+RUN_IDS = ("two\nlines", "job.json", "job.csv", "~job.json", "job.json\n", "a/b", "..", "~", "über'\"\\")
+
+
+def test_every_run_has_its_pages_whatever_its_name(tmp_path: Path) -> None:
+    # Given runs whose ids mean something to routes and browsers
+    root = tmp_path / "packets"
+    for name in RUN_IDS:
+        put(root, job_window(0, {}, run_id=name))
+    with served(root, "--memory", cwd=tmp_path) as server, httpx.Client(base_url=server.url) as visitor:
+        while visitor.get("/healthz").json()["store"] == "reading":
+            time.sleep(0.1)
+        # Then each has the page of its history and of its window, and these have their data
+        for name in RUN_IDS:
+            for page in (run_page(name), window_page(WindowKey(name, 0))):
+                reply = visitor.get(page)
+                assert reply.status_code == 200, page
+                assert reply.headers["content-type"].startswith("text/html"), page
+            data = visitor.get(f"{run_page(name)}.json").json()
+            assert data["run"]["run_id"] == name
+        # And a window number that Python cannot read is a page that says what is missing
+        assert visitor.get(f"/w/x/{'9' * 5000}").status_code == 404
+        assert visitor.post("/windows.json").status_code == 405
+        assert visitor.post("/windows").status_code == 405
+        assert visitor.head("/windows").status_code == 200
+        assert "evil" not in visitor.get("/", headers={"X-Forwarded-Prefix": "/evil"}).text

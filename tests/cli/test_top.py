@@ -150,9 +150,9 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """An app with a token over a job that goes on."""
     root = tmp_path_factory.mktemp("top") / "packets"
     streamed(root, silent={5: 34.0})
-    with served(root, "--memory", "--token", "s3cret", cwd=root.parent) as server:
+    with served(root, "--memory", "--token", "s3cret-of-the-app", cwd=root.parent) as server:
         twin = server.url.partition("?")[0] + "live.json"
-        asked = urllib.request.Request(twin, headers={"Authorization": "Bearer s3cret"})
+        asked = urllib.request.Request(twin, headers={"Authorization": "Bearer s3cret-of-the-app"})
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             with urllib.request.urlopen(asked, timeout=30) as answer:
@@ -168,7 +168,7 @@ def app(running: Served) -> str:
 
 
 def test_an_app_elsewhere_shows_what_its_folder_does(running: Served) -> None:
-    shown = top(app(running), "--token", "s3cret")
+    shown = top(app(running), "--token", "s3cret-of-the-app")
     assert shown.splitlines()[0].split()[:3] == [LIVE, "1", "of"]
     assert " 4  5! 6+ 7" in shown
     assert "rank 5: no data for" in shown
@@ -179,8 +179,8 @@ def test_an_app_elsewhere_shows_what_its_folder_does(running: Served) -> None:
     ("arguments", "said"),
     [
         ((), "requires a token: set --token or SFAPP_TOKEN"),
-        (("--token", "other"), "rejects this token"),
-        (("--token", "s3cret", "--run", "other"), "no run 'other' was streamed here"),
+        (("--token", "another-secret-of-it"), "rejects this token"),
+        (("--token", "s3cret-of-the-app", "--run", "other"), "no run 'other' was streamed here"),
     ],
 )
 def test_what_an_app_refuses_is_told(running: Served, arguments: tuple[str, ...], said: str) -> None:

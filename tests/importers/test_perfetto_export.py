@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import zipfile
 from pathlib import Path
@@ -11,7 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from sfapp.cli import cli
-from sfapp.importers.perfetto_export import MANIFEST, write_perfetto
+from sfapp.errors import TraceError
+from sfapp.importers.perfetto_export import MANIFEST, check_size, perfetto_chunks, write_perfetto
 from sfapp.model import CATEGORIES, Lane, Operators, RankIdentity, RankTable
 from sfapp.packets import operators_path, packet_path, write_operators, write_packet
 from tests.builders import window_of
@@ -140,3 +142,34 @@ def test_what_is_not_there_is_told_with_what_is(packets: Path, tmp_path: Path) -
         assert done.exit_code != 0
         assert said in str(done.exception), done.output
     assert not out.exists()
+
+
+def test_an_archive_is_made_rank_by_rank_as_it_is_read() -> None:
+    chunks = perfetto_chunks(events(), RANKS)
+    first = next(chunks)
+    assert b"rank00000.json" in first
+    assert b"rank00001.json" not in first
+    with zipfile.ZipFile(io.BytesIO(first + b"".join(chunks))) as archive:
+        assert archive.testzip() is None
+        assert archive.namelist() == [MANIFEST, "rank00000.json", "rank00001.json"]
+
+
+def test_a_large_rank_comes_in_several_parts() -> None:
+    count = 120_000
+    many = Operators.of(
+        names=tuple(f"operator {number}" for number in range(count)),
+        name_E=range(count),
+        category_E=[HOST] * count,
+        lanes=[Lane(0, "thread 1", False)],
+        lane_E=[0] * count,
+        start_ns_E=[7919 * number for number in range(count)],
+        end_ns_E=[7919 * number + 1 for number in range(count)],
+    )
+    assert len(list(perfetto_chunks(many, RANKS))) > 3
+
+
+@pytest.mark.parametrize(("ranks", "events"), [(2_049, 10), (2, 1_000_001)])
+def test_an_archive_that_no_viewer_opens_is_refused_with_what_to_do(ranks: int, events: int) -> None:
+    with pytest.raises(TraceError, match="choose some with ranks=3,5 and step=12"):
+        check_size(ranks, events)
+    check_size(2_048, 1_000_000)

@@ -12,7 +12,8 @@ from fastapi import Request
 from nicegui import background_tasks, ui
 
 from sfapp.accounting import LETTERS, Comparison
-from sfapp.app.notifications import event_of
+from sfapp.app.connection import connected
+from sfapp.app.notifications import follow
 from sfapp.app.panels.add_to_incident import IncidentPicker
 from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
 from sfapp.app.panels.comparison import ComparisonPanel
@@ -29,6 +30,7 @@ from sfapp.app.theme import (
     label_text,
     link,
     notices,
+    set_address,
     show_address,
     with_keys,
 )
@@ -54,8 +56,8 @@ def build(workspace: Workspace) -> None:
         found = await asyncio.to_thread(load_comparison, workspace, state)
         page = ComparePage(workspace, generation, state, found, is_dark(request))
         page.build(request, messages)
-        await ui.context.client.connected()
-        await page.start()
+        if await connected():
+            await page.start()
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +151,7 @@ class ComparePage:
     async def start(self) -> None:
         """Show the comparison once the browser is connected, then follow the store."""
         self._show()
-        event_of(self._workspace.changed).subscribe(self._follow)
+        follow(self._workspace.changed, self._follow)
         await self._follow()  # The store may have changed while the browser was loading.
 
     # --- showing ---------------------------------------------------------------------------------------
@@ -161,7 +163,7 @@ class ComparePage:
         judged = state.view.judging.query
         self._judged_as.text = f"Judged with {unquote(', '.join(judged.split('&')))}"
         self._judged_box.set_visibility(bool(judged))
-        self._json.props["href"] = state.href("/compare.json")
+        set_address(self._json, state.href("/compare.json"))
         self._json.set_visibility(state.is_whole)
         self._add.set_visibility(state.is_whole)
 

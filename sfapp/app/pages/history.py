@@ -9,7 +9,8 @@ from fastapi import Request
 from nicegui import events, ui
 
 from sfapp.app.address import run_of
-from sfapp.app.notifications import event_of
+from sfapp.app.connection import connected
+from sfapp.app.notifications import follow
 from sfapp.app.pages.not_found import missing
 from sfapp.app.panels.plot_card import FigureCard
 from sfapp.app.panels.run_timeline import open_clicked
@@ -35,7 +36,7 @@ AUTOMATIC = -1
 def build(workspace: Workspace) -> None:
     """Register the page."""
 
-    @ui.page("/runs/{run_id:path}", response_timeout=30)
+    @ui.page("/runs/{run_id:run}", response_timeout=30)
     async def run_history_page(request: Request, run_id: str) -> None:
         name = run_of(request)
         generation = workspace.store.generation
@@ -48,8 +49,8 @@ def build(workspace: Workspace) -> None:
         running = {run["run_id"] for run in await asyncio.to_thread(streaming_runs, workspace)}
         page = HistoryPage(workspace, generation, summary, rows, name in running, is_dark(request))
         page.build(request)
-        await ui.context.client.connected()
-        await page.start()
+        if await connected():
+            await page.start()
 
 
 class HistoryPage:
@@ -103,7 +104,7 @@ class HistoryPage:
         with self._plot_box:
             self._plot = FigureCard(self._figure())
         self._plot.on_click(lambda point: open_clicked(point, _open))
-        event_of(self._workspace.changed).subscribe(self._follow)
+        follow(self._workspace.changed, self._follow)
         await self._follow()  # The store may have changed while the browser was loading.
         await self._locate()
 

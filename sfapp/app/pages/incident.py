@@ -8,7 +8,8 @@ from typing import Any
 from fastapi import Request
 from nicegui import background_tasks, ui
 
-from sfapp.app.notifications import event_of
+from sfapp.app.connection import connected
+from sfapp.app.notifications import follow
 from sfapp.app.pages.not_found import missing
 from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
 from sfapp.app.panels.incident_head import IncidentHeader
@@ -45,8 +46,8 @@ def build(workspace: Workspace) -> None:
         offered = await asyncio.to_thread(_offered, workspace)
         page = IncidentPage(workspace, incident, is_dark(request))
         page.build(request, offered)
-        await ui.context.client.connected()
-        await page.start()
+        if await connected():
+            await page.start()
 
 
 def _offered(workspace: Workspace) -> dict[str, str]:
@@ -115,8 +116,8 @@ class IncidentPage:
 
     async def start(self) -> None:
         """Load the evidence once the browser is connected, then follow the incidents and the store."""
-        event_of(self._incident_service.changed).subscribe(self._follow)
-        event_of(self._workspace.changed).subscribe(self._reload_evidence)
+        follow(self._incident_service.changed, self._follow)
+        follow(self._workspace.changed, self._reload_evidence)
         self._follow(self._incident_service.state)
         self._fill_soon()
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from fastapi import Request
 from nicegui import events, ui
 
-from sfapp.app.notifications import event_of
+from sfapp.app.connection import connected
+from sfapp.app.notifications import follow
 from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
 from sfapp.app.security import MAX_UPLOAD
 from sfapp.app.theme import Crumb, author_of, box, empty, frame, label_text, link, notices, with_keys
@@ -35,9 +36,9 @@ def build(workspace: Workspace) -> None:
             workspace, request, "incidents", (Crumb("Problems", "/"), Crumb("Incidents")), heading="Incidents"
         ):
             page.build(author_of(request))
-        await ui.context.client.connected()
-        event_of(workspace.incident_service.changed).subscribe(page.show)
-        page.show(workspace.incident_service.state)
+        if await connected():
+            follow(workspace.incident_service.changed, page.show)
+            page.show(workspace.incident_service.state)
 
 
 class IncidentsPage:

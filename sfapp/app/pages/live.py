@@ -11,6 +11,7 @@ from fastapi import Request
 from nicegui import events, ui
 
 from sfapp.app.address import run_of
+from sfapp.app.connection import connected
 from sfapp.app.pages.not_found import missing
 from sfapp.app.panels.choosers import MOST_LISTED, nodes_offered, number_field, show_options
 from sfapp.app.panels.live_header import LiveHeader
@@ -26,6 +27,7 @@ from sfapp.app.theme import (
     label_text,
     link,
     notices,
+    set_address,
     show_address,
     with_keys,
 )
@@ -63,7 +65,7 @@ def build(workspace: Workspace) -> None:
         page = LiveRunsPage(workspace)
         await page.build(request)
 
-    @ui.page("/live/{run_id:path}", response_timeout=30)
+    @ui.page("/live/{run_id:run}", response_timeout=30)
     async def live_run_page(request: Request, run_id: str) -> None:
         name = run_of(request)
         state, messages = parse_live(request.query_params.multi_items())
@@ -79,8 +81,8 @@ def build(workspace: Workspace) -> None:
             return
         page = LivePage(workspace, snapshots, snapshot, is_dark(request))
         page.build(request, messages)
-        await ui.context.client.connected()
-        await page.start()
+        if await connected():
+            await page.start()
 
 
 class LiveRunsPage:
@@ -256,7 +258,7 @@ class LivePage:
         state = replace(self.state, **fields)
         self._snapshot = replace(self._snapshot, state=state)
         show_address(state.href(self._snapshot.run_id))
-        self._json.props["href"] = _twin(self._snapshot.run_id, state)
+        set_address(self._json, _twin(self._snapshot.run_id, state))
         if state.tab in self._panels:  # What it showed last, until its update is drawn.
             self._show_panel(state.tab)
         await self._update()

@@ -9,7 +9,8 @@ from typing import Any
 from fastapi import Request
 from nicegui import ui
 
-from sfapp.app.notifications import event_of
+from sfapp.app.connection import connected
+from sfapp.app.notifications import follow
 from sfapp.app.pages.not_found import missing
 from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
 from sfapp.app.panels.note_card import NoteCard
@@ -98,8 +99,8 @@ def build(workspace: Workspace) -> None:
         await workspace.incident_service.current()
         page = ProblemPage(workspace, view, is_dark(request))
         page.build(request)
-        await ui.context.client.connected()
-        await page.start()
+        if await connected():
+            await page.start()
 
 
 class ProblemPage:
@@ -141,8 +142,8 @@ class ProblemPage:
     async def start(self) -> None:
         """Draw the plots, then follow the store and the decisions about the problem."""
         self._draw(self._dark)
-        event_of(self._workspace.changed).subscribe(self._follow)
-        event_of(self._workspace.incident_service.changed).subscribe(self._show_marks)
+        follow(self._workspace.changed, self._follow)
+        follow(self._workspace.incident_service.changed, self._show_marks)
         await self._follow()
 
     # --- parts ----------------------------------------------------------------------------------------

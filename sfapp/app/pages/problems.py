@@ -12,7 +12,9 @@ from fastapi.responses import RedirectResponse
 from nicegui import background_tasks, ui
 from starlette.responses import Response
 
-from sfapp.app.notifications import event_of
+from sfapp.app.address import rooted
+from sfapp.app.connection import connected
+from sfapp.app.notifications import follow
 from sfapp.app.panels.overview import file_faults, no_packets, overview_tabs, store_notices
 from sfapp.app.panels.plot_card import FigureCard
 from sfapp.app.panels.problem_list import ProblemList
@@ -103,15 +105,15 @@ def build(workspace: Workspace) -> None:
         asked = dict(request.query_params.multi_items())
         unknown = set(asked) - {"run", "text", "token"}
         if unknown & {item.name for item in fields(ListState)}:  # a link to the list of windows, once here
-            return RedirectResponse(f"/windows?{request.url.query}")
+            return RedirectResponse(rooted(f"/windows?{request.url.query}"))
         overview = await asyncio.to_thread(ProblemsOverview.of, workspace)
         await workspace.incident_service.current()
         state = ProblemsState(asked.get("run") or None, asked.get("text") or None)
         page = ProblemsPage(workspace, state, overview, is_dark(request))
         page.build(request, [f"The link's {format.clip(name)!r} is not an option of this page; it is ignored."
                              for name in sorted(unknown)])  # fmt: skip
-        await ui.context.client.connected()
-        await page.start()
+        if await connected():
+            await page.start()
         return None
 
 
@@ -150,8 +152,8 @@ class ProblemsPage:
 
     async def start(self) -> None:
         """Draw the timeline, then follow the store and the decisions about problems."""
-        event_of(self._workspace.changed).subscribe(self._follow)
-        event_of(self._workspace.incident_service.changed).subscribe(self._show_marks)
+        follow(self._workspace.changed, self._follow)
+        follow(self._workspace.incident_service.changed, self._show_marks)
         await self._draw_timeline(self._dark)
         await self._follow()
 

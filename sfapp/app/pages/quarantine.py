@@ -9,7 +9,8 @@ from typing import Any
 from fastapi import Request
 from nicegui import ui
 
-from sfapp.app.notifications import event_of
+from sfapp.app.connection import connected
+from sfapp.app.notifications import follow
 from sfapp.app.panels.tables import data_table, titled
 from sfapp.app.theme import Crumb, box, empty, frame, label_text, link
 from sfapp.service.workspace import Workspace
@@ -45,7 +46,6 @@ def build(workspace: Workspace) -> None:
             content = box("stack")
         with content:
             _content(files, conflicts)
-        await ui.context.client.connected()
 
         async def refresh(_: IngestReport) -> None:
             found = await asyncio.to_thread(store.quarantine), await asyncio.to_thread(store.conflicts)
@@ -53,7 +53,8 @@ def build(workspace: Workspace) -> None:
             with content:
                 _content(*found)
 
-        event_of(workspace.changed).subscribe(refresh)
+        if await connected():
+            follow(workspace.changed, refresh)
 
 
 def _content(files: list[QuarantinedFile], conflicts: list[WindowConflict]) -> None:

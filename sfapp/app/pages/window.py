@@ -12,7 +12,8 @@ from nicegui import background_tasks, events, ui
 
 from sfapp.accounting import nearest_changes
 from sfapp.app.address import run_of
-from sfapp.app.notifications import event_of
+from sfapp.app.connection import connected
+from sfapp.app.notifications import follow
 from sfapp.app.pages.not_found import missing
 from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
 from sfapp.app.panels.controls import ControlActions, Controls
@@ -58,7 +59,7 @@ HINT_PAUSE = 0.04
 def build(workspace: Workspace) -> None:
     """Register the page."""
 
-    @ui.page("/w/{run_id:path}/{number:int}", response_timeout=60)
+    @ui.page("/w/{run_id:run}/{number:window}", response_timeout=60)
     async def window_page(request: Request, run_id: str, number: int) -> None:
         key = WindowKey(run_of(request, after=1), number)
         view, messages = parse_query(request.query_params.multi_items())
@@ -78,8 +79,8 @@ def build(workspace: Workspace) -> None:
         model = TabViewModel(judged, view, is_dark(request), notes)
         page = WindowPage(workspace, generation, model, rows, neighbours)
         page.build(request, [*messages, *more])
-        await ui.context.client.connected()
-        await page.start()
+        if await connected():
+            await page.start()
 
 
 class WindowPage:
@@ -179,8 +180,8 @@ class WindowPage:
         """Draw the plots once the browser is connected, then follow the store."""
         self._show_panel()
         ui.on("address", self._follow_address)
-        event_of(self._workspace.changed).subscribe(self._follow)
-        event_of(self._workspace.incident_service.changed).subscribe(self._follow_notes)
+        follow(self._workspace.changed, self._follow)
+        follow(self._workspace.incident_service.changed, self._follow_notes)
         self._follow_notes(self._workspace.incident_service.state)
         await self._follow()  # The store may have changed while the browser was loading.
 

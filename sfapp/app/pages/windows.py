@@ -11,7 +11,8 @@ from typing import Any
 from fastapi import Request
 from nicegui import background_tasks, ui
 
-from sfapp.app.notifications import event_of
+from sfapp.app.connection import connected
+from sfapp.app.notifications import follow
 from sfapp.app.panels.overview import file_faults, no_packets, overview_tabs, store_notices
 from sfapp.app.panels.plot_card import FigureCard
 from sfapp.app.panels.progress import ReadingProgress
@@ -26,6 +27,7 @@ from sfapp.app.theme import (
     is_dark,
     label_text,
     link,
+    set_address,
     show_address,
     with_keys,
 )
@@ -91,8 +93,8 @@ def build(workspace: Workspace) -> None:
         overview = await asyncio.to_thread(StoreOverview.of, workspace, state.run)
         page = WindowsPage(workspace, state, overview, is_dark(request))
         page.build(request, messages)
-        await ui.context.client.connected()
-        await page.start()
+        if await connected():
+            await page.start()
 
 
 class WindowsPage:
@@ -126,7 +128,7 @@ class WindowsPage:
 
     async def start(self) -> None:
         """Draw the timeline, then follow the store."""
-        event_of(self._workspace.changed).subscribe(self._follow)
+        follow(self._workspace.changed, self._follow)
         await self._draw_timeline(self._dark)
         await self._follow()  # The store may have changed while the browser was loading.
 
@@ -273,11 +275,11 @@ class WindowsPage:
         self._brush.text = f"{self._state.brushed} ✕"
         self._brush.set_visibility(bool(self._state.brushed))
         query = f"?{self._state.query}" if self._state.query else ""
-        self._json.props["href"] = f"/windows.json{query}"
-        self._csv.props["href"] = f"/windows.csv{query}"
+        set_address(self._json, f"/windows.json{query}")
+        set_address(self._csv, f"/windows.csv{query}")
         self._run_link.set_visibility(self._state.run is not None)
         if self._state.run is not None:
-            self._run_link.props["href"] = run_page(self._state.run)
+            set_address(self._run_link, run_page(self._state.run))
 
     # --- following the store --------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from typing import Any
 from nicegui import events, ui
 
 from sfapp.app.panels.choosers import MOST_LISTED, nodes_offered, number_field, show_options
-from sfapp.app.theme import box, label_text, link, term, with_keys
+from sfapp.app.theme import box, label_text, link, set_address, term, with_keys
 from sfapp.errors import GateError
 from sfapp.model import ALL_RANKS, CHOICE_DOCS, GATE_DOCS, Gates
 from sfapp.model.gates import GATE_BY_NAME, PRESET_FRONTIERS, ChoiceDoc, GateDoc
@@ -193,7 +193,7 @@ class Controls:
         self._reference.value = _reference_choice(view)
         self._recorder.text = recorder
         self._recorder_section.set_visibility(bool(judged.diagnosis.recorder_labels))
-        self._json.props["href"] = view.href(f"{window_page(judged.source.key)}.json")
+        set_address(self._json, view.href(f"{window_page(judged.source.key)}.json"))
 
     @property
     def shown_gates(self) -> tuple[str, ...]:

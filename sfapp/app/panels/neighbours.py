@@ -5,7 +5,7 @@ from __future__ import annotations
 from nicegui.elements.mixins.text_element import TextElement
 
 from sfapp.app.panels.view_model import TabViewModel
-from sfapp.app.theme import link
+from sfapp.app.theme import link, set_address
 from sfapp.model.sides import CompareState, SideKey
 from sfapp.model.view import WindowKey
 from sfapp.views.address import window_page
@@ -34,8 +34,8 @@ class NeighbourLinks:
             element.set_visibility(number is not None)
             if number is not None:
                 path = window_page(WindowKey(key.run_id, number))
-                element.props["href"] = model.view.for_next_window().href(path)
-        self._compare.props["href"] = _comparison(model, neighbours[0]).href()
+                set_address(element, model.view.for_next_window().href(path))
+        set_address(self._compare, _comparison(model, neighbours[0]).href())
 
 
 def _comparison(model: TabViewModel, previous: int | None) -> CompareState:

@@ -9,6 +9,7 @@ from typing import Any
 from nicegui import events, ui
 
 from sfapp.accounting import Measures
+from sfapp.app.address import rooted
 from sfapp.app.theme import box, label_text
 from sfapp.model import Diagnosis
 from sfapp.views import gate_tables, tables
@@ -39,7 +40,7 @@ def data_table(
     """
     shown = [_needed(row, columns, key) for row in rows]
     if glossary is not None:
-        shown = [{**row, "term": term_page(glossary[0], row[key])} for row in shown]
+        shown = [{**row, "term": rooted(term_page(glossary[0], row[key]))} for row in shown]
     table = ui.table(
         columns=[_column(column, rows) for column in columns],
         rows=shown,

@@ -1,0 +1,71 @@
+"""Pages that no browser opens: asked for by crawlers, link previews and ``curl``, which open no websocket."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from nicegui import Client
+from nicegui.testing import User
+
+from sfapp.app import connection
+from sfapp.app.notifications import event_of
+from sfapp.service.workspace import Workspace
+from tests.app.recorded_job import RUN, SICK
+
+PAGES = ("/", "/windows", f"/runs/{RUN}", SICK, "/compare", "/incidents", "/quarantine", "/live", "/glossary")
+
+
+def callbacks(workspace: Workspace) -> int:
+    """How many functions of pages are called when the store or the incidents change."""
+    events = event_of(workspace.changed), event_of(workspace.incident_service.changed)
+    return sum(len(event.callbacks) for event in events)
+
+
+async def load(user: User, *paths: str) -> None:
+    for path in paths:
+        assert (await user.http_client.get(path)).status_code == 200
+
+
+async def test_pages_removed_before_a_browser_connected_follow_nothing(
+    user: User, workspace: Workspace
+) -> None:
+    # Given every page, asked for as crawlers do
+    await load(user, *PAGES * 2)
+    problem = (await user.http_client.get("/problems/" + workspace.problems()[0].id)).status_code
+    assert problem == 200
+    # When NiceGUI removes them, as it does within 70 seconds
+    Client.prune_instances(client_age_threshold=0)
+    await asyncio.sleep(0.5)
+    # Then nothing of them is called any more
+    assert callbacks(workspace) == 0
+    assert not connection.waiting
+
+
+async def test_pages_that_no_browser_opens_are_removed(
+    user: User, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "CONNECT_S", 0.2)
+    await load(user, "/", SICK, "/windows")
+    assert Client.instances
+    await asyncio.sleep(1)
+    assert not Client.instances
+    assert callbacks(workspace) == 0
+
+
+async def test_so_many_pages_are_kept_for_browsers_and_no_more(
+    user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "MAX_WAITING", 4)
+    await load(user, *("/glossary", "/") * 5)
+    assert len(Client.instances) == 4
+
+
+async def test_a_page_with_a_browser_follows_until_it_is_closed(user: User, workspace: Workspace) -> None:
+    await user.open(SICK)
+    while callbacks(workspace) < 2:
+        await asyncio.sleep(0.02)
+    assert user.client is not None
+    assert user.client.id not in connection.waiting
+    user.client.delete()
+    assert callbacks(workspace) == 0
