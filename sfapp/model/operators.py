@@ -173,8 +173,8 @@ class Operators:
         lane_in_range = not events or (columns["lane_E"].min() >= 0 and columns["lane_E"].max() < len(lanes))
         if lengths == {events} and lane_in_range:
             rank_E = rank_L[columns["lane_E"]] if events else np.empty(0, np.int64)
-            if not _ascending(rank_E, columns["start_ns_E"], columns["end_ns_E"]):
-                order = np.lexsort((-columns["end_ns_E"], columns["start_ns_E"], rank_E))
+            order = event_order(rank_E, columns["start_ns_E"], columns["end_ns_E"])
+            if order is not None:
                 columns = {column: values[order] for column, values in columns.items()}
         return cls(names=tuple(names), lanes=tuple(lanes), groups=tuple(groups), **columns)
 
@@ -258,6 +258,11 @@ class Operators:
 
 def _codes(values: Sequence[Any], table: dict[Any, int]) -> npt.NDArray[np.int64]:
     return np.asarray([table.setdefault(value, len(table)) for value in values], np.int64)
+
+
+def event_order(rank_E: Ints, start_E: Ints, end_E: Ints) -> Ints | None:
+    """Return the rows of events in order: by rank, then by start, longer ones first; None if they are."""
+    return None if _ascending(rank_E, start_E, end_E) else np.lexsort((-end_E, start_E, rank_E))
 
 
 def _ascending(rank_E: Ints, start_E: Ints, end_E: Ints) -> bool:

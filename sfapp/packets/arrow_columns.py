@@ -64,6 +64,7 @@ class PacketFile:
         self, data: bytes, texts: Sequence[str] = TEXT_COLUMNS, manifest_key: bytes = MANIFEST_KEY
     ) -> None:
         check_checksum(data)
+        self.size = len(data)
         self._manifest_key = manifest_key
         with arrow_errors():
             try:
@@ -90,9 +91,13 @@ class PacketFile:
             found: bytes | None = (self._metadata.metadata or {}).get(self._manifest_key)
             return found
 
+    def decoded_bytes(self, columns: int) -> int:
+        """Return the memory that so many columns take once decoded, at 8 bytes per value."""
+        return 8 * self.rows * columns
+
     def expanded_bytes(self, columns: int) -> int:
-        """Return the memory that the file takes by its footer: its expanded pages, or 8 bytes per value of so
-        many columns, whichever is more.
+        """Return the memory that the file takes by its footer: its expanded pages, or so many decoded
+        columns, whichever is more.
 
         Single column chunks are not examined: pyarrow lets a C++ exception pass there, so that damage in them
         would end the process, whereas its reader reports the same damage as an exception.
@@ -100,23 +105,29 @@ class PacketFile:
         with arrow_errors():
             groups = range(self._metadata.num_row_groups)
             pages: int = sum(self._metadata.row_group(index).total_byte_size for index in groups)
-        return max(pages, 8 * self.rows * columns)
+        return max(pages, self.decoded_bytes(columns))
 
     def decode(self, columns: Sequence[str]) -> dict[str, Any]:
         """Return these columns decoded, as pyarrow chunked arrays.
 
         They are read in batches, which end at the number of rows that has been checked; reading a whole
-        column would trust the number that its own chunk claims.
+        column would trust the number that its own chunk claims. Row groups may claim more rows, too.
 
         Raises:
             PacketError: a page is damaged.
         """
         wanted = None if list(columns) == self.names else list(columns)
         with arrow_errors():
-            batches = list(self._file.iter_batches(self.rows, columns=wanted, use_threads=False))
+            batches, rows = [], 0
+            for batch in self._file.iter_batches(self.rows, columns=wanted, use_threads=False):
+                batches.append(batch)
+                rows += batch.num_rows
+                if rows > self.rows:
+                    break
+            if rows != self.rows:
+                more = "or more " if rows > self.rows else ""
+                raise PacketError(f"{rows} {more}rows in a file that claims {self.rows}")
             table = pa.Table.from_batches(batches)
-            if table.num_rows != self.rows:
-                raise PacketError(f"{table.num_rows} rows in a file that claims {self.rows}")
             return {name: table.column(name) for name in columns}
 
 
@@ -225,7 +236,24 @@ def check_size(
     expanded = file.expanded_bytes(len(columns))
     if expanded > limits.max_bytes:
         faults.add(f"expands to {expanded:,} bytes, more than the {limits.max_bytes:,} allowed")
+    else:
+        check_ratio(file, columns_of_rows(columns), limits, faults)
     return len(faults.found) == before
+
+
+def columns_of_rows(columns: Sequence[str]) -> int:
+    """Return the number of columns with a value of its own in each row; the others repeat a step's."""
+    return sum(not name.startswith(REDUCED_PREFIX) for name in columns)
+
+
+def check_ratio(file: PacketFile, columns: int, limits: Limits, faults: Faults) -> None:
+    """Report a file that expands to more than it may for its size, by its footer. Nothing is decoded."""
+    expanded = file.expanded_bytes(columns)
+    if expanded > (allowed := max(limits.least_expanded, limits.max_ratio * file.size)):
+        faults.add(
+            f"expands from {file.size:,} to {expanded:,} bytes, more than the {allowed:,} allowed for its "
+            "size: what a job measured does not shrink that far"
+        )
 
 
 def nullable_columns(manifest: Manifest, waits: Iterable[str]) -> frozenset[str]:
@@ -233,18 +261,12 @@ def nullable_columns(manifest: Manifest, waits: Iterable[str]) -> frozenset[str]
     return frozenset((ROLE, *(WAIT_PREFIX + stage for stage in waits), *own_columns(manifest)))
 
 
-def without_nulls(
-    columns: dict[str, Any], manifest: Manifest, waits: Sequence[str], faults: Faults
-) -> dict[str, Any]:
-    """Return the columns without those that must have no null and do; the first null of each is reported."""
-    nullable = nullable_columns(manifest, waits)
-    full = {}
-    for name, column in columns.items():
-        if column.null_count and name not in nullable and not name.startswith(SIDE_PREFIX):
-            faults.add(f"is null{and_more(column.null_count - 1)}", row=_first_null(column), column=name)
-        else:
-            full[name] = column
-    return full
+def is_full(name: str, column: Any, nullable: frozenset[str], faults: Faults) -> bool:
+    """Return whether a column has no null or may have some, and report the first one otherwise."""
+    if not column.null_count or name in nullable or name.startswith(SIDE_PREFIX):
+        return True
+    faults.add(f"is null{and_more(column.null_count - 1)}", row=_first_null(column), column=name)
+    return False
 
 
 def _first_null(column: Any) -> int:

@@ -13,10 +13,12 @@ import pyarrow as pa
 
 from sfapp.errors import PacketError, PacketVersionError, WindowError
 from sfapp.model import CATEGORIES, Lane, Operators
-from sfapp.model.operators import NONE
-from sfapp.packets.arrow_columns import PacketFile, Text, booleans, integers, text
+from sfapp.model.operators import NONE, event_order
+from sfapp.packets.arrow_columns import PacketFile, Text, booleans, check_ratio, integers, text
+from sfapp.packets.column_access import Columns, decoded
 from sfapp.packets.faults import Faults, and_more
 from sfapp.packets.manifest import check_name
+from sfapp.packets.memory_budget import PROCESS_BUDGET
 from sfapp.packets.packet_layout import MAX_RANK_VALUE, MAX_VALUE, RANK, STEP, Limits
 from sfapp.packets.paths import operators_beside, part_rank_of
 from sfapp.packets.read import DEFAULT_LIMITS, at_path, data_of, fetch
@@ -50,6 +52,13 @@ _NUMBERS = {
 
 MAX_OPERATOR_NAME = 2**14
 """Longest name of an event, in characters; names of generated kernels have thousands."""
+
+
+_EVENT_BYTES = 150
+"""Memory that an event takes while its file is read."""
+
+_WIDE_COLUMNS = 7
+"""Columns that count for what a file expands to: numbers of 8 bytes. Traces have 4 to 9 bytes an event."""
 
 
 class _OperatorsFooter(msgspec.Struct, frozen=True):
@@ -125,13 +134,14 @@ def _parse(data: bytes, part_rank: int | None, limits: Limits) -> Operators:
     faults.raise_first()
     _check_size(file, limits, faults)
     faults.raise_first()
-    columns = file.decode(_COLUMNS)
-    for name in _COLUMNS:
-        if name not in _OPTIONAL and columns[name].null_count:
-            row = int(columns[name].is_null().to_numpy().argmax())
-            faults.add(f"is null{and_more(columns[name].null_count - 1)}", row=row, column=name)
-    faults.raise_first()
-    operators = _operators(columns, faults)
+    with PROCESS_BUDGET.reserve(_EVENT_BYTES * file.rows):
+        return _decode_events(file, part_rank, faults)
+
+
+def _decode_events(file: PacketFile, part_rank: int | None, faults: Faults) -> Operators:
+    columns = decoded(file, _COLUMNS, frozenset(_OPTIONAL), faults)
+    is_whole = all(name in columns for name in _COLUMNS)
+    operators = _operators(columns, faults) if is_whole else None
     if operators is None:
         raise faults.found[0]
     _check(operators, part_rank, faults)
@@ -186,6 +196,8 @@ def _check_size(file: PacketFile, limits: Limits, faults: Faults) -> None:
     expanded = file.expanded_bytes(len(_COLUMNS))
     if expanded > limits.max_bytes:
         faults.add(f"expands to {expanded:,} bytes, more than the {limits.max_bytes:,} allowed")
+    else:
+        check_ratio(file, _WIDE_COLUMNS, limits, faults)
 
 
 def _check_cells(events: int, limits: Limits, faults: Faults) -> None:
@@ -194,7 +206,7 @@ def _check_cells(events: int, limits: Limits, faults: Faults) -> None:
         faults.add(f"{events:,} events are {cells:,} cells, more than the {limits.max_cells:,} allowed")
 
 
-def _operators(columns: dict[str, Any], faults: Faults) -> Operators | None:
+def _operators(columns: Columns, faults: Faults) -> Operators | None:
     """Return the events of decoded columns, or None with the faults reported."""
     numbers = {name: _numbers(name, columns[name], faults) for name in _NUMBERS}
     names, groups = text(columns[NAME]), text(columns[GROUP])
@@ -210,21 +222,23 @@ def _operators(columns: dict[str, Any], faults: Faults) -> Operators | None:
         faults.add(f"ends {before} ns before it starts{more}", row=row, column=END)
     if faults.found:
         return None
-    return Operators.of(
-        names=names.values,
-        name_E=names.code,
-        category_E=category_E,
-        lanes=lanes,
-        lane_E=lane_E,
-        start_ns_E=numbers[START],
-        end_ns_E=numbers[END],
-        step_E=numbers[STEP],
-        correlation_E=numbers[CORRELATION],
-        groups=groups.values,
-        group_E=groups.code,
-        sequence_E=numbers[SEQUENCE],
-        sequence_number_E=numbers[AUTOGRAD],
-    )
+    arrays: dict[str, npt.NDArray[Any]] = {
+        "name_E": names.code,
+        "category_E": category_E,
+        "lane_E": lane_E,
+        "start_ns_E": numbers.pop(START),
+        "end_ns_E": numbers.pop(END),
+        "step_E": numbers.pop(STEP),
+        "correlation_E": numbers.pop(CORRELATION),
+        "group_E": groups.code,
+        "sequence_E": numbers.pop(SEQUENCE),
+        "sequence_number_E": numbers.pop(AUTOGRAD),
+    }
+    order = event_order(numbers.pop(RANK), arrays["start_ns_E"], arrays["end_ns_E"])
+    if order is not None:
+        for name in arrays:  # One at a time: together they would be in memory twice.
+            arrays[name] = arrays[name][order]
+    return Operators.of(names=names.values, lanes=lanes, groups=groups.values, **arrays)
 
 
 def _numbers(name: str, column: Any, faults: Faults) -> npt.NDArray[np.int64]:

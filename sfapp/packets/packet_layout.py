@@ -44,7 +44,11 @@ class Limits:
     Attributes:
         max_cells: rows × stages.
         max_bytes: size of the file, and of the columns once expanded in memory.
+        max_ratio: the same, in parts of the size of the file.
+        least_expanded: bytes to which every file may expand, however small it is.
     """
 
     max_cells: int = 2**28
     max_bytes: int = 8 * 2**30
+    max_ratio: int = 20
+    least_expanded: int = 32 * 2**20

@@ -24,17 +24,20 @@ from sfapp.packets.arrow_columns import (
     booleans,
     check_columns,
     check_size,
+    columns_of_rows,
     floats,
     integers,
     measured_waits,
     needed_columns,
+    nullable_columns,
     nullable_integers,
     side_channels,
     text,
-    without_nulls,
 )
+from sfapp.packets.column_access import Columns, decoded
 from sfapp.packets.faults import Faults
 from sfapp.packets.manifest import check_manifest, decode_manifest
+from sfapp.packets.memory_budget import PROCESS_BUDGET
 from sfapp.packets.packet_layout import (
     HOSTNAME,
     LOCAL_RANK,
@@ -65,8 +68,8 @@ from sfapp.terminal import first_line
 
 DEFAULT_LIMITS = Limits()
 
-Columns = dict[str, Any]
-"""pyarrow chunked arrays by column name."""
+_MEMORY_FACTOR = 2
+"""Memory that reading a packet takes, in parts of what its columns take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,10 +222,22 @@ def _parse(file: PacketFile, part_rank: int | None, limits: Limits, faults: Faul
         and check_size(file, manifest, needed, limits, faults)
     ):
         return None
-    columns = without_nulls(file.decode(needed), manifest, waited, faults)
-    if STEP not in columns or RANK not in columns:
-        return None
-    grid = grid_of(integers(columns[STEP]), integers(columns[RANK]), faults)
+    with PROCESS_BUDGET.reserve(_MEMORY_FACTOR * file.decoded_bytes(columns_of_rows(needed))):
+        columns = decoded(file, needed, nullable_columns(manifest, waited), faults)
+        return _window(columns, manifest, channels, waited, part_rank, faults)
+
+
+def _window(
+    columns: Columns,
+    manifest: Manifest,
+    channels: Sequence[str],
+    waited: Sequence[str],
+    part_rank: int | None,
+    faults: Faults,
+) -> Window | None:
+    """Return the window in these columns, or None with the faults reported."""
+    step, rank = columns.get(STEP), columns.get(RANK)
+    grid = None if step is None or rank is None else grid_of(integers(step), integers(rank), faults)
     if grid is None:
         return None
     check_ranks(grid, manifest, part_rank, faults)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from sfapp.model import OWN_PLANES, PLANES, Manifest, OwnPlanes, ReducedPlanes
 from sfapp.model.arrays import to_numpy
 from sfapp.model.window import NOT_MEASURED
 from sfapp.packets.arrow_columns import IntArray, column_of, integers, nullable_integers
+from sfapp.packets.column_access import Columns
 from sfapp.packets.faults import Faults
 from sfapp.packets.packet_layout import WAIT_PREFIX
 from sfapp.packets.row_grid import Grid
@@ -40,9 +40,7 @@ def own_values_of(window: WindowDraft) -> dict[str, IntArray]:
     }
 
 
-def read_planes(
-    columns: dict[str, Any], manifest: Manifest, grid: Grid, faults: Faults
-) -> ReducedPlanes | None:
+def read_planes(columns: Columns, manifest: Manifest, grid: Grid, faults: Faults) -> ReducedPlanes | None:
     """Return the results over all ranks, from columns with a step's value in each of its rows; None with the
     faults reported.
     """
@@ -61,7 +59,7 @@ def read_planes(
     return found if len(faults.found) == before else None
 
 
-def _read_own(columns: dict[str, Any], manifest: Manifest, grid: Grid, faults: Faults) -> OwnPlanes | None:
+def _read_own(columns: Columns, manifest: Manifest, grid: Grid, faults: Faults) -> OwnPlanes | None:
     waited = () if manifest.reduced is None else manifest.reduced.waits
     if not waited:
         return None
