@@ -133,7 +133,7 @@ class Recorder:
         self._has_ended = False
         self._stopping = threading.Lock()
         atexit.register(self._at_exit)
-        SIGTERM_WATCH.add(self._on_sigterm)
+        SIGTERM_WATCH.add(self._on_sigterm, self._sink.failures)
 
     # ---- the training loop ----------------------------------------------------------------------
 

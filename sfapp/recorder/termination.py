@@ -16,8 +16,11 @@ import ctypes
 import os
 import signal
 import threading
+from collections import deque
 from collections.abc import Callable
 from types import FrameType
+
+from sfapp.packets.threads import start_or_note
 
 Callback = Callable[[], None]
 
@@ -36,12 +39,13 @@ class SigtermWatch:
         self._guarded_fork = False
         self._forking = threading.local()
 
-    def add(self, callback: Callback) -> None:
+    def add(self, callback: Callback, failures: deque[str]) -> None:
         """Call ``callback`` on SIGTERM.
 
-        Does nothing outside the main thread, or where training handles SIGTERM or has a wake-up pipe.
+        Does nothing outside the main thread, or where training handles SIGTERM or has a wake-up pipe; nor
+        where the system refuses a thread, which is added to ``failures``.
         """
-        if not self._callbacks and not self._start():
+        if not self._callbacks and not self._start(failures):
             return
         self._callbacks.append(callback)
 
@@ -52,7 +56,7 @@ class SigtermWatch:
             if not self._callbacks:
                 self._stop()
 
-    def _start(self) -> bool:
+    def _start(self, failures: deque[str]) -> bool:
         if signal.getsignal(signal.SIGTERM) == self._on_signal:
             # It is still set, as the watch was stopped on another thread.
             return True
@@ -76,8 +80,12 @@ class SigtermWatch:
                 before=self._before_fork, after_in_parent=self._after_fork, after_in_child=self._in_child
             )
             self._guarded_fork = True
-        self._thread = threading.Thread(target=self._wait, args=(reader,), name="sfapp-sigterm", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._wait, args=(reader,), name="sfapp-sigterm", daemon=True)
+        if not start_or_note(thread, failures):
+            os.close(reader)
+            self._stop()
+            return False
+        self._thread = thread
         return True
 
     def _stop(self) -> None:

@@ -21,6 +21,7 @@ from sfapp.errors import StreamError, describe_error
 from sfapp.model.samples import AnySample
 from sfapp.packets.job import JobRank
 from sfapp.packets.sink import STREAM_VARIABLE
+from sfapp.packets.threads import start_or_note
 from sfapp.stream.capture_mailbox import StreamCaptureMailbox
 from sfapp.stream.encryption import Keys, connect, is_local
 from sfapp.stream.messages import (
@@ -143,6 +144,7 @@ class StreamSender:
         self._sources = options.sources
         self._next = 0
         self._furthest = 0
+        self._has_noted_answer = False
         self._sent_hello: StreamHello | None = None
         self._hello_of: tuple[object, ...] = ()  # what the hello was made of
         self._next_heartbeat = 0.0
@@ -154,11 +156,16 @@ class StreamSender:
         self._wake.setblocking(False)
         self._woken.setblocking(False)
         self._thread = threading.Thread(target=self._run, name="sfapp-sender", daemon=True)
-        self._thread.start()
+        self._is_started = start_or_note(self._thread, failures)
 
     @property
     def is_alive(self) -> bool:
         return self._thread.is_alive()
+
+    def start_again(self) -> bool:
+        """Return whether the thread has been started, and try once more where the system refused it."""
+        self._is_started = self._is_started or start_or_note(self._thread, self._failures)
+        return self._is_started
 
     def close(self, seconds: float) -> bool:
         """Send the rest of the queue, wait until it is acknowledged, and end the thread.
@@ -172,7 +179,8 @@ class StreamSender:
         self._closing_since = time.monotonic()
         self._deadline = self._closing_since + seconds
         self._wake_thread()
-        self._thread.join(seconds + 1.0)
+        if self._is_started:
+            self._thread.join(seconds + 1.0)
         if not self._thread.is_alive():
             self._wake.close()
             self._woken.close()
@@ -269,12 +277,13 @@ class StreamSender:
 
     def _take(self, answer: FromAggregator) -> None:
         if isinstance(answer, Ack):
-            self._queue.acknowledge(answer.up_to_sequence)
+            self._queue.acknowledge(self._at_most_sent(answer.up_to_sequence))
             self._next = max(self._next, self._queue.first)
         elif isinstance(answer, Resend):
             if answer.hello:
                 self._sent_hello = None
-            self._next = max(self._queue.first, 0 if answer.hello else answer.sequence)
+            wanted = 0 if answer.hello else self._at_most_sent(answer.sequence)
+            self._next = max(self._queue.first, wanted)
         elif isinstance(answer, Echo):
             if self._options.on_echo is not None:
                 self._options.on_echo(answer, time.time_ns())
@@ -283,6 +292,17 @@ class StreamSender:
         elif not self._refused:
             self._refused = answer.reason
             self._failures.append(f"the aggregator refuses this stream: {answer.reason}")
+
+    def _at_most_sent(self, sequence: int) -> int:
+        """Return the sequence of an answer, or what was sent if it lies beyond that: what was never sent
+        cannot have arrived."""
+        if sequence > self._furthest and not self._has_noted_answer:
+            self._has_noted_answer = True
+            self._failures.append(
+                f"the aggregator answered for element {sequence}, but {self._furthest} were sent: only those "
+                "count as received"
+            )
+        return min(sequence, self._furthest)
 
     # ---- sending --------------------------------------------------------------------------------
 

@@ -90,6 +90,8 @@ class StreamWriter:
         if self._process != os.getpid():
             return False
         self._queue.close(rank, buffer)
+        if not self._sender.start_again():
+            self._queue.enforce_limits()  # the sender's work otherwise
         return True
 
     def close(self, seconds: float) -> None:

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from sfapp.errors import MissingExtraError
 from sfapp.model.samples import AnySample, GpuSample, NodeSample, ProcessSample
 from sfapp.model.window import RankIdentity
+from sfapp.packets.threads import start_or_note
 
 PERIOD_S = 1.0
 MAX_QUEUED = 1024
@@ -232,8 +233,8 @@ class SamplingThread:
         self.failures = failures
 
     def start(self) -> None:
-        """Start the thread, once."""
-        self._thread.start()
+        """Start the thread, once. Where the system refuses it, there are no samples."""
+        start_or_note(self._thread, self.failures)
 
     def take(self) -> list[AnySample]:
         """Return the samples since the last call, oldest first."""

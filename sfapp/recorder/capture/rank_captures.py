@@ -23,6 +23,7 @@ from sfapp.errors import SfappError, describe_error
 from sfapp.model.capture import MAX_REASON, CaptureLimits, CaptureRequest, CaptureStatus, RankCapture
 from sfapp.packets.capture_mailbox import NEVER_CHOSEN, NOT_YET, CaptureMailbox, StepPace
 from sfapp.packets.job import JobRank
+from sfapp.packets.threads import start_or_note
 from sfapp.recorder.capture.budget import CaptureBudget
 from sfapp.recorder.capture.profiler import CannotProfile, Profiling, warm_up
 from sfapp.recorder.capture.trace_converter import (
@@ -109,8 +110,8 @@ class RankCaptures:
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
         if limits is not None and os.environ.get(VARIABLE, "").lower() != "off":
-            self._thread = threading.Thread(target=self._run, name="sfapp-captures", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="sfapp-captures", daemon=True)
+            self._thread = thread if start_or_note(thread, failures) else None
 
     # ---- training thread ------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from sfapp.errors import describe_error
 from sfapp.packets import WindowDraft, packet_path
 from sfapp.packets.compose import part_draft
 from sfapp.packets.job import JobRank
+from sfapp.packets.threads import start_or_note
 from sfapp.packets.window_rows import WindowBuffer
 from sfapp.recorder.capture.mailbox import FileCaptureMailbox
 from sfapp.recorder.transport.gather_errors import GatherFailed, GatherRefused, warn
@@ -27,6 +28,8 @@ from sfapp.recorder.transport.transport_group import GatherResult, TransportGrou
 from sfapp.recorder.transport.window_queue import ClosedWindow, EarlyGather, WindowQueue
 
 _LAST_IN_PARTS = "the last window is left in parts, because it would be gathered on the training thread"
+
+_NO_THREAD = "the system refused this rank a thread to gather it"
 
 _MAX_REMEMBERED = 256
 """Newest packets and failures that a recorder keeps: a run may have any number of windows."""
@@ -63,7 +66,7 @@ class GatherSink:
         self._claims = threading.Condition()
         self._writing = 0
         self._thread = threading.Thread(target=self._run, name="sfapp-recorder", daemon=True)
-        self._thread.start()
+        self._has_thread = start_or_note(self._thread, self.failures)
 
     @property
     def pending(self) -> int:
@@ -82,6 +85,8 @@ class GatherSink:
 
         Where collectives must come from the training thread, this gathers at once and blocks meanwhile. The
         last window is then written in parts: training may have ended because another rank has.
+
+        Where the system refuses the recorder a thread, this writes the rank's part.
         """
         group = group_of(rank)
         with self._claims:
@@ -93,13 +98,19 @@ class GatherSink:
         early = None
         if isinstance(rank, GatherRank) and group is not None and group.needs_training_thread:
             early = EarlyGather(part_reason=_LAST_IN_PARTS) if last else _gather_early(rank, group, buffer)
-        self._queue.put(ClosedWindow(rank, buffer, early))
+        closed = ClosedWindow(rank, buffer, early)
+        self._has_thread = self._has_thread or start_or_note(self._thread, self.failures)
+        if self._has_thread:
+            self._queue.put(closed)
+        else:
+            self._store_here(closed)
         return kept
 
     def close(self, seconds: float) -> None:
         """Write what is waiting and stop; after ``seconds``, write this rank's part of what is left."""
         self._queue.end()
-        self._thread.join(seconds)
+        if self._has_thread:
+            self._thread.join(seconds)
         self.save_parts("the recorder was closed before the other ranks answered", seconds)
         self._packet_writer.close()
 
@@ -117,8 +128,10 @@ class GatherSink:
             saving = threading.Thread(
                 target=self._save, args=(left, reason), name="sfapp-save-parts", daemon=True
             )
-            saving.start()
-            saving.join(seconds)
+            if start_or_note(saving, self.failures):
+                saving.join(seconds)
+            else:
+                self._save(left, reason)
         with self._claims:
             self._claims.wait_for(lambda: not self._writing, max(0.0, deadline - time.monotonic()))
 
@@ -129,6 +142,16 @@ class GatherSink:
                     self._write_part(rank, buffer, reason)
             if (group := group_of(rank)) is not None:
                 group.give_up(reason)
+
+    def _store_here(self, closed: ClosedWindow) -> None:
+        """Store a window on the training thread, and gather nothing: that could wait long."""
+        try:
+            if closed.early is None:
+                self._save([(closed.rank, closed.buffer)], _NO_THREAD)
+            else:
+                self._store_early(closed.rank, closed.buffer, closed.early)
+        except Exception as error:  # fail-open: the window is lost, the job is not
+            self._note_failure(closed.buffer, error)
 
     # ---- the recorder's thread ------------------------------------------------------------------
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections import deque
 from typing import Any
 
+from sfapp.packets.threads import start_or_note
+from sfapp.recorder.transport.gather_errors import warn
 from sfapp.recorder.transport.gather_group import GatherGroup
 
 
@@ -35,7 +38,9 @@ class NcclGatherGroup(GatherGroup):
         aborted on a thread that can be left behind.
         """
         super()._abandon(work, memory)
-        threading.Thread(target=self._abort, name="sfapp-abort", daemon=True).start()
+        failures: deque[str] = deque()
+        if not start_or_note(threading.Thread(target=self._abort, name="sfapp-abort", daemon=True), failures):
+            warn(failures[0])
 
     def _abort(self) -> None:
         abort = getattr(self._dist.distributed_c10d, "_abort_process_group", None)  # torch 2.6 and later.

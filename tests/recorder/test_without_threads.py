@@ -1,0 +1,113 @@
+"""Where the system refuses threads, training goes on and every recorded step is on disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sfapp.packets import read_windows
+
+# Records 40 steps in windows of 10, with no thread from the first on or none at all, and prints the failures.
+JOB = """
+import json, sys, threading
+import sfapp
+
+output, stream, refused = sys.argv[1], sys.argv[2] or None, [sys.argv[3] == "always"]
+name = "_start_new_thread" if hasattr(threading, "_start_new_thread") else "_start_joinable_thread"
+really_start = getattr(threading, name)
+
+def start(*arguments, **options):
+    if refused[0]:
+        raise RuntimeError("can't start new thread")
+    return really_start(*arguments, **options)
+
+setattr(threading, name, start)
+refused[0] = True
+perf = sfapp.Recorder(output, run_id="run", window_steps=10, stream=stream, timeout=5.0)
+for step in range(40):
+    if step == 25 and sys.argv[3] == "at first":
+        refused[0] = False
+    with perf.step(), perf.stage("data.next_wait"):
+        pass
+perf.close()
+print(json.dumps({"failures": list(perf.failures), "written": len(perf.written)}))
+"""
+
+# The same under a real limit, which binds every user but root.
+LIMITED_JOB = """
+import os, resource, sys, tempfile
+import sfapp
+
+with sfapp.Recorder(tempfile.mkdtemp(), run_id="warm", window_steps=10) as perf:  # Loads what is needed.
+    for _ in range(20):
+        with perf.step(), perf.stage("data.next_wait"):
+            pass
+os.setgid(65534)
+os.setuid(65534)
+resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
+"""
+
+
+def run_job(output: Path, stream: str = "", refused: str = "always", code: str = JOB) -> dict[str, Any]:
+    result = subprocess.run(
+        [sys.executable, "-c", code, str(output), stream, refused],
+        capture_output=True,
+        text=True,
+        timeout=90,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+    )
+    assert result.returncode == 0, result.stderr
+    found: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
+    return found
+
+
+def steps_in(output: Path) -> list[int]:
+    loaded = read_windows([output])
+    assert not loaded.quarantined
+    return [step for found in loaded.windows for step in found.window.step_N.tolist()]
+
+
+@pytest.mark.parametrize("refused", ["always", "at first"])
+def test_a_recorder_without_threads_writes_every_step(refused: str, tmp_path: Path) -> None:
+    job = run_job(tmp_path, refused=refused)
+
+    assert steps_in(tmp_path) == list(range(40))
+    for thread in ("sfapp-recorder", "sfapp-captures", "sfapp-sigterm"):
+        assert job["failures"].count(f"the thread {thread} was not started: can't start new thread") == 1
+
+
+@pytest.mark.parametrize("refused", ["always", "at first"])
+def test_a_stream_without_threads_leaves_every_step_on_disk(refused: str, tmp_path: Path) -> None:
+    job = run_job(tmp_path, "tcp://127.0.0.1:9", refused)
+
+    assert steps_in(tmp_path) == list(range(40))
+    for thread in ("sfapp-sender", "sfapp-system"):
+        assert job["failures"].count(f"the thread {thread} was not started: can't start new thread") == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs another user, to whom the limit applies")
+def test_a_recorder_goes_on_under_a_real_limit_of_threads(tmp_path: Path) -> None:
+    output = tmp_path / "packets"
+    output.mkdir()
+    for folder in (output, *output.parents[:3]):
+        folder.chmod(0o777)
+
+    job = run_job(output, code=LIMITED_JOB + JOB.replace("refused[0] = True", "refused[0] = False"))
+
+    assert steps_in(output) == list(range(40))
+    assert "the thread sfapp-recorder was not started: can't start new thread" in job["failures"]
+
+
+def test_sigterm_still_ends_a_process_without_threads(tmp_path: Path) -> None:
+    ends = "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\nprint('lives')"
+    code = JOB.split("for step")[0] + ends
+
+    result = subprocess.run([sys.executable, "-c", code, str(tmp_path), "", "always"], capture_output=True)
+
+    assert (result.returncode, result.stdout) == (-15, b"")
