@@ -11,9 +11,12 @@ from libc.stdlib cimport free, malloc
 
 cdef extern from *:
     """
+    #include <math.h>
     #include <stdint.h>
     #include <stdlib.h>
     #include <string.h>
+
+    #pragma GCC diagnostic ignored "-Wpsabi" /* vectors are passed to inlined functions alone */
 
     /* Each loop is compiled for several instruction sets and chosen by the processor. */
     #define SFAPP_INLINE static inline __attribute__((always_inline))
@@ -38,8 +41,16 @@ cdef extern from *:
             if (sfapp_level() == 2) return NAME##_avx512 ARGUMENTS;      \\
             return NAME##_avx2 ARGUMENTS;                                \\
         }
+
+    /* The same of a body that is told first whether the processor converts vectors of int64 to doubles. */
+    #define SFAPP_CONVERTING(NAME, BODY, PARAMETERS, ...)                                        \\
+        SFAPP_INLINE int NAME##_wide PARAMETERS { return BODY(1, __VA_ARGS__); }                \\
+        SFAPP_INLINE int NAME##_body PARAMETERS { return BODY(0, __VA_ARGS__); }                \\
+        SFAPP_VARIANTS(int, NAME, NAME##_wide, PARAMETERS, (__VA_ARGS__))
     #else
     static int sfapp_level(void) { return 1; }
+    #define SFAPP_CONVERTING(NAME, BODY, PARAMETERS, ...) \\
+        static int NAME PARAMETERS { return BODY(1, __VA_ARGS__); }
     #define SFAPP_VARIANTS(TYPE, NAME, WIDE, PARAMETERS, ARGUMENTS) \\
         static TYPE NAME PARAMETERS { return NAME##_body ARGUMENTS; }
     #endif
@@ -48,11 +59,24 @@ cdef extern from *:
     #define SFAPP_LANES 4
 
     typedef int64_t sfapp_vector __attribute__((vector_size(32), aligned(8)));
+    typedef uint64_t sfapp_unsigned __attribute__((vector_size(32), aligned(8)));
     typedef double sfapp_doubles __attribute__((vector_size(32), aligned(8)));
 
     /* The larger and the smaller value of each lane. */
     #define SFAPP_MAX(a, b) (((a) & ((a) > (b))) | ((b) & ~((a) > (b))))
     #define SFAPP_MIN(a, b) (((b) & ((a) > (b))) | ((a) & ~((a) > (b))))
+
+    /* The lanes of a vector with its halves exchanged. */
+    #define SFAPP_ACROSS(a) __builtin_shuffle(a, (sfapp_vector){2, 3, 0, 1})
+
+    /* In each lane, the largest and the next value of two pairs of them: the first pair is replaced. */
+    SFAPP_INLINE void sfapp_merge(
+        sfapp_vector *first, sfapp_vector *next, const sfapp_vector other, const sfapp_vector next_other)
+    {
+        const sfapp_vector lower = SFAPP_MIN(*first, other), higher = SFAPP_MAX(*next, next_other);
+        *first = SFAPP_MAX(*first, other);
+        *next = SFAPP_MAX(higher, lower);
+    }
 
     /* Prefixes, and what is known at each boundary, of one step. `largest`, `sums` and `totals` may be NULL. */
     SFAPP_INLINE void sfapp_walk_step(
@@ -68,7 +92,7 @@ cdef extern from *:
             else memset(prefix, 0, count * sizeof(int64_t));
             for (ptrdiff_t stage = 0; stage < stages; stage++) {
                 const int64_t *spent = duration + stage * stage_stride + begin;
-                sfapp_vector first[2], next[2], most[2], sum[2] = {{0}};
+                sfapp_vector first[2] = {{0}}, next[2] = {{0}}, most[2] = {{0}}, sum[2] = {{0}};
                 for (int half = 0; half < 2; half++)
                     for (int lane = 0; lane < SFAPP_LANES; lane++)
                         first[half][lane] = next[half][lane] = most[half][lane] = INT64_MIN;
@@ -87,16 +111,18 @@ cdef extern from *:
                             sum[half] += d;
                         }
                     }
-                int64_t best = INT64_MIN, other = INT64_MIN, widest = INT64_MIN, whole = 0;
-                for (int place = 0; place < 2 * SFAPP_LANES; place++) {
-                    const int half = place / SFAPP_LANES, lane = place % SFAPP_LANES;
-                    if (first[half][lane] > best) {
-                        if (best > other) other = best;
-                        best = first[half][lane];
-                    } else if (first[half][lane] > other) other = first[half][lane];
-                    if (next[half][lane] > other) other = next[half][lane];
-                    if (most[half][lane] > widest) widest = most[half][lane];
-                    whole += sum[half][lane];
+                sfapp_merge(&first[0], &next[0], first[1], next[1]);
+                sfapp_merge(&first[0], &next[0], SFAPP_ACROSS(first[0]), SFAPP_ACROSS(next[0]));
+                int64_t best = first[0][0], other = next[0][0], widest = INT64_MIN, whole = 0;
+                if (first[0][1] > best) { other = best > next[0][1] ? best : next[0][1]; best = first[0][1]; }
+                else if (first[0][1] > other) other = first[0][1];
+                if (counts_all) {
+                    most[0] = SFAPP_MAX(most[0], most[1]);
+                    sum[0] += sum[1];
+                    for (int lane = 0; lane < SFAPP_LANES; lane++) {
+                        widest = most[0][lane] > widest ? most[0][lane] : widest;
+                        whole += sum[0][lane];
+                    }
                 }
                 for (; rank < count; rank++) {
                     const int64_t p = prefix[rank] += spent[rank];
@@ -236,49 +262,79 @@ cdef extern from *:
         return most;
     }
 
-    /* The makespan of one step with one broad stage's recorded stages clipped to their baselines. */
-    SFAPP_INLINE double sfapp_clipped_makespan_body(
-        const int64_t *duration, ptrdiff_t stage_stride, ptrdiff_t stages, ptrdiff_t ranks,
-        const int64_t *owner, int64_t broad, const int64_t *total,
-        const double *level, ptrdiff_t level_stage, ptrdiff_t level_rank)
+    /* Doubles of int64, rounded as by the processor; `converts` says whether it does so with vectors. The upper
+       and the lower half of each value are the fractions of two doubles, whose sum is rounded once. */
+    SFAPP_INLINE sfapp_doubles sfapp_as_doubles(const int converts, const int64_t *values)
     {
-        double left[SFAPP_TILE], most = 0;
-        for (ptrdiff_t begin = 0; begin < ranks; begin += SFAPP_TILE) {
-            const ptrdiff_t count = ranks - begin < SFAPP_TILE ? ranks - begin : SFAPP_TILE;
-            for (ptrdiff_t rank = 0; rank < count; rank++) left[rank] = (double)total[begin + rank];
-            for (ptrdiff_t stage = 0; stage < stages; stage++) {
-                if (owner[stage] != broad) continue;
-                const int64_t *spent = duration + stage * stage_stride + begin;
-                const double *b = level + stage * level_stage;
-                if (level_rank) {
-                    b += begin;
-                    for (ptrdiff_t rank = 0; rank < count; rank++) {
-                        const double over = (double)spent[rank] - b[rank];
-                        left[rank] -= over > 0 ? over : 0;
-                    }
-                } else {
-                    const double same = *b;
-                    for (ptrdiff_t rank = 0; rank < count; rank++) {
-                        const double over = (double)spent[rank] - same;
-                        left[rank] -= over > 0 ? over : 0;
-                    }
-                }
-            }
-            const double here = sfapp_largest(left, count);
-            most = begin == 0 || here > most ? here : most;
-        }
-        return most;
+        const sfapp_vector x = *(const sfapp_vector *)values;
+        if (converts) return __builtin_convertvector(x, sfapp_doubles);
+        const sfapp_unsigned lower = ((sfapp_unsigned)x & 0xffffffffu) | 0x4330000000000000u;
+        const sfapp_unsigned upper = ((sfapp_unsigned)x >> 32) ^ 0x4530000080000000u;
+        return ((sfapp_doubles)upper - 0x1.00000801p+84) + (sfapp_doubles)lower;
     }
 
-    SFAPP_VARIANTS(
-        double, sfapp_clipped_makespan, sfapp_clipped_makespan_body,
+    /* What lies above the level, at least 0. */
+    SFAPP_INLINE sfapp_doubles sfapp_over(sfapp_doubles spent, sfapp_doubles level)
+    {
+        const sfapp_doubles over = spent - level;
+        return (sfapp_doubles)((sfapp_vector)over & (over > 0));
+    }
+
+    /* The baseline of a vector of ranks from `rank` on: one for each rank, or the same for all. */
+    SFAPP_INLINE sfapp_doubles sfapp_level_at(const double *level, ptrdiff_t level_rank, ptrdiff_t rank)
+    {
+        if (level_rank) return *(const sfapp_doubles *)(level + rank);
+        return (sfapp_doubles){level[0], level[0], level[0], level[0]};
+    }
+
+    /* The makespans of one step with the recorded stages of each broad stage clipped to their baselines. */
+    SFAPP_INLINE int sfapp_clip_totals(
+        const int converts,
+        const int64_t *duration, ptrdiff_t stage_stride, ptrdiff_t stages, ptrdiff_t ranks,
+        const int64_t *owner, ptrdiff_t broads, const int64_t *total,
+        const double *level, ptrdiff_t level_stage, ptrdiff_t level_rank, ptrdiff_t out_stride, double *most)
+    {
+        double whole[SFAPP_TILE], left[SFAPP_TILE];
+        for (ptrdiff_t begin = 0; begin < ranks; begin += SFAPP_TILE) {
+            const ptrdiff_t count = ranks - begin < SFAPP_TILE ? ranks - begin : SFAPP_TILE;
+            const ptrdiff_t even = count - count % SFAPP_LANES;
+            for (ptrdiff_t rank = 0; rank < even; rank += SFAPP_LANES)
+                *(sfapp_doubles *)(whole + rank) = sfapp_as_doubles(converts, total + begin + rank);
+            for (ptrdiff_t rank = even; rank < count; rank++) whole[rank] = (double)total[begin + rank];
+            for (ptrdiff_t broad = 0; broad < broads; broad++) {
+                const double *from = whole;
+                for (ptrdiff_t stage = 0; stage < stages; stage++) {
+                    if (owner[stage] != broad) continue;
+                    const int64_t *spent = duration + stage * stage_stride + begin;
+                    const double *b = level + stage * level_stage + (level_rank ? begin : 0);
+                    for (ptrdiff_t rank = 0; rank < even; rank += SFAPP_LANES)
+                        *(sfapp_doubles *)(left + rank) = *(const sfapp_doubles *)(from + rank) -
+                            sfapp_over(sfapp_as_doubles(converts, spent + rank), sfapp_level_at(b, level_rank, rank));
+                    for (ptrdiff_t rank = even; rank < count; rank++) {
+                        const double over = (double)spent[rank] - b[level_rank ? rank : 0];
+                        left[rank] = from[rank] - (over > 0 ? over : 0);
+                    }
+                    from = left;
+                }
+                const double here = sfapp_largest(from, count);
+                double *cell = most + broad * out_stride;
+                if (begin == 0 || here > *cell) *cell = here;
+            }
+        }
+        return 0;
+    }
+
+    SFAPP_CONVERTING(
+        sfapp_clipped_makespan, sfapp_clip_totals,
         (const int64_t *duration, ptrdiff_t stage_stride, ptrdiff_t stages, ptrdiff_t ranks,
-         const int64_t *owner, int64_t broad, const int64_t *total,
-         const double *level, ptrdiff_t level_stage, ptrdiff_t level_rank),
-        (duration, stage_stride, stages, ranks, owner, broad, total, level, level_stage, level_rank))
+         const int64_t *owner, ptrdiff_t broads, const int64_t *total,
+         const double *level, ptrdiff_t level_stage, ptrdiff_t level_rank, ptrdiff_t out_stride, double *most),
+        duration, stage_stride, stages, ranks, owner, broads, total, level, level_stage, level_rank,
+        out_stride, most)
 
     /* The frontier of one step with some stages clipped to their baselines. */
-    SFAPP_INLINE int sfapp_clipped_frontier_body(
+    SFAPP_INLINE int sfapp_clip_prefixes(
+        const int converts,
         const int64_t *duration, ptrdiff_t stage_stride, ptrdiff_t stages, ptrdiff_t ranks,
         const int64_t *is_clipped, const double *level, ptrdiff_t level_stage, ptrdiff_t level_rank,
         ptrdiff_t out_stride, double *top)
@@ -286,23 +342,21 @@ cdef extern from *:
         double prefix[SFAPP_TILE];
         for (ptrdiff_t begin = 0; begin < ranks; begin += SFAPP_TILE) {
             const ptrdiff_t count = ranks - begin < SFAPP_TILE ? ranks - begin : SFAPP_TILE;
-            memset(prefix, 0, sizeof(prefix));
+            const ptrdiff_t even = count - count % SFAPP_LANES;
+            memset(prefix, 0, count * sizeof(double));
             for (ptrdiff_t stage = 0; stage < stages; stage++) {
                 const int64_t *spent = duration + stage * stage_stride + begin;
                 const double *b = level + stage * level_stage + (level_rank ? begin : 0);
-                const double same = *b;
-                if (!is_clipped[stage])
-                    for (ptrdiff_t rank = 0; rank < count; rank++) prefix[rank] += (double)spent[rank];
-                else if (level_rank)
-                    for (ptrdiff_t rank = 0; rank < count; rank++) {
-                        const double d = (double)spent[rank], over = d - b[rank];
-                        prefix[rank] = prefix[rank] + d - (over > 0 ? over : 0);
-                    }
-                else
-                    for (ptrdiff_t rank = 0; rank < count; rank++) {
-                        const double d = (double)spent[rank], over = d - same;
-                        prefix[rank] = prefix[rank] + d - (over > 0 ? over : 0);
-                    }
+                for (ptrdiff_t rank = 0; rank < even; rank += SFAPP_LANES) {
+                    const sfapp_doubles d = sfapp_as_doubles(converts, spent + rank);
+                    const sfapp_doubles unclipped = *(sfapp_doubles *)(prefix + rank) + d;
+                    *(sfapp_doubles *)(prefix + rank) = !is_clipped[stage] ? unclipped :
+                        unclipped - sfapp_over(d, sfapp_level_at(b, level_rank, rank));
+                }
+                for (ptrdiff_t rank = even; rank < count; rank++) {
+                    const double d = (double)spent[rank], over = d - b[level_rank ? rank : 0];
+                    prefix[rank] = prefix[rank] + d - (is_clipped[stage] && over > 0 ? over : 0);
+                }
                 const double most = sfapp_largest(prefix, count);
                 double *cell = top + stage * out_stride;
                 if (begin == 0 || most > *cell) *cell = most;
@@ -311,18 +365,50 @@ cdef extern from *:
         return 0;
     }
 
-    SFAPP_VARIANTS(
-        int, sfapp_clipped_frontier, sfapp_clipped_frontier_body,
+    SFAPP_CONVERTING(
+        sfapp_clipped_frontier, sfapp_clip_prefixes,
         (const int64_t *duration, ptrdiff_t stage_stride, ptrdiff_t stages, ptrdiff_t ranks,
          const int64_t *is_clipped, const double *level, ptrdiff_t level_stage, ptrdiff_t level_rank,
          ptrdiff_t out_stride, double *top),
-        (duration, stage_stride, stages, ranks, is_clipped, level, level_stage, level_rank, out_stride, top))
+        duration, stage_stride, stages, ranks, is_clipped, level, level_stage, level_rank, out_stride, top)
 
     /* Exact selection. `SFAPP_SELECT` makes one function for each type of values. */
-    #define SFAPP_SMALL 48
+    #define SFAPP_SMALL 128
+    #define SFAPP_PICK(VECTOR, MASK, A, B) \\
+        ((VECTOR)(((sfapp_vector)(A) & (MASK)) | ((sfapp_vector)(B) & ~(MASK))))
     #define SFAPP_SAMPLE 127
 
-    #define SFAPP_SELECT(NAME, T)                                                                          \\
+    #define SFAPP_SELECT(NAME, T, VECTOR, LEAST, LARGEST)                                                  \\
+    /* The value at a sorted position is the largest of those that no more values than that lie below. */  \\
+    SFAPP_INLINE int NAME##_few_body(const T *x, ptrdiff_t n, ptrdiff_t k, ptrdiff_t last, T *low, T *high) { \\
+        enum { together = 4 }; /* vectors, which share what is loaded and do not wait for each other */      \\
+        T padded[SFAPP_SMALL + together * SFAPP_LANES];                                                    \\
+        memcpy(padded, x, n * sizeof(T));                                                                  \\
+        for (ptrdiff_t i = n; i < n + together * SFAPP_LANES; i++) padded[i] = LARGEST;                    \\
+        VECTOR at_k = {LEAST, LEAST, LEAST, LEAST}, at_last = at_k;                                        \\
+        for (ptrdiff_t i = 0; i < n; i += together * SFAPP_LANES) {                                        \\
+            const VECTOR *here = (const VECTOR *)(padded + i);                                             \\
+            sfapp_vector above[together] = {{0}};                                                          \\
+            for (ptrdiff_t j = 0; j < n; j++)                                                              \\
+                for (int which = 0; which < together; which++) above[which] -= here[which] > padded[j];    \\
+            for (int which = 0; which < together; which++) {                                               \\
+                const sfapp_vector grows_k = (above[which] <= k) & (here[which] > at_k);                   \\
+                const sfapp_vector grows_last = (above[which] <= last) & (here[which] > at_last);          \\
+                at_k = SFAPP_PICK(VECTOR, grows_k, here[which], at_k);                                     \\
+                at_last = SFAPP_PICK(VECTOR, grows_last, here[which], at_last);                            \\
+            }                                                                                              \\
+        }                                                                                                  \\
+        *low = at_k[0];                                                                                    \\
+        *high = at_last[0];                                                                                \\
+        for (int lane = 1; lane < SFAPP_LANES; lane++) {                                                   \\
+            *low = at_k[lane] > *low ? at_k[lane] : *low;                                                  \\
+            *high = at_last[lane] > *high ? at_last[lane] : *high;                                         \\
+        }                                                                                                  \\
+        return 0;                                                                                          \\
+    }                                                                                                      \\
+    SFAPP_VARIANTS(                                                                                        \\
+        int, NAME##_few, NAME##_few_body,                                                                  \\
+        (const T *x, ptrdiff_t n, ptrdiff_t k, ptrdiff_t last, T *low, T *high), (x, n, k, last, low, high)) \\
     static void NAME##_sort(T *x, ptrdiff_t n) {                                                           \\
         for (ptrdiff_t i = 1; i < n; i++) {                                                                \\
             const T value = x[i];                                                                          \\
@@ -360,16 +446,16 @@ cdef extern from *:
             if (inside == n) break;                                                                        \\
             x = target; n = inside; k -= below; last -= below; wider = 1;                                  \\
         }                                                                                                  \\
+        if (n <= SFAPP_SMALL) { NAME##_few(x, n, k, last, low, high); return; }                            \\
         T *const rest = rooms[x == rooms[0]];                                                              \\
         memcpy(rest, x, n * sizeof(T));                                                                    \\
-        if (n > SFAPP_SMALL) qsort(rest, n, sizeof(T), NAME##_order);                                      \\
-        else NAME##_sort(rest, n);                                                                         \\
+        qsort(rest, n, sizeof(T), NAME##_order);                                                           \\
         *low = rest[k];                                                                                    \\
         *high = rest[last];                                                                                \\
     }
 
-    SFAPP_SELECT(sfapp_select_integers, int64_t)
-    SFAPP_SELECT(sfapp_select_floats, double)
+    SFAPP_SELECT(sfapp_select_integers, int64_t, sfapp_vector, INT64_MIN, INT64_MAX)
+    SFAPP_SELECT(sfapp_select_floats, double, sfapp_doubles, -INFINITY, INFINITY)
     """
     int sfapp_level() noexcept nogil
     int sfapp_step_frontier(
@@ -378,9 +464,9 @@ cdef extern from *:
     int sfapp_step_boundaries(
         const int64_t *, Py_ssize_t, Py_ssize_t, Py_ssize_t, const int64_t *, Py_ssize_t, int64_t *, int64_t *,
         int64_t *, int64_t *, int64_t *, int64_t *) noexcept nogil
-    double sfapp_clipped_makespan(
-        const int64_t *, Py_ssize_t, Py_ssize_t, Py_ssize_t, const int64_t *, int64_t, const int64_t *,
-        const double *, Py_ssize_t, Py_ssize_t) noexcept nogil
+    int sfapp_clipped_makespan(
+        const int64_t *, Py_ssize_t, Py_ssize_t, Py_ssize_t, const int64_t *, Py_ssize_t, const int64_t *,
+        const double *, Py_ssize_t, Py_ssize_t, Py_ssize_t, double *) noexcept nogil
     int sfapp_clipped_frontier(
         const int64_t *, Py_ssize_t, Py_ssize_t, Py_ssize_t, const int64_t *, const double *, Py_ssize_t,
         Py_ssize_t, Py_ssize_t, double *) noexcept nogil
@@ -481,25 +567,26 @@ def clipped_makespan(
 
     ``level`` is broadcast over steps and ranks where it has only one of them.
     """
-    cdef Py_ssize_t stages = duration_SNR.shape[0], ranks = duration_SNR.shape[2], step, broad
+    cdef Py_ssize_t stages = duration_SNR.shape[0], ranks = duration_SNR.shape[2], step
     cdef Py_ssize_t stride = duration_SNR.shape[1] * ranks
     cdef Py_ssize_t by_step = level.shape[2] if level.shape[1] > 1 else 0
     cdef Py_ssize_t by_rank = level.shape[2] > 1
     with nogil:
         for step in range(begin, end):
-            for broad in range(clipped_BN.shape[0]):
-                clipped_BN[broad, step] = sfapp_clipped_makespan(
-                    &duration_SNR[0, step, 0],
-                    stride,
-                    stages,
-                    ranks,
-                    &broad_of_S[0],
-                    broad,
-                    &total_NR[step, 0],
-                    &level[0, 0, 0] + step * by_step,
-                    level.shape[1] * level.shape[2],
-                    by_rank,
-                )
+            sfapp_clipped_makespan(
+                &duration_SNR[0, step, 0],
+                stride,
+                stages,
+                ranks,
+                &broad_of_S[0],
+                clipped_BN.shape[0],
+                &total_NR[step, 0],
+                &level[0, 0, 0] + step * by_step,
+                level.shape[1] * level.shape[2],
+                by_rank,
+                clipped_BN.shape[1],
+                &clipped_BN[0, step],
+            )
 
 
 def clipped_frontier(
