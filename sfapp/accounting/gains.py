@@ -98,7 +98,8 @@ def clipped_frontier(
     stages, steps, ranks = duration_SNR.shape
     frontier_SN = empty((stages, steps), duration_SNR, "float64")
     if kernels.uses_compiled(duration_SNR):
-        is_clipped_S = np.isin(np.arange(stages), clipped).astype(np.int64)
+        is_clipped_S = np.zeros(stages, dtype=np.int64)
+        is_clipped_S[list(clipped)] = 1
         level = np.ascontiguousarray(baseline_SNR)
         clip = partial(kernels.compiled.clipped_frontier, duration_SNR, level, is_clipped_S, frontier_SN)
         kernels.in_parallel(clip, steps, duration_SNR.size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -226,8 +227,19 @@ def _step_time(measures: Measures, frontier: Frontier, carry: CarryOver | None) 
     """Return mean and longest step of the carry-over frontier where there is one, and the quantiles of the
     frontier in use."""
     step_N = measures.makespan_N if carry is None else carry.advance_SN.sum(axis=0)
-    p50, p95 = np.percentile(step_N if frontier == "carry_over" else measures.makespan_N, [50, 95])
-    return StepTime(float(step_N.mean()), float(p50), float(p95), float(step_N.max()))
+    sorted_N = np.sort(step_N if frontier == "carry_over" else measures.makespan_N).tolist()
+    p50, p95 = quantile(sorted_N, 0.5), quantile(sorted_N, 0.95)
+    return StepTime(float(step_N.mean()), p50, p95, float(step_N.max()))
+
+
+def quantile(sorted_values: Sequence[float], part: float) -> float:
+    """Return a quantile, interpolated between neighbours: as ``np.quantile``, which takes 50 times as long for
+    a hundred values."""
+    place = part * (len(sorted_values) - 1)
+    below = int(place)
+    after = sorted_values[min(below + 1, len(sorted_values) - 1)]
+    rise, above = after - sorted_values[below], place - below
+    return after - rise * (1.0 - above) if above >= 0.5 else sorted_values[below] + rise * above
 
 
 def _typical_ns(measures: Measures, frontier: CarryOver | Measures) -> dict[str, float]:

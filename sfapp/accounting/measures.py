@@ -229,7 +229,7 @@ class Measures:
         clipped_SN = to_numpy(
             clipped_frontier(self.window.duration_SNR, self._baseline_SNR, self.members(broad))
         )
-        change_S = np.diff(clipped_SN, axis=0, prepend=0).sum(axis=1) - self.advance_SN.sum(axis=1)
+        change_S = (clipped_SN - previous_boundary(clipped_SN)).sum(axis=1) - self.advance_SN.sum(axis=1)
         return self.by_broad(change_S) / max(1, self.makespan)
 
     def _median_prefix(self, stage: int) -> Floats:

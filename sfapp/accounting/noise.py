@@ -68,20 +68,21 @@ class MeanError:
         return self.se * student_t_quantile(chance, self.df) if self.se > 0.0 else 0.0
 
 
-def squared_differences(value_NR: Floats, lag: int) -> Floats:
-    """Return the mean squared difference between values ``lag`` apart, by column; 0 where there is none."""
-    if len(value_NR) <= lag:
-        return np.zeros(value_NR.shape[1])
-    difference_NR = value_NR[lag:] - value_NR[:-lag]
-    return np.asarray(np.einsum("tr,tr->r", difference_NR, difference_NR) / len(difference_NR))
+def squared_differences(values: Floats, lag: int) -> Floats:
+    """Return the mean squared difference between values ``lag`` steps apart, [N, ...] to [...]; 0 where there
+    is none."""
+    if len(values) <= lag:
+        return np.zeros(values.shape[1:])
+    difference = values[lag:] - values[:-lag]
+    return np.asarray(np.einsum("t...,t...->...", difference, difference) / len(difference))
 
 
-def block_means(value_NR: Floats) -> Floats:
-    """Return means over blocks of steps; no rows where there are too few blocks."""
-    blocks = len(value_NR) // BLOCK
+def block_means(values: Floats) -> Floats:
+    """Return means over blocks of steps, [N, ...]; no rows where there are too few blocks."""
+    blocks = len(values) // BLOCK
     if blocks < LEAST_BLOCKS:
-        return value_NR[:0]
-    return np.asarray(value_NR[: blocks * BLOCK].reshape(blocks, BLOCK, -1).mean(axis=1))
+        return values[:0]
+    return np.asarray(values[: blocks * BLOCK].reshape(blocks, BLOCK, *values.shape[1:]).mean(axis=1))
 
 
 def without_jump(value_NR: Floats) -> Floats:
@@ -104,13 +105,14 @@ def without_jump(value_NR: Floats) -> Floats:
 
 def step_noise(value_N: npt.ArrayLike) -> StepNoise | None:
     """Return the noise of a series of consecutive steps; None where it is too short."""
-    value_N1 = np.asarray(value_N, dtype=np.float64).reshape(-1, 1)
-    if len(value_N1) < LEAST_STEPS:
+    values = np.asarray(value_N, dtype=np.float64)
+    if len(values) < LEAST_STEPS:
         return None
-    value_N1 = without_jump(value_N1)
-    blocks = block_means(value_N1)
-    parts = [squared_differences(values, lag)[0] for values in (value_N1, blocks) for lag in (1, 2)]
-    return StepNoise(len(value_N1), *map(float, parts))
+    change_N = np.abs(values[1:] - values[:-1])
+    if change_N.max() > JUMP * float(median_last(change_N)):
+        values = without_jump(values[:, None])[:, 0]
+    parts = [squared_differences(series, lag) for series in (values, block_means(values)) for lag in (1, 2)]
+    return StepNoise(len(values), *map(float, parts))
 
 
 def pooled(noises: Sequence[StepNoise]) -> StepNoise:

@@ -59,9 +59,11 @@ def wait_slopes(duration: Array, before: Array, total: Array, drift: Array) -> W
             slack -= slack.mean(axis=-2, keepdims=True)
             time = as_float(spent)
             time -= time.mean(axis=-2, keepdims=True)
-            moments[0, stage] += (slack * slack).sum(axis=(-2, -1))
             moments[1, stage] += (slack * time).sum(axis=(-2, -1))
-            moments[2, stage] += (time * time).sum(axis=(-2, -1))
+            slack *= slack
+            time *= time
+            moments[0, stage] += slack.sum(axis=(-2, -1))
+            moments[2, stage] += time.sum(axis=(-2, -1))
             position += spent
     xx, xy, yy = moments
     typical = median_last(total.reshape(*batch, -1))

@@ -199,7 +199,8 @@ def _saved(measures: Measures, key: tuple[int | None, int, tuple[int, ...], Sing
     last = measures.members(broad)[-1]
     position_NR = _position_NR(measures, boundary, last)
     together_N = saved(position_NR, counted_NR, ranks)
-    alone_R = saved_alone(position_NR, counted_NR, ranks).sum(axis=0)
+    if len(ranks) > 1:
+        alone_R = saved_alone(position_NR, counted_NR, ranks).sum(axis=0)
     sync = _next_sync(measures, boundary, last)
     if sync is not None and sync[0] != last:
         stage, is_next_step = sync
@@ -207,7 +208,10 @@ def _saved(measures: Measures, key: tuple[int | None, int, tuple[int, ...], Sing
             counted_NR = np.concatenate((np.zeros((1, len(ranks))), counted_NR[:-1]))
         position_NR = _position_NR(measures, boundary, stage)
         together_N = min(together_N, saved(position_NR, counted_NR, ranks), key=np.sum)
-        alone_R = np.minimum(alone_R, saved_alone(position_NR, counted_NR, ranks).sum(axis=0))
+        if len(ranks) > 1:
+            alone_R = np.minimum(alone_R, saved_alone(position_NR, counted_NR, ranks).sum(axis=0))
+    if len(ranks) == 1:
+        return SavedTime(together_N, {ranks[0]: float(together_N.sum())})
     return SavedTime(together_N, dict(zip(ranks, alone_R.tolist(), strict=True)))
 
 
