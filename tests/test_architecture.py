@@ -168,6 +168,14 @@ def test_commands_for_a_login_node_load_no_nicegui(command: str, tmp_path: Path)
     assert not loaded & {"nicegui", "fastapi", "uvicorn", "starlette"}
 
 
+def test_analyzing_files_loads_no_database() -> None:
+    run = (
+        "from click.testing import CliRunner; from sfapp.cli import cli\n"
+        "assert CliRunner().invoke(cli, ['analyze', 'sample_data/packets']).exit_code == 0"
+    )
+    assert not loaded_after(run) & {"duckdb", "filelock", "polars", "nicegui", "torch"}
+
+
 def test_the_services_load_no_nicegui_and_no_click() -> None:
     modules = sorted(path.stem for path in (PACKAGE / "service").glob("[a-z]*.py"))
     statement = "import " + ", ".join(f"sfapp.service.{name}" for name in modules)

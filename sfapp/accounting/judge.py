@@ -233,8 +233,8 @@ def _step_time(measures: Measures, frontier: Frontier, carry: CarryOver | None) 
 
 
 def quantile(sorted_values: Sequence[float], part: float) -> float:
-    """Return a quantile, interpolated between neighbours: as ``np.quantile``, which takes 50 times as long for
-    a hundred values."""
+    """Return a quantile, interpolated between neighbours: as ``np.quantile``, which takes 50 times as long
+    for a hundred values."""
     place = part * (len(sorted_values) - 1)
     below = int(place)
     after = sorted_values[min(below + 1, len(sorted_values) - 1)]

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from sfapp.accounting import Measures, RunWaits, judge, measure, pooled_reference, reference_of
 from sfapp.errors import WindowError
 from sfapp.model import ALL_RANKS, Diagnosis, Reference, Window
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.service.memory_cache import MemoryCache
-from sfapp.store import PacketSource, Store
+
+if TYPE_CHECKING:
+    from sfapp.store import PacketSource, Store
 
 CACHE_BYTES = 1 << 30
 """Memory for windows and their measures, so that controls respond without reading packets again."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -27,7 +27,9 @@ from sfapp.model.problems import (
 from sfapp.model.view import WindowKey
 from sfapp.service.memory_cache import MemoryCache
 from sfapp.service.onsets import EpisodeLocator, located_by
-from sfapp.store import Store
+
+if TYPE_CHECKING:
+    from sfapp.store import Store
 
 MOST_WINDOWS = 2_000
 """Windows of a stored run in which problems are sought: the latest that need attention, miss ranks or are
