@@ -22,12 +22,9 @@ from sfapp.model.view import WindowKey
 from sfapp.packets import Loaded
 from sfapp.service.causes import Causes, causes
 from sfapp.service.csv_table import csv_text
-from sfapp.service.packet_windows import (
-    diagnose_windows,
-    load_windows,
-    what_if_windows,
-)
+from sfapp.service.packet_windows import load_windows, what_if_windows
 from sfapp.service.problems import listed, problems_of_windows
+from sfapp.service.verdicts import diagnose_windows
 from sfapp.terminal import printable
 from sfapp.views import format
 from sfapp.views import text as words

@@ -352,16 +352,17 @@ def report(out: Path, run_id: str, before: set[Path]) -> None:
     new = find_run_packets(out, run_id) - before
     if not new:
         return
-    from sfapp.accounting import diagnose_runs
     from sfapp.model.reasons import reason_sentence
+    from sfapp.model.view import ViewState
     from sfapp.packets import packet_path
+    from sfapp.service.verdicts import diagnose_windows
     from sfapp.terminal import printable
     from sfapp.views import format, text
 
     folder = packet_path(out, run_id, 0).parent
     examined = newest(new, MOST_BYTES)
     loaded = load_remaining(examined)
-    diagnoses = diagnose_runs(found.window for found in loaded.windows)
+    diagnoses = diagnose_windows((found.window for found in loaded.windows), ViewState())
     slow = sorted((d for d in diagnoses if not d.is_quiet), key=lambda d: -(d.severity or 0.0))
     scope = "the newest " if len(examined) < len(new) else ""
     counted = format.counted(len(diagnoses), "window")

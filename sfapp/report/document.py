@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from sfapp.accounting import Measures, compare, measure
+from sfapp.accounting import Measures, compare
 from sfapp.errors import ComparisonError, WindowError, WindowNotFoundError
 from sfapp.model.gates import GATE_BY_NAME, Gates
 from sfapp.model.incidents import Incident, Item, Note, Overwritten, notes_on
@@ -88,9 +88,7 @@ def _parts(items: Sequence[Item], look: EvidenceSource) -> Iterator[Part]:
             yield Missing(f"{item.window}: {error}")
             continue
         view, _ = asked.fitted(evidence.window)
-        window = evidence.window.of_group(view.group)
-        measures = measure(window, evidence.diagnosis.baseline, evidence.diagnosis.reference)
-        measures = measures.in_run(evidence.run_waits)
+        measures = evidence.measures()
         if item.kind == "window" or (item.window, view.judging) not in shown:
             shown.add((item.window, view.judging))
             names = report_names(WindowInput) if item.kind == "window" else ()

@@ -1,6 +1,6 @@
-"""Judge one window under one view: the only place where reading, measuring and judging are put together.
+"""Judge windows of a store under a view: read, measure and judge them, with caches.
 
-The verdict itself is ``sfapp.accounting.judge``; whole runs from files go through ``packet_windows``.
+Measuring and judging are ``verdicts``; windows from files go through ``packet_windows``.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from sfapp.accounting import Measures, RunWaits, judge, measure, pooled_reference, reference_of
-from sfapp.errors import WindowError
+from sfapp.accounting import Measures, RunWaits, pooled_reference, reference_of
 from sfapp.model import ALL_RANKS, Diagnosis, Reference, Window
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.service.memory_cache import MemoryCache
+from sfapp.service.verdicts import judge_measures, measure_window
 
 if TYPE_CHECKING:
     from sfapp.store import PacketSource, Store
@@ -57,30 +57,6 @@ class JudgedWindow:
         operator events, which record waiting themselves."""
         waits = () if self.source.operators else self.diagnosis.wait_stages
         return self.source, self.diagnosis.group, waits
-
-
-def measure_window(
-    window: Window, view: ViewState, reference: Reference | None, run_waits: RunWaits | None
-) -> Measures:
-    """Measure the group of a window that a view names. Walks the matrix.
-
-    Args:
-        reference: the healthy window, cut to the same group.
-        run_waits: where the windows of the run measured ranks to wait; None to use this window's fit alone.
-
-    Raises:
-        WindowNotFoundError: the window has no such group.
-        WindowError: the baseline is ``reference`` and there is none.
-    """
-    group = window.of_group(view.group)
-    if view.baseline == "reference" and reference is None:
-        raise WindowError("this run has no healthy window to take as the baseline; choose a reference window")
-    return measure(group, view.baseline, reference).in_run(run_waits)
-
-
-def judge_measures(measures: Measures, view: ViewState, reference: Reference | None) -> Diagnosis:
-    """Return the verdict on measures under a view's gates and frontier; the matrix is not touched."""
-    return judge(measures, view.gates, view.frontier, reference)
 
 
 class WindowJudge:
@@ -194,7 +170,9 @@ class WindowJudge:
             window = self.window(source)
             if group not in window.groups:
                 return None
-            measures = self._measures.put(measures_key, measure(window.of_group(group)))
+            measures = self._measures.put(
+                measures_key, measure_window(window, ViewState(group=group), None, None)
+            )
         return reference_of(self._with_run_waits(measures_key, measures))
 
 

@@ -15,9 +15,9 @@ from sfapp.model.view import ViewState, WindowKey
 from sfapp.operators import Findings
 from sfapp.packets import LoadedWindow, packet_path, read_packet_operators
 from sfapp.packets.paths import with_operators
-from sfapp.service.packet_windows import diagnose_windows
 from sfapp.service.problems import problems_of_windows
 from sfapp.service.pseudonyms import Pseudonyms
+from sfapp.service.verdicts import diagnose_windows, measures_behind
 from sfapp.service.window_evidence import EvidenceFile, WindowEvidence
 from sfapp.views.operator_findings import Examined, examined
 
@@ -60,7 +60,7 @@ class PacketEvidence:
             found.window,
             diagnosis,
             tuple(EvidenceFile(packet.path.name, packet.sha256) for packet in found.packets),
-            run_waits=self._run_waits(found.window),
+            measures=lambda: measures_behind(found.window, diagnosis, self._run_waits(found.window)),
             findings=lambda: self._findings(key, diagnosis),
             has_operators=bool(with_operators(self._files[key])),
         )

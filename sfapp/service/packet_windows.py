@@ -1,4 +1,4 @@
-"""Windows from packet files without a store: read them, leave out what cannot be judged, judge the rest."""
+"""Windows from packet files without a store: read them, leave out what cannot be judged, predict fixes."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from sfapp.accounting import WhatIf, check_totals, diagnose_runs, measure, suspect_fix, what_if_of
+from sfapp.accounting import WhatIf, check_totals, suspect_fix, what_if_of
 from sfapp.errors import WindowError
 from sfapp.model import Diagnosis, Fix, Window
-from sfapp.model.view import ViewState, WindowKey
+from sfapp.model.view import WindowKey
 from sfapp.packets import Loaded, Quarantined, read_windows
+from sfapp.service.verdicts import measures_behind
 
 
 def load_windows(paths: Sequence[Path]) -> Loaded:
@@ -27,25 +28,6 @@ def load_windows(paths: Sequence[Path]) -> Loaded:
     return replace(loaded, windows=tuple(usable), quarantined=tuple(refused))
 
 
-def diagnose_windows(windows: Iterable[Window], view: ViewState) -> list[Diagnosis]:
-    """Judge the windows of some runs under a view, each with what its run's others measured.
-
-    Windows that lack the view's group are left out, unless all do.
-
-    Raises:
-        WindowNotFoundError: none has the group, or the reference is not among them.
-        WindowError: the baseline is ``reference`` and a run has no healthy window.
-    """
-    return diagnose_runs(
-        windows,
-        view.gates,
-        view.baseline,
-        frontier=view.frontier,
-        group=view.group,
-        reference=None if view.reference is None else (view.reference.run_id, view.reference.window),
-    )
-
-
 def what_if_windows(
     windows: Iterable[Window], diagnoses: Sequence[Diagnosis], chosen: Fix | None = None
 ) -> dict[WindowKey, WhatIf]:
@@ -60,7 +42,5 @@ def what_if_windows(
         fix = chosen or suspect_fix(diagnosis)
         if fix is not None:
             key = WindowKey(diagnosis.run_id, diagnosis.window)
-            group = by_key[key].of_group(diagnosis.group)
-            measures = measure(group, diagnosis.baseline, diagnosis.reference)
-            found[key] = what_if_of(measures, diagnosis, fix)
+            found[key] = what_if_of(measures_behind(by_key[key], diagnosis), diagnosis, fix)
     return found

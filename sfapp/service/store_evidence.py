@@ -11,8 +11,9 @@ from sfapp.model.problems import Problem
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.operators import Findings
 from sfapp.packets import packet_path
-from sfapp.service.judging import JudgedWindow, judge_measures, measure_window
+from sfapp.service.judging import JudgedWindow
 from sfapp.service.pseudonyms import Pseudonyms
+from sfapp.service.verdicts import judge_measures, measure_window
 from sfapp.service.window_evidence import EvidenceFile, WindowEvidence
 from sfapp.service.workspace import Workspace
 
@@ -61,7 +62,7 @@ class StoreEvidence:
             judged.window,
             judged.diagnosis,
             tuple(EvidenceFile(packet.path.name, packet.sha256) for packet in judged.source.packets),
-            run_waits=judged.measures.run_waits,
+            measures=lambda: judged.measures,
             findings=lambda: self._findings(judged),
             has_operators=bool(judged.source.operators),
         )
@@ -85,6 +86,7 @@ class StoreEvidence:
             self._evidence(original),
             window=window,
             diagnosis=judge_measures(measures, view, against),
+            measures=lambda: measures,
             packets=packets,
         )
 

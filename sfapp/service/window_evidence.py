@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from sfapp.accounting import RunWaits
+from sfapp.accounting import Measures
 from sfapp.model import Diagnosis, Window
 from sfapp.model.problems import Problem
 from sfapp.model.view import ViewState, WindowKey
@@ -26,8 +26,7 @@ class WindowEvidence:
     """A window of all ranks, the verdict on the group that a view names, and its files.
 
     Attributes:
-        run_waits: where the windows of the run measured ranks to wait, as the verdict uses it; None where
-            only the window's own fit was used.
+        measures: returns the measures that the verdict is based on, of that group; a comparison needs none.
         findings: computes the operator findings on those ranks, or raises WindowError; None where they are
             not available.
         has_operators: whether operator events are stored next to the packets, so that the findings name
@@ -37,7 +36,7 @@ class WindowEvidence:
     window: Window
     diagnosis: Diagnosis
     packets: tuple[EvidenceFile, ...]
-    run_waits: RunWaits | None
+    measures: Callable[[], Measures]
     findings: Callable[[], Findings] | None = None
     has_operators: bool = False
 

@@ -18,7 +18,7 @@ from sfapp.errors import StoreError, WindowNotFoundError
 from sfapp.model import Baseline, Window
 from sfapp.notebook import Packets, card
 from sfapp.notebook.explore import Explorer
-from sfapp.service import judging
+from sfapp.service import verdicts
 from sfapp.views import text as words
 from sfapp.views.plot_registry import PLOTS
 
@@ -65,7 +65,7 @@ def test_comparing_runs_measures_each_window_and_the_reference_once(monkeypatch:
         measured.append((window.number, baseline))
         return measure(window, baseline, *rest)
 
-    monkeypatch.setattr(judging, "measure", counting)
+    monkeypatch.setattr(verdicts, "measure", counting)
     with sfapp.open(SAMPLE) as opened:
         windows = len(opened.store.timeline(RUN))
         opened.compare(RUN, RUN, baseline="rank_median")

@@ -10,11 +10,13 @@ from pathlib import Path
 
 from sfapp.accounting import diagnose
 from sfapp.incidents import draft_incident, state_from_events
+from sfapp.model import Window
 from sfapp.model.problems import Problem
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.packets import read_windows
 from sfapp.report import Missing, Remark, Report, document
 from sfapp.service.packet_evidence import PacketEvidence
+from sfapp.service.verdicts import measures_behind
 from sfapp.service.window_evidence import EvidenceFile, WindowEvidence
 from tests.builders import ddp_job, window_of
 
@@ -43,6 +45,12 @@ class GivenEvidence:
         return ()
 
 
+def evidence_of(window: Window, *packets: EvidenceFile) -> WindowEvidence:
+    """Return a window judged by itself, with the files that it is from."""
+    diagnosis = diagnose(window)
+    return WindowEvidence(window, diagnosis, packets, lambda: measures_behind(window, diagnosis))
+
+
 @cache
 def sick_window() -> Report:
     """One window with all its plots, a note pinned to it, and one that is not there."""
@@ -59,7 +67,7 @@ def harmful() -> Report:
     """Every text that people or files can write means harm."""
     window = window_of(ddp_job(seed=0), run_id=HARM)
     window = replace(window, ranks=replace(window.ranks, hostname=(HARM,) * 8))
-    evidence = WindowEvidence(window, diagnose(window), (EvidenceFile(HARM, "ab" * 32),), run_waits=None)
+    evidence = evidence_of(window, EvidenceFile(HARM, "ab" * 32))
     key = WindowKey(HARM, window.number)
     book, incident = draft_incident(HARM, [(key, ViewState())], WHEN, state_from_events(()))
     made = document(book.incident(incident), GivenEvidence({key: evidence}), command=HARM, version="1.2.3")

@@ -14,15 +14,14 @@ import typst
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfapp.accounting import diagnose
 from sfapp.errors import ReportError
 from sfapp.incidents import draft_incident, state_from_events
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.report import Remark, Report, Section, document
 from sfapp.report.pdf import _data, _fonts, _template, to_pdf
-from sfapp.service.window_evidence import EvidenceFile, WindowEvidence
+from sfapp.service.window_evidence import EvidenceFile
 from tests.builders import ddp_job, window_of
-from tests.report.report_cases import HARM, WHEN, GivenEvidence, harmful, sick_window
+from tests.report.report_cases import HARM, WHEN, GivenEvidence, evidence_of, harmful, sick_window
 
 
 def read(pdf: bytes) -> pypdf.PdfReader:
@@ -56,7 +55,7 @@ def test_it_says_what_the_report_says() -> None:
         "per-stage max",  # in a drawing
     ):
         assert words(part) in text, part
-    assert read(pdf).metadata.title == "A slow callback"  # type: ignore[union-attr]
+    assert read(pdf).metadata.title == "A slow callback"
     # Pages are numbered
     last = len(read(pdf).pages)
     assert f"{last} / {last}" in read(pdf).pages[-1].extract_text()
@@ -64,7 +63,7 @@ def test_it_says_what_the_report_says() -> None:
 
 def test_pictures_are_said_in_words_for_those_who_cannot_see_them() -> None:
     pdf = read(to_pdf(sick_window()))
-    assert "/StructTreeRoot" in pdf.trailer["/Root"]  # type: ignore[operator]
+    assert "/StructTreeRoot" in pdf.trailer["/Root"]
     told = []
 
     def walk(node: object) -> None:
@@ -78,7 +77,7 @@ def test_pictures_are_said_in_words_for_those_who_cannot_see_them() -> None:
             for inner in node:
                 walk(inner)
 
-    walk(pdf.trailer["/Root"]["/StructTreeRoot"])  # type: ignore[index]
+    walk(pdf.trailer["/Root"]["/StructTreeRoot"])
     assert [plot.light["layout"]["meta"]["alt"] for plot in sick_window().plots] == told
 
 
@@ -100,7 +99,7 @@ def test_it_meets_the_standard_for_accessible_pdf_and_nothing_is_warned_of() -> 
 
 def test_only_our_fonts_are_used() -> None:
     resources = [page["/Resources"] for page in read(to_pdf(sick_window())).pages]
-    fonts = [font.get_object() for found in resources for font in found.get("/Font", {}).values()]  # type: ignore[union-attr]
+    fonts = [font.get_object() for found in resources for font in found.get("/Font", {}).values()]
     names = {str(font["/BaseFont"]).partition("+")[2].partition("-")[0] for font in fonts}
     assert names == {"Inter", "DejaVuSansMono"}
 
@@ -141,7 +140,7 @@ def large() -> Report:
     for number in range(5):
         window = window_of(ddp_job(seed=number, ranks=64, steps=100), run_id="big", window=number)
         packet = EvidenceFile(f"{number:08d}.parquet", "ab" * 32)
-        evidence[WindowKey("big", number)] = WindowEvidence(window, diagnose(window), (packet,), None)
+        evidence[WindowKey("big", number)] = evidence_of(window, packet)
     book, incident = draft_incident(
         "Large", [(key, ViewState()) for key in evidence], WHEN, state_from_events(())
     )

@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -14,7 +15,6 @@ from tests.builders import ddp_job, window_of
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "views"))
 
-from sfapp.accounting import diagnose
 from sfapp.errors import WindowError
 from sfapp.incidents import IncidentEditor, IncidentLog, draft_incident, state_from_events
 from sfapp.model.view import ViewState, WindowKey
@@ -23,9 +23,9 @@ from sfapp.report import CollectedPlot, Missing, Report, Section, document, rend
 from sfapp.report.plots import report_names
 from sfapp.service.packet_evidence import PacketEvidence
 from sfapp.service.pseudonyms import Pseudonyms
-from sfapp.service.window_evidence import EvidenceSource, WindowEvidence
+from sfapp.service.window_evidence import EvidenceSource
 from sfapp.views.plot_registry import FindingsInput, WindowInput
-from tests.report.report_cases import GivenEvidence
+from tests.report.report_cases import GivenEvidence, evidence_of
 from tests.views import simulated_findings as found_in
 
 WINDOW_PLOTS = report_names(WindowInput)
@@ -96,11 +96,11 @@ def test_a_collected_plot_of_operators_is_shown_as_it_was_looked_at(packets: Pat
 
 
 def test_what_cannot_be_examined_is_said_in_its_place() -> None:
-    def refuse() -> None:
+    def refuse() -> NoReturn:
         raise WindowError("too many events")
 
     window = window_of(ddp_job(seed=0), run_id=KEY.run_id, window=KEY.window)
-    evidence = WindowEvidence(window, diagnose(window), (), None, findings=refuse, has_operators=True)  # type: ignore[arg-type]
+    evidence = replace(evidence_of(window), findings=refuse, has_operators=True)
     made = told(GivenEvidence({KEY: evidence}))
     assert [part.reason for part in made.of(Missing)] == ["job/4: too many events"]
     assert len(made.of(Section)) == 1
@@ -109,9 +109,7 @@ def test_what_cannot_be_examined_is_said_in_its_place() -> None:
 def test_of_many_ranks_the_first_window_is_told_in_full_and_the_rest_say_so() -> None:
     window = window_of(ddp_job(ranks=40, steps=10, seed=0), run_id=KEY.run_id, window=KEY.window)
     findings = found_in.found("input")
-    evidence = WindowEvidence(
-        window, diagnose(window), (), None, findings=lambda: findings, has_operators=True
-    )
+    evidence = replace(evidence_of(window), findings=lambda: findings, has_operators=True)
     keys = [WindowKey("job", number) for number in (4, 5)]
     book, incident = draft_incident("Many", [(key, ViewState()) for key in keys], WHEN, state_from_events(()))
     made = document(

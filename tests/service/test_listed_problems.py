@@ -14,8 +14,9 @@ from sfapp.errors import WindowNotFoundError
 from sfapp.model.onsets import StepEstimate
 from sfapp.model.problems import Problem
 from sfapp.model.view import ViewState
-from sfapp.service.packet_windows import diagnose_windows, load_windows
+from sfapp.service.packet_windows import load_windows
 from sfapp.service.problems import listed, problems_of_windows
+from sfapp.service.verdicts import diagnose_windows
 from sfapp.service.workspace import Workspace
 from sfapp.store import Store
 from sfapp.views.text.problems import problem_text

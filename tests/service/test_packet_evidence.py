@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sfapp.accounting import diagnose_runs, judge, measure
+from sfapp.accounting import diagnose_runs, judge
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.packets import packet_path, read_windows, write_packet
 from sfapp.service.packet_evidence import PacketEvidence
@@ -33,9 +33,8 @@ def test_a_window_is_judged_and_drawn_among_those_of_its_run(evidence: PacketEvi
     for expected in told:
         found = evidence(WindowKey("run", expected.window), ViewState(group=group))
         assert found.diagnosis == expected
-        # what is drawn of it judges its measures again
-        measures = measure(WINDOWS[expected.window].of_group(group)).in_run(found.run_waits)
-        assert judge(measures, reference=expected.reference) == expected
+        # And the measures that are drawn lead to the same verdict
+        assert judge(found.measures(), reference=expected.reference) == expected
 
 
 def test_a_reference_in_another_run_is_aligned_in_that_run(evidence: PacketEvidence) -> None:
