@@ -18,10 +18,12 @@ from sfapp.accounting import compare as compared
 from sfapp.cli.shared_options import gate_options, view_from, view_options
 from sfapp.errors import SfappError, WindowNotFoundError
 from sfapp.model import Diagnosis, Window
+from sfapp.model.parse import whole_number
 from sfapp.model.sides import SideKey
 from sfapp.model.view import WindowKey
 from sfapp.packets import Loaded
-from sfapp.service.packet_windows import diagnose_windows, load_windows
+from sfapp.service.packet_windows import load_windows
+from sfapp.service.verdicts import diagnose_windows
 from sfapp.terminal import printable
 from sfapp.views import comparison_tables
 from sfapp.views import text as words
@@ -175,9 +177,10 @@ def _named_by_path(text: str) -> Named:
         windows = _windows([path], text)
         run_id = _only_run(windows, text)
         return Named(text, windows, run_id, windows[0].number if len(windows) == 1 else None)
-    if path.name.isascii() and path.name.isdigit() and path.parent.is_dir():
+    number = whole_number(path.name)
+    if number is not None and path.parent.is_dir():
         windows = _windows([path.parent], str(path.parent))
-        return _window_of(Named(text, windows, _only_run(windows, text), int(path.name)))
+        return _window_of(Named(text, windows, _only_run(windows, text), number))
     raise SfappError(
         f"{text}: no such file or folder; A, B and C are packet files, folders of packets or FOLDER/WINDOW "
         "(to name them by run, add --packets PATH)"

@@ -25,6 +25,7 @@ from sfapp.errors import TraceError
 from sfapp.files import check_regular
 from sfapp.importers.mapping import UNITS, Mapping
 from sfapp.importers.source_files import expand
+from sfapp.model.parse import whole_number
 from sfapp.terminal import first_line, quoted
 
 WHOLE = ("step", "rank", "window", "micro_step", "local_rank", "node_rank")
@@ -94,7 +95,7 @@ def fields_in_name(path: Path, mapping: Mapping) -> dict[str, str]:
     match = None if mapping.file is None else path_template(mapping.file).fullmatch(path.name)
     found = match.groupdict() if match else {}
     for meaning, value in found.items():
-        if meaning in WHOLE and not value.isdecimal():
+        if meaning in WHOLE and whole_number(value) is None:
             raise TraceError(
                 f"the file's name has {quoted(value)} for {meaning}, which is not a whole number"
             )
@@ -258,10 +259,11 @@ def _nested(path: Path, mapping: Mapping) -> Iterator[ColumnBatch]:
 
 
 def _whole(values: list[str], name: str) -> Any:
-    for value in values:
-        if not (value.isdecimal() and len(value) < 19):
-            raise TraceError(f"{quoted(value)} is not a whole number, and [rows] takes it as {name}")
-    return np.asarray([int(value) for value in values], np.int64)
+    numbers = [whole_number(value) for value in values]
+    if None in numbers:
+        wrong = values[numbers.index(None)]
+        raise TraceError(f"{quoted(wrong)} is not a whole number, and [rows] takes it as {name}")
+    return np.asarray(numbers, np.int64)
 
 
 def _numbers(value: Any, place: str) -> Iterator[tuple[str, float]]:

@@ -1,4 +1,4 @@
-"""Parsers of text that users write in options, links, forms and mapping files: windows and lists of ranks.
+"""Parsers of text from outside, such as options, links, forms and files: windows, lists of ranks, numbers.
 
 Messages begin with "must", so that a caller can put the name of its option before them.
 """
@@ -11,6 +11,14 @@ from sfapp.errors import ParseError
 
 _RUN_WINDOW = re.compile(r"(?P<run>.+)/(?P<window>[0-9]{1,18})", re.DOTALL)
 _RANKS = re.compile(r"\s*(?P<first>[0-9]{1,9})(?:\s*-\s*(?P<last>[0-9]{1,9}))?\s*")
+
+
+def whole_number(text: str, digits: int = 18) -> int | None:
+    """Return the whole number that a text writes in at most so many ASCII digits; None for any other text.
+
+    ``str.isdigit`` accepts ``²``, which ``int`` refuses, and ``int`` refuses several thousand digits.
+    """
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= digits else None
 
 
 def parse_run_window(text: str) -> tuple[str, int]:

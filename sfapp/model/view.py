@@ -27,7 +27,7 @@ from sfapp.model.gates import (
     Frontier,
     Gates,
 )
-from sfapp.model.parse import parse_ranks, parse_run_window
+from sfapp.model.parse import parse_ranks, parse_run_window, whole_number
 from sfapp.model.window import ALL_RANKS, Window
 from sfapp.terminal import quoted
 
@@ -213,7 +213,7 @@ class ViewState:
     def node(self) -> int | None:
         """The node whose tab is open."""
         kind, _, number = self.tab.partition(":")
-        return int(number) if kind == "node" and _is_whole(number) else None
+        return whole_number(number) if kind == "node" else None
 
 
 def parse_query(query: str | Iterable[tuple[str, str]]) -> tuple[ViewState, list[str]]:
@@ -283,10 +283,6 @@ def _lacking(fix: Fix, window: Window) -> str | None:
     return None
 
 
-def _is_whole(text: str, digits: int = 18) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= digits
-
-
 def _text(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
@@ -299,15 +295,17 @@ def _number(text: str) -> float:
 
 
 def _whole(text: str) -> int:
-    if not _is_whole(text.removeprefix("-"), digits=19):  # the floor may be 10^18 ns
+    number = whole_number(text.removeprefix("-"), digits=19)  # the floor may be 10^18 ns
+    if number is None:
         raise ValueError("must be a whole number")
-    return int(text)
+    return -number if text.startswith("-") else number
 
 
 def _position(text: str) -> int:
-    if not _is_whole(text):
+    number = whole_number(text)
+    if number is None:
         raise ValueError("must be a position in a list, 0 the first")
-    return int(text)
+    return number
 
 
 def _one_of(choices: Sequence[str]) -> Callable[[str], str]:
@@ -321,7 +319,8 @@ def _one_of(choices: Sequence[str]) -> Callable[[str], str]:
 
 def _tab(text: str) -> str:
     kind, _, number = text.partition(":")
-    if text not in TABS and not (kind == "node" and _is_whole(number) and str(int(number)) == number):
+    node = whole_number(number) if kind == "node" else None
+    if text not in TABS and (node is None or str(node) != number):
         raise ValueError(f"must be one of {', '.join(TABS)}, node:K")
     return text
 

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from sfapp.accounting import ROLLING_STEPS
+from sfapp.model.parse import whole_number
 from sfapp.model.view import OVERVIEW
 from sfapp.views import format
 from sfapp.views.address import live_page
@@ -56,7 +57,7 @@ def parse_live(pairs: Iterable[tuple[str, str]]) -> tuple[LiveState, list[str]]:
     notices: list[str] = []
     for name, value in dict(pairs).items():
         digits = value.removeprefix("node:") if name == "tab" else value
-        number = int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= 10 else None
+        number = whole_number(digits, 10)
         if name == "tab" and (value == OVERVIEW or (number is not None and digits != value)):
             found[name] = value if value == OVERVIEW else f"node:{number}"
         elif number is not None and _is_allowed(name, number):

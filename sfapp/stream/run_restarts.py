@@ -15,6 +15,7 @@ import msgspec
 
 from sfapp.errors import StreamError
 from sfapp.files import open_regular, read_regular
+from sfapp.model.parse import whole_number
 from sfapp.packets import packet_path
 from sfapp.stream.messages import StreamHello
 
@@ -87,7 +88,8 @@ class RunRestarts:
     def _newest_on_disk(self) -> int:
         """Return the highest number of a packet of the run, or −1."""
         names = (path.name.partition(".")[0] for path in self._folder.glob("*.parquet"))
-        return max((int(name) for name in names if name.isascii() and name.isdigit()), default=-1)
+        numbers = (whole_number(name) for name in names)
+        return max((number for number in numbers if number is not None), default=-1)
 
     def _read(self) -> list[RestartEntry]:
         try:

@@ -12,6 +12,7 @@ from fractions import Fraction
 
 from sfapp.model import BETWEEN, DEFAULT_STAGES, broad_stage, stage_category
 from sfapp.model.diagnosis import QUIET_SEVERITY
+from sfapp.model.parse import whole_number
 
 ABSENT = "n/a"
 _MINUS = "−"
@@ -206,8 +207,9 @@ def steps(which: str | Sequence[int]) -> str:
         if which == "all":
             return "every step"
         kind, _, spacing = which.partition(" ")
-        if kind == "every" and spacing.isdigit():
-            return "every other step" if spacing == "2" else f"every {ordinal(int(spacing))} step"
+        number = whole_number(spacing) if kind == "every" else None
+        if number is not None:
+            return "every other step" if number == 2 else f"every {ordinal(number)} step"
         return which
     if not which:
         return "no step"

@@ -30,7 +30,7 @@ async def inner(scope: Scope, receive: Receive, send: Send) -> None:
 async def ask(app: SecurityMiddleware, path: str = "/", **options: object) -> httpx.Response:
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8642") as client:
-        return await client.request(options.pop("method", "GET"), path, **options)  # type: ignore[arg-type]
+        return await client.request(options.pop("method", "GET"), path, **options)
 
 
 async def websocket_reply(app: SecurityMiddleware, headers: dict[str, str]) -> list[Message]:

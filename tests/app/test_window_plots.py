@@ -27,6 +27,15 @@ async def test_a_threshold_dragged_in_a_plot_moves_its_gate(user: User) -> None:
     assert slider(user, "gamma_a").value == 0.61
 
 
+async def test_a_message_that_names_no_line_of_a_plot_moves_nothing(user: User) -> None:
+    await user.open(f"{SICK}?tab=ambiguity")
+    await user.should_see("Ambiguity plane")
+    before = slider(user, "gamma_a").value
+    for place in ("²", "9" * 5000, "-1", ""):
+        fire(user, plot(user, "Ambiguity plane"), "plotly_relayout", {f"shapes[{place}].x0": 0.613})
+    assert slider(user, "gamma_a").value == before
+
+
 async def test_a_zoom_is_part_of_the_view_and_of_what_undo_takes_back(user: User) -> None:
     # Given somebody who zooms the frontier of the mean step
     await user.open(f"{SICK}?tab=frontier")

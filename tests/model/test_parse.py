@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sfapp.errors import ParseError
-from sfapp.model.parse import is_run_window, parse_ranks, parse_run_window
+from sfapp.model.parse import is_run_window, parse_ranks, parse_run_window, whole_number
 
 
 @pytest.mark.parametrize(
@@ -42,3 +42,13 @@ def test_other_lists_are_refused(text: str) -> None:
 def test_too_many_ranks_are_refused(text: str) -> None:
     with pytest.raises(ParseError, match="must name at most 4 ranks"):
         parse_ranks(text, most=4)
+
+
+@pytest.mark.parametrize(("text", "found"), [("0", 0), ("007", 7), ("9" * 18, 10**18 - 1)])
+def test_a_whole_number_is_ascii_digits(text: str, found: int) -> None:
+    assert whole_number(text) == found
+
+
+@pytest.mark.parametrize("text", ["", "²", "٣", "-1", "+1", "1.0", " 1", "1_0", "9" * 19, "9" * 5000])
+def test_other_text_is_no_whole_number(text: str) -> None:
+    assert whole_number(text) is None

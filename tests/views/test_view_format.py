@@ -89,6 +89,7 @@ def test_relative_changes_carry_their_sign(fraction: float | None, text: str) ->
         ("every 10", "every 10th step"),
         ("every 2", "every other step"),
         ("every 3", "every 3rd step"),
+        ("every ²", "every ²"),  # text of a stored diagnosis that is no number
         ((403,), "step 403"),
         ((403, 417), "steps 403 and 417"),
         ((1, 2, 3, 4, 5, 6), "steps 1, 2, 3, 4 and 2 more"),

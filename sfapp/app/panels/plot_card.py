@@ -15,6 +15,7 @@ from sfapp.app.panels.notes_panel import NotesPanel
 from sfapp.app.panels.plot_help import PlotHelp
 from sfapp.app.panels.view_model import Key, TabViewModel
 from sfapp.app.theme import box, label_text
+from sfapp.model.parse import whole_number
 from sfapp.model.view import ViewState
 from sfapp.operators import Findings
 from sfapp.service.judging import JudgedWindow
@@ -241,10 +242,11 @@ class FigureCard:
         """Return the moved threshold and its value: a horizontal line's y, a vertical line's x."""
         shapes = self.figure["layout"].get("shapes", [])
         for key, value in changes.items():
-            place, _, coordinate = key.removeprefix("shapes[").partition("].")
-            if not place.isdigit() or int(place) >= len(shapes) or not isinstance(value, int | float):
+            written, _, coordinate = key.removeprefix("shapes[").partition("].")
+            place = whole_number(written)
+            if place is None or place >= len(shapes) or not isinstance(value, int | float):
                 continue
-            shape = shapes[int(place)]
+            shape = shapes[place]
             if coordinate in ("x0", "y0") and shape.get(f"{coordinate[0]}ref") != "paper" and "name" in shape:
                 return shape["name"], round(float(value), 2)
         return None
