@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from html import escape
 from typing import Any
 
 from fastapi import FastAPI
@@ -11,6 +10,7 @@ from starlette.responses import HTMLResponse
 
 from sfapp.app.address import rooted
 from sfapp.app.theme import asset_url
+from sfapp.views.html_text import html_text
 
 RUN = "One run: its windows in order, their reference, and where effects began and ended"
 
@@ -40,8 +40,8 @@ def _page(schema: Mapping[str, Any]) -> str:
         '<!doctype html><html lang="en"><meta charset="utf-8"><title>API · sfapp</title>'
         '<meta name="viewport" content="width=device-width">'
         f'<link rel="stylesheet" href="{asset_url("docs.css")}">'
-        f'<h1><a href="{home}">sfapp</a> · API</h1><p>{escape(info["description"])} '
-        f"Version {escape(info['version'])}. "
+        f'<h1><a href="{home}">sfapp</a> · API</h1><p>{html_text(info["description"])} '
+        f"Version {html_text(info['version'])}. "
         f'Machine-readable: <a href="{data}">openapi.json</a>.</p>'
         f"{entries}</html>"
     )
@@ -50,13 +50,13 @@ def _page(schema: Mapping[str, Any]) -> str:
 def _entries(paths: Mapping[str, Any]) -> Iterator[str]:
     for path, methods in paths.items():
         for method, operation in methods.items():
-            shown = escape(path)
+            shown = html_text(path)
             plain = "{" not in path
             link = f'<a href="{rooted(shown)}">{shown}</a>' if plain else shown
-            yield f"<section><h2><b>{escape(method.upper())}</b> <code>{link}</code></h2>"
-            yield f"<p>{escape(operation.get('summary', ''))}</p>"
+            yield f"<section><h2><b>{html_text(method.upper())}</b> <code>{link}</code></h2>"
+            yield f"<p>{html_text(operation.get('summary', ''))}</p>"
             if operation.get("description"):
-                yield f"<p>{escape(operation['description'])}</p>"
+                yield f"<p>{html_text(operation['description'])}</p>"
             parameters = operation.get("parameters", [])
             if parameters:
                 yield "<table><tr><th>parameter<th>in<th>default<th>meaning</tr>"
@@ -74,4 +74,4 @@ def _parameter(parameter: Mapping[str, Any]) -> str:
         "" if default is None else default,
         parameter.get("description") or schema.get("description", ""),
     )
-    return f"<tr>{''.join(f'<td>{escape(str(cell))}' for cell in cells)}</tr>"
+    return f"<tr>{''.join(f'<td>{html_text(str(cell))}' for cell in cells)}</tr>"

@@ -30,14 +30,13 @@ from sfapp.app.token_gate import TokenGate
 MAX_BODY = 1 << 20
 """Largest request body in bytes. Pages only ever post small events."""
 
-MAX_WHOLE = re.compile("[0-9]+")
-
-_UPLOAD = 16 << 20
+MAX_UPLOAD = 16 << 20
 """Largest file that a page's file chooser may send, in bytes."""
 
 _UPLOAD = re.compile(r"/_nicegui/client/[^/]+/upload/[0-9]+")
 """Address of NiceGUI's uploads; it exists only while a page with a file chooser is open."""
 
+_DIGITS = re.compile("[0-9]+")
 _MOST_DIGITS = 18
 """Digits of a Content-Length that is read as a number: Python refuses to read thousands."""
 
@@ -169,7 +168,7 @@ class SecurityMiddleware:
             if refusal is not None:
                 return refusal
         length = headers.get("content-length", "0")
-        if not _WHOLE.fullmatch(length):
+        if not _DIGITS.fullmatch(length):
             return PlainTextResponse("Content-Length is not a number\n", 400)
         if len(length) > _MOST_DIGITS or int(length) > self._limit(scope):
             return PlainTextResponse(f"the body is larger than {self._limit(scope)} bytes\n", 413)

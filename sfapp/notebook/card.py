@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import html
-
+from sfapp.views.html_text import html_text
 from sfapp.views.text import EvidenceWords, VerdictText
 
 _EDGE = {"alarm": "#c62828", "warn": "#b45f06", "quiet": "#2e7d32", "unknown": "#757575"}
@@ -14,16 +13,16 @@ def markup(verdict: VerdictText) -> str:
     edge = _EDGE[verdict.tone]
     rows = [
         ("evidence", " ".join(map(_mark, verdict.evidence))),
-        ("why", escaped(" ".join(verdict.why))),
-        ("not known", escaped(" ".join(verdict.unknown))),
+        ("why", html_text(" ".join(verdict.why))),
+        ("not known", html_text(" ".join(verdict.unknown))),
     ]
     numbers = " · ".join(
-        f"{escaped(number.title.lower())} <b>{escaped(number.value)}</b> {escaped(number.note)}"
+        f"{html_text(number.title.lower())} <b>{html_text(number.value)}</b> {html_text(number.note)}"
         for number in verdict.numbers
     )
     chips = " ".join(
-        f'<span title="{escaped(chip.meaning)}" style="border:1px solid;border-radius:9px;padding:0 7px">'
-        f"{escaped(chip.text)}</span>"
+        f'<span title="{html_text(chip.meaning)}" style="border:1px solid;border-radius:9px;padding:0 7px">'
+        f"{html_text(chip.text)}</span>"
         for chip in verdict.chips
     )
     grounds = "".join(
@@ -31,21 +30,13 @@ def markup(verdict: VerdictText) -> str:
     )
     return (
         f'<div style="border-left:4px solid {edge};padding:4px 12px;line-height:1.5;max-width:72em">'
-        f'<div style="opacity:.7">{escaped(verdict.kicker)}</div>'
-        f'<div style="font-size:1.4em"><b>{escaped(verdict.headline)}</b> {escaped(verdict.place)}</div>'
-        f"<div>{escaped(' '.join(verdict.explanation))} {escaped(verdict.action)}</div>"
+        f'<div style="opacity:.7">{html_text(verdict.kicker)}</div>'
+        f'<div style="font-size:1.4em"><b>{html_text(verdict.headline)}</b> {html_text(verdict.place)}</div>'
+        f"<div>{html_text(' '.join(verdict.explanation))} {html_text(verdict.action)}</div>"
         f"<div>{chips}</div><div>{numbers}</div>{grounds}</div>"
     )
 
 
 def _mark(line: EvidenceWords) -> str:
-    meaning = escaped(f"{line.text}. {line.meaning}")
-    return (
-        f'<span title="{meaning}" style="margin-right:10px">{escaped(line.mark)} {escaped(line.title)}</span>'
-    )
-
-
-def escaped(text: str) -> str:
-    """Escape a text for HTML."""
-    # Notebooks may typeset text between dollar signs as mathematics.
-    return html.escape(text).replace("$", "&#36;")
+    meaning, shown = html_text(f"{line.text}. {line.meaning}"), html_text(f"{line.mark} {line.title}")
+    return f'<span title="{meaning}" style="margin-right:10px">{shown}</span>'

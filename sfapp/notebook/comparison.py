@@ -8,10 +8,10 @@ import plotly.graph_objects as go
 import polars as pl
 
 from sfapp.accounting import Comparison
-from sfapp.notebook.card import escaped
 from sfapp.notebook.window import as_plotly
 from sfapp.views import comparison_tables
 from sfapp.views import text as words
+from sfapp.views.html_text import html_text
 from sfapp.views.plot_registry import PLOTS, ComparisonInput
 
 
@@ -48,9 +48,10 @@ class ComparisonView:
 
         summary = words.comparison(self.comparison)
         lines = (
-            f'<div style="opacity:.7">{escaped(summary.kicker)}</div>',
-            f'<div style="font-size:1.4em"><b>{escaped(summary.headline)}</b> {escaped(summary.rest)}</div>',
-            f"<div>{escaped(' '.join((*summary.explanation, *summary.caveats)))}</div>",
+            f'<div style="opacity:.7">{html_text(summary.kicker)}</div>',
+            f'<div style="font-size:1.4em"><b>{html_text(summary.headline)}</b> '
+            f"{html_text(summary.rest)}</div>",
+            f"<div>{html_text(' '.join((*summary.explanation, *summary.caveats)))}</div>",
         )
         display(HTML(f'<div style="line-height:1.5;max-width:72em">{"".join(lines)}</div>'))
         display(self.plot())

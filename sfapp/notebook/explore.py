@@ -14,13 +14,14 @@ from sfapp.model.gates import GATE_BY_NAME
 from sfapp.model.view import ViewState
 from sfapp.notebook import card
 from sfapp.notebook.window import WindowView, titled
-from sfapp.service.judging import judge_measures, measure_window
+from sfapp.service.verdicts import judge_measures, measure_window
 from sfapp.views import figures
 from sfapp.views import text as words
 from sfapp.views.figures.ambiguity import ambiguity_plane
 from sfapp.views.figures.frontier import frontier_steps
 from sfapp.views.figures.routing import routing_pareto
 from sfapp.views.glossary import FIRST_GATES
+from sfapp.views.html_text import html_text
 
 MEAN = "mean"
 
@@ -108,7 +109,7 @@ class Explorer:
                 self._measures = measure_window(window, view, reference, waits)
             self.diagnosis = judge_measures(self._measures, view, reference)
         except SfappError as error:
-            self._message.value = card.escaped(str(error))
+            self._message.value = html_text(str(error))
             return
         self._message.value = ""
         drawn = self._draw()

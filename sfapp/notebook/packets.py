@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import threading
 import warnings
 from collections.abc import Sequence
@@ -25,6 +24,7 @@ from sfapp.service.onsets import EpisodeLocator
 from sfapp.service.problems import StoredProblems, episodes_in
 from sfapp.store import IngestReport, Store, WindowQuery
 from sfapp.views import format
+from sfapp.views.html_text import html_text
 from sfapp.views.text.problems import problem_text
 
 _EVERY = 2**31
@@ -275,7 +275,7 @@ class Packets:
         return f"sfapp packets: {self._summary()}"
 
     def _repr_html_(self) -> str:
-        return f"<b>sfapp packets</b> · {html.escape(self._summary())}"
+        return f"<b>sfapp packets</b> · {html_text(self._summary())}"
 
     def _summary(self) -> str:
         total = self.store.windows(WindowQuery(limit=0)).total

@@ -13,6 +13,7 @@ from sfapp.report.svg.text import Style, number, paint
 from sfapp.report.svg.values import unsupported, values
 from sfapp.views import palette
 from sfapp.views.figures import Figure
+from sfapp.views.html_text import html_text
 
 WIDTH = 720
 """Width of a drawing, pixels; text of 12 pixels is readable on A4."""
@@ -46,11 +47,13 @@ class _SvgDrawing:
 
     @property
     def traces(self) -> Sequence[Trace]:
-        return self.figure["data"]  # type: ignore[no-any-return]
+        traces: Sequence[Trace] = self.figure["data"]
+        return traces
 
     @property
     def layout(self) -> Mapping[str, Any]:
-        return self.figure["layout"]  # type: ignore[no-any-return]
+        layout: Mapping[str, Any] = self.figure["layout"]
+        return layout
 
     def svg(self) -> str:
         for trace in self.traces:
@@ -309,12 +312,12 @@ class _SvgDrawing:
         meta = self.layout.get("meta", {})
         clips = "".join(f'<clipPath id="{name}"><rect {box}/></clipPath>' for box, name in self.clips.items())
         patterns = "".join(f'<pattern id="{name}" {definition}' for definition, name in self.patterns.items())
-        title = text.escaped(meta.get("title", ""))
+        title = html_text(meta.get("title", ""))
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
             f'width="{number(self.width)}" height="{height}" viewBox="0 0 {number(self.width)} {height}" '
             f'role="img" font-family="{text.FAMILY}">'
-            f"<title>{title}</title><desc>{text.escaped(meta.get('alt', ''))}</desc>"
+            f"<title>{title}</title><desc>{html_text(meta.get('alt', ''))}</desc>"
             f"<defs>{clips}{patterns}</defs>"
             f'<rect width="100%" height="100%" fill="{palette.LIGHT.surface}"/>{body}</svg>\n'
         )

@@ -17,6 +17,7 @@ from sfapp.report.svg.axes import Axis
 from sfapp.report.svg.text import Style, number, paint
 from sfapp.report.svg.values import Floats, matrix, values
 from sfapp.views import palette
+from sfapp.views.html_text import html_text
 
 Trace = Mapping[str, Any]
 Bytes = npt.NDArray[np.uint8]
@@ -193,7 +194,7 @@ def draw_key(trace: Trace, left: float, top: float, bottom: float) -> str:
         parts.append(text.draw(title["text"], x, first + style.size / 2, style))
         first += text.LINE * style.size + 4
     stops = "".join(
-        f'<stop offset="{number(float(place))}" stop-color="{text.escaped(str(colour))}"/>'
+        f'<stop offset="{number(float(place))}" stop-color="{html_text(str(colour))}"/>'
         for place, colour in trace["colorscale"]
     )
     box = f'x="{number(x)}" y="{number(first)}" width="{number(thick)}" height="{number(last - first)}"'

@@ -163,7 +163,7 @@ def _words(note: Spec, x: float, y: float, refs: tuple[str, str], tail: bool = F
         # One line stands on the side that it is held at, so that another font moves its loose end only.
         single = not turn and len(text.lines_of(words)) == 1
         side = note.get("xanchor") if single else None
-        anchor: Anchor = {"left": "start", "right": "end"}.get(str(side), "middle")  # type: ignore[assignment]
+        anchor: Anchor = "start" if side == "left" else "end" if side == "right" else "middle"
         spot = {"start": middle_x - wide / 2, "end": middle_x + wide / 2}.get(anchor, middle_x)
     else:
         anchor = "start" if align == "left" else "end"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from sfapp.views.figures.base import FONT
+from sfapp.views.html_text import html_text
 
 Anchor = Literal["start", "middle", "end"]
 
@@ -34,8 +35,6 @@ _FIRST_WIDE = 0x1100
 """First code point of letters that are about as wide as high, like arrows and shapes."""
 
 _TAG = re.compile(r"<(/?)(b|i|sub|br)\s*/?>")
-# Characters that XML 1.0 does not allow, escaped or not.
-_UNPRINTABLE = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +109,6 @@ def _letter_width(letter: str) -> float:
     return _WIDE if code >= _FIRST_WIDE and not 0x2000 <= code < 0x2070 else _SYMBOL
 
 
-def escaped(text: str) -> str:
-    """Escape text for XML and replace characters that XML does not allow."""
-    return html.escape(_UNPRINTABLE.sub("\ufffd", text), quote=True)
-
-
 def draw(
     text: str, x: float, middle: float, style: Style, anchor: Anchor = "start", turn: float = 0.0
 ) -> str:
@@ -136,7 +130,7 @@ def draw(
 
 def _runs(line: list[TextRun], size: float) -> str:
     if len(line) == 1 and not line[0].bold and not line[0].lowered:
-        return escaped(line[0].text)
+        return html_text(line[0].text)
     parts = []
     for place, run in enumerate(line):
         look = ' font-weight="700"' if run.bold else ""
@@ -144,7 +138,7 @@ def _runs(line: list[TextRun], size: float) -> str:
             look += f' font-size="{number(0.7 * size)}" dy="{number(0.25 * size)}"'
         elif place and line[place - 1].lowered:
             look += f' dy="{number(-0.25 * size)}"'
-        parts.append(f"<tspan{look}>{escaped(run.text)}</tspan>")
+        parts.append(f"<tspan{look}>{html_text(run.text)}</tspan>")
     return "".join(parts)
 
 
@@ -165,9 +159,9 @@ def split(colour: str) -> tuple[str, float]:
     """Split a colour, hex or ``rgba(…)``, into hex and opacity."""
     found = re.fullmatch(r"rgba?\(([^)]*)\)", colour)
     if not found:
-        return escaped(colour), 1.0
+        return html_text(colour), 1.0
     red, green, blue, *rest = (float(part) for part in found[1].split(","))
     return f"#{round(red):02X}{round(green):02X}{round(blue):02X}", rest[0] if rest else 1.0
 
 
-FAMILY = escaped(FONT)
+FAMILY = html_text(FONT)
