@@ -46,7 +46,7 @@ LATEST_S = 5.0
 MANY_RANKS = 256
 """Lines over time of more ranks take long to read: they are read again after ``LATEST_S``."""
 
-DOCUMENT_VERSION = 1
+DOCUMENT_VERSION = 2
 """Version of the live pages' JSON; grows with every change that an old reader would misunderstand."""
 
 _ONE_SECOND = timedelta(seconds=1)

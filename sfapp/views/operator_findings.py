@@ -17,7 +17,7 @@ from sfapp.views import format
 MAX_EVENTS = 6_000_000
 """Most events examined at a time; each needs about 600 bytes of memory."""
 
-DOCUMENT_VERSION = 1
+DOCUMENT_VERSION = 2
 """Version of the stragglers tab's JSON document; raised when an old reader would misread it."""
 
 Read = Callable[[], Operators | None]

@@ -38,6 +38,8 @@ async def test_findings_name_rank_and_operator_and_whether_the_verdict_agrees(
 ) -> None:
     found = (await client.get(f"{WINDOW}/findings.json", params={"limit": 3, "gamma_a": 0.3})).json()
     assert (found["run_id"], found["window"], found["source"]) == (PROFILED, 0, "operators")
+    assert found["version"] == 2  # 1 had other keys
+    assert not {"told", "rhythm"} & set(found)
     assert (found["agreement"], found["first_rank"], found["rank"]) == ("agree", 5, 5)
     first = found["causes"][0]
     assert first["rank"] == 5

@@ -201,11 +201,12 @@ def test_a_server_that_does_not_answer_is_named() -> None:
     ("body", "said"),
     [
         (b"<html>", "is no sfapp"),
-        (b'{"version": 1, "runs": []}', "has no streaming run"),
+        (b'{"version": 2, "runs": []}', "has no streaming run"),
         (b'{"runs": []}', "has version unknown"),
         (b'{"version": 99, "runs": []}', "has version 99"),
-        (b'{"version": 1}', "does not answer as sfapp does"),
-        (b'{"version": 1, "runs": [{"run_id": "a"}], "run": 7}', "does not answer as sfapp does"),
+        (b'{"version": 1, "runs": []}', "has version 1"),  # it has other keys
+        (b'{"version": 2}', "does not answer as sfapp does"),
+        (b'{"version": 2, "runs": [{"run_id": "a"}], "run": 7}', "does not answer as sfapp does"),
     ],
 )
 def test_what_is_no_app_of_this_version_is_told(body: bytes, said: str) -> None:
