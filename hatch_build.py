@@ -26,7 +26,7 @@ IN_C = {"state.clock()": "read_clock(state)", "from threading import get_ident\n
 DIRECTIVES = {"language_level": 3, "annotation_typing": False, "infer_types": True, "wraparound": False}
 
 
-class CompileHotPath(BuildHookInterface):  # type: ignore[type-arg]
+class CompileHotPath(BuildHookInterface[Any]):
     """Build hook: a wheel carries the compiled module, an editable install has it beside its source."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:

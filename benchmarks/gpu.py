@@ -49,7 +49,7 @@ def run(sections: Mapping[str, Section], setup: Setup) -> tuple[list[str], list[
         begin = time.monotonic()
         try:
             body = section(setup)
-        except Exception as error:  # noqa: BLE001  the others go on
+        except Exception as error:  # noqa: BLE001  # the other sections go on
             failed.append(title)
             body = _failure(error)
         lines += ["", f"## {title}", *body]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from sfapp.model.stages import BACKWARD, DATA, FORWARD, OPTIMIZER
 SLOW_SECONDS = 0.01
 
 
-class SlowBackward(torch.autograd.Function):
+class SlowGpuBackward(torch.autograd.Function):
     """Identity whose gradient takes long to compute on one rank."""
 
     @staticmethod
@@ -38,6 +39,9 @@ class SlowBackward(torch.autograd.Function):
             while time.perf_counter() < end:
                 pass
         return gradients[0], None
+
+
+slow_backward: Callable[[torch.Tensor, bool], torch.Tensor] = SlowGpuBackward.apply
 
 
 def train(root: Path, device: torch.device, steps: int) -> None:
@@ -56,7 +60,7 @@ def train(root: Path, device: torch.device, steps: int) -> None:
                 with perf.stage(DATA):
                     batch = torch.randn(16, 64, 256).to(device, non_blocking=True)
                 with perf.stage(FORWARD), perf.cuda_event_sample():
-                    features = SlowBackward.apply(model(batch), is_slow)  # type: ignore[no-untyped-call]
+                    features = slow_backward(model(batch), is_slow)
                     loss = features.square().mean()
                 with perf.stage(BACKWARD):
                     loss.backward()

@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 import sfapp
 from benchmarks.accounting import job
 from benchmarks.gpu_training import DeviceTraining, synchronise
-from benchmarks.overhead import COLUMNS, KINDS, ON, Overhead, schedule
+from benchmarks.overhead import COLUMNS, KINDS, ON, OverheadEstimate, schedule
 from sfapp.accounting import diagnose, frontier
 from sfapp.accounting.carry_over import carry_over, steps_before
 from sfapp.accounting.frontier import running_boundaries
@@ -103,8 +104,8 @@ def kernels(setup: Setup) -> list[str]:
         f"{'kernel':<38} {'device':>10} {'copies':>8} {'host':>10}  result",
     ]
     for name, kernel in KERNELS.items():
-        on_device = setup.measure(lambda kernel=kernel: kernel(device_SNR))  # type: ignore[misc]
-        on_host = setup.measure(lambda kernel=kernel: kernel(host_SNR), runs=3)  # type: ignore[misc]
+        on_device = setup.measure(partial(kernel, device_SNR))
+        on_host = setup.measure(partial(kernel, host_SNR), runs=3)
         same = np.allclose(to_numpy(kernel(device_SNR)), kernel(host_SNR), rtol=1e-9)
         lines.append(_kernel_row(name, on_device, copy, on_host, same))
     on_device = setup.measure(lambda: diagnose(window, device=setup.device.type), runs=3)
@@ -320,7 +321,7 @@ def overhead(setup: Setup) -> list[str]:
     ]
 
 
-def _measured(setup: Setup, blocks: Blocks) -> Overhead:
+def _measured(setup: Setup, blocks: Blocks) -> OverheadEstimate:
     training = DeviceTraining(setup.device, blocks.step_ms, blocks.width)
     root = setup.folder / f"overhead-{blocks.step_ms:g}"
     with sfapp.Recorder(root, run_id="bench", event_fraction=0.05, gather="local") as perf:
@@ -330,14 +331,14 @@ def _measured(setup: Setup, blocks: Blocks) -> Overhead:
         return _rounds(training, perf, blocks)
 
 
-def _rounds(training: DeviceTraining, perf: sfapp.Recorder, blocks: Blocks) -> Overhead:
+def _rounds(training: DeviceTraining, perf: sfapp.Recorder, blocks: Blocks) -> OverheadEstimate:
     kinds = iter(schedule(blocks.rounds * blocks.groups))
     seconds = [[0.0 for _ in KINDS] for _ in range(blocks.rounds)]
     for second_K in seconds:
         for kind in itertools.islice(kinds, blocks.groups * len(KINDS)):
             step = (lambda: training.recorded(perf)) if kind == ON else training.plain
             second_K[kind] += training.block(blocks.steps, step)
-    return Overhead.of([seconds], blocks.groups * blocks.steps, late=0)
+    return OverheadEstimate.of([seconds], blocks.groups * blocks.steps, late=0)
 
 
 def run_here(command: list[str]) -> str:

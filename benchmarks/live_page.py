@@ -100,7 +100,7 @@ def newest_rows(number: int) -> LiveRows:
     return LiveRows(RUN, time.time_ns(), NODES * LOCAL, tuple(ranks))
 
 
-class SimulatedJob:
+class SimulatedStream:
     """A job whose samples are appended every second, inside the ``with`` block."""
 
     def __init__(self, root: Path) -> None:
@@ -119,7 +119,7 @@ class SimulatedJob:
             self._log.add(second(number, time.time_ns()))
             write_newest_steps(self._newest, newest_rows(number))
 
-    def __enter__(self) -> SimulatedJob:
+    def __enter__(self) -> SimulatedStream:
         self._thread.start()
         return self
 

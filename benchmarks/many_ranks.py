@@ -25,7 +25,7 @@ from typing import Any
 import psutil
 
 from benchmarks.machine import OtherPrograms, busy_seconds
-from benchmarks.many_ranks_report import MEASURE_SECONDS, Observations, RunSummary, section
+from benchmarks.many_ranks_report import MEASURE_SECONDS, CheckedRun, Observations, section
 from benchmarks.namespaces import Cluster, require_cluster
 from benchmarks.simulated_ranks import RUN as SIMULATED
 from benchmarks.soak_job import EXAMPLE
@@ -42,7 +42,7 @@ _POLL_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RanksPlan:
     """Size and pace of both runs.
 
     Attributes:
@@ -61,23 +61,23 @@ class Plan:
     simulated_window_steps: int = 10
     windows: int = 90
 
-    def of_minutes(self, minutes: float) -> Plan:
+    def of_minutes(self, minutes: float) -> RanksPlan:
         """Return the plan with as many windows as fit."""
         window_seconds = self.simulated_seconds * self.simulated_window_steps
         return replace(self, windows=max(2, round(minutes * 60 / window_seconds)))
 
 
-OVERLOAD = Plan(step_ms=4000, window_steps=5, simulated_seconds=1.0, simulated_window_steps=20)
+OVERLOAD = RanksPlan(step_ms=4000, window_steps=5, simulated_seconds=1.0, simulated_window_steps=20)
 """The same ranks at a pace that two cores cannot sustain: nothing may be lost, but rows take longer."""
 
-SMALL = Plan(ranks=1, step_ms=100, simulated=4, simulated_seconds=0.2, simulated_window_steps=5)
+SMALL = RanksPlan(ranks=1, step_ms=100, simulated=4, simulated_seconds=0.2, simulated_window_steps=5)
 """A short functional check."""
 
 
 class ManyRanksJob:
     """The training job, the simulated ranks, and the threads that observe them."""
 
-    def __init__(self, cluster: Cluster, folder: Path, plan: Plan) -> None:
+    def __init__(self, cluster: Cluster, folder: Path, plan: RanksPlan) -> None:
         self._cluster = cluster
         self._folder = folder
         self._plan = plan
@@ -243,15 +243,15 @@ def _set_session_priority(pid: int, nice: int) -> None:
         group.write_text(str(nice))
 
 
-def run_many_ranks(plan: Plan) -> tuple[str, bool]:
+def run_many_ranks(plan: RanksPlan) -> tuple[str, bool]:
     """Run the plan; return the section of the page, and whether no step was lost or stored twice."""
     others = OtherPrograms()
     begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="ranks-") as folder, require_cluster(NODES) as cluster:
         job = ManyRanksJob(cluster, Path(folder), plan)
         job.run()
-        training = RunSummary(TRAINING, job.windows(TRAINING), NODES * plan.ranks, plan.step_ms / 1000)
-        simulated = RunSummary(
+        training = CheckedRun(TRAINING, job.windows(TRAINING), NODES * plan.ranks, plan.step_ms / 1000)
+        simulated = CheckedRun(
             SIMULATED,
             job.windows(SIMULATED),
             NODES * plan.simulated,

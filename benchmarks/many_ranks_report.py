@@ -57,7 +57,7 @@ class Observations:
 
 
 @dataclass(frozen=True, slots=True)
-class RunSummary:
+class CheckedRun:
     """One run of the page: its windows, ranks and shortest step.
 
     Attributes:
@@ -150,8 +150,8 @@ def spread(lags: Floats) -> str:
 
 def section(
     seen: Observations,
-    training: RunSummary,
-    simulated: RunSummary,
+    training: CheckedRun,
+    simulated: CheckedRun,
     nodes: int,
     lasted_minutes: float,
     others: float,

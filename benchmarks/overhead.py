@@ -53,7 +53,7 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True)
-class Overhead:
+class OverheadEstimate:
     """Estimates from rounds of blocks.
 
     Attributes:
@@ -77,7 +77,7 @@ class Overhead:
     lost_by_launch: tuple[float, ...]
 
     @classmethod
-    def of(cls, launches: Sequence[Sequence[Sequence[float]]], steps: int, late: int) -> Overhead:
+    def of(cls, launches: Sequence[Sequence[Sequence[float]]], steps: int, late: int) -> OverheadEstimate:
         """Estimate from each round's seconds, by launch and kind; a round has ``steps`` of each kind."""
         off, on, again = np.concatenate(launches).T
         without = (off + again) / 2

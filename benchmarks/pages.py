@@ -22,7 +22,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from benchmarks.accounting import job
 from benchmarks.harness import Result
-from benchmarks.live_page import SimulatedJob, refreshes
+from benchmarks.live_page import SimulatedStream, refreshes
 from benchmarks.swim_lane import swim_lane_drawn
 from sfapp.packets import packet_path, write_packet
 
@@ -184,6 +184,6 @@ def run() -> Iterator[Result]:
             yield from window_page(address, browser)
         yield from swim_lane_drawn(browser)
         live = Path(folder) / "live"
-        with SimulatedJob(live), server(live) as (address, pid):
+        with SimulatedStream(live), server(live) as (address, pid):
             yield from refreshes(address, pid, browser)
         browser.close()

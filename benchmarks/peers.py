@@ -28,7 +28,7 @@ from typing import Any
 from benchmarks.kineto_job import Shape, write_job
 from benchmarks.machine import OtherPrograms, describe_machine
 from benchmarks.peers_job import FAULTS
-from benchmarks.peers_page import Finding, peers_document
+from benchmarks.peers_page import ToolFinding, peers_document
 from sfapp.accounting import diagnose_runs
 from sfapp.model.stages import DATA, FORWARD
 from sfapp.packets import read_windows
@@ -44,22 +44,22 @@ TRACEML_STAGES = {"INPUT_STRAGGLER": DATA, "INPUT_BOUND": DATA, "COMPUTE_STRAGGL
 TODAY, EARLIER = "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "ncclKernel_AllReduce_RING_LL_Sum_f32"
 """Names of the same kernel in today's NCCL and in earlier versions."""
 
-Watch = Callable[[str, Path], Finding]
+Watch = Callable[[str, Path], ToolFinding]
 
 
-def sfapp_finding(fault: str, folder: Path) -> Finding:
+def sfapp_finding(fault: str, folder: Path) -> ToolFinding:
     """Record a job and return what the verdict on its window names."""
     _torchrun(folder, "sfapp", fault)
     (diagnosis,) = diagnose_runs([found.window for found in read_windows([folder]).windows])
     aim = diagnosis.aim
     if aim is None or diagnosis.is_quiet:
-        return Finding("healthy", is_silent=True)
+        return ToolFinding("healthy", is_silent=True)
     steps = aim.steps if isinstance(aim.steps, str) else f"{len(aim.steps)} steps"
     rank = aim.rank_reason if aim.rank is None else f"rank {aim.rank}"
-    return Finding(f"{aim.stage}, {rank}, steps: {steps}", stage=aim.stage, rank=aim.rank)
+    return ToolFinding(f"{aim.stage}, {rank}, steps: {steps}", stage=aim.stage, rank=aim.rank)
 
 
-def traceml_finding(fault: str, folder: Path) -> Finding:
+def traceml_finding(fault: str, folder: Path) -> ToolFinding:
     """Run a job under ``traceml run`` and return its primary diagnosis."""
     command = [sys.executable, "-m", "traceml_ai.launcher.cli", "run", str(JOB), f"--nproc-per-node={RANKS}"]
     command += [f"--logs-dir={folder}", "--run-name=peers", f"--master-port={_free_port()}"]
@@ -68,37 +68,37 @@ def traceml_finding(fault: str, folder: Path) -> Finding:
     return traceml_says(json.loads((folder / "peers" / "final_summary.json").read_text()))
 
 
-def traceml_says(summary: dict[str, Any]) -> Finding:
+def traceml_says(summary: dict[str, Any]) -> ToolFinding:
     """Return what a final summary of TraceML names: the primary diagnosis, if it is a warning."""
     primary, step_time = summary["primary_diagnosis"], summary["step_time"]["diagnosis"]
     text = f"{primary['status']}: {primary['summary']}"
     if primary["severity"] == "info":
-        return Finding(text, is_silent=True)
+        return ToolFinding(text, is_silent=True)
     ranks = step_time.get("ranks") or [] if primary["section"] == "step_time" else []
     stage = TRACEML_STAGES.get(primary["kind"])
-    return Finding(text, stage=stage, rank=ranks[0] if len(ranks) == 1 else None)
+    return ToolFinding(text, stage=stage, rank=ranks[0] if len(ranks) == 1 else None)
 
 
 def hta_finding(python: str) -> Watch:
     """Return how to trace a job with the profiler and ask HolisticTraceAnalysis for stragglers."""
 
-    def watch(fault: str, folder: Path) -> Finding:
+    def watch(fault: str, folder: Path) -> ToolFinding:
         _torchrun(folder, "profiler", fault)
         return hta_says(_hta(python, folder))
 
     return watch
 
 
-def hta_says(found: dict[str, Any]) -> Finding:
+def hta_says(found: dict[str, Any]) -> ToolFinding:
     """Return what HolisticTraceAnalysis names: the likeliest straggler, or why it finds none."""
     if "error" in found:
-        return Finding(f"get_potential_stragglers: {found['error']}", has_failed=True)
+        return ToolFinding(f"get_potential_stragglers: {found['error']}", has_failed=True)
     ranks = found["stragglers"]
     text = f"potential straggler: {', '.join(f'rank {rank}' for rank in ranks) or 'none'}"
-    return Finding(text, rank=ranks[0] if ranks else None, is_silent=not ranks)
+    return ToolFinding(text, rank=ranks[0] if ranks else None, is_silent=not ranks)
 
 
-def made_up(python: str, folder: Path) -> Iterator[tuple[str, Finding]]:
+def made_up(python: str, folder: Path) -> Iterator[tuple[str, ToolFinding]]:
     """Yield what HolisticTraceAnalysis says of a made-up GPU job, under both names of its NCCL kernels."""
     for name in (TODAY, EARLIER):
         traces = folder / name
@@ -165,7 +165,7 @@ def main() -> None:
     parser.add_argument("--fault", action="append", choices=[*FAULTS], help="only this one; may be repeated")
     options = parser.parse_args()
     watches, others = tools(options.hta_python), OtherPrograms()
-    rows: dict[str, dict[str, Finding | None]] = {}
+    rows: dict[str, dict[str, ToolFinding | None]] = {}
     for fault in options.fault or FAULTS:
         rows[fault] = {}
         for name, watch in watches.items():

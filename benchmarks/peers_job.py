@@ -25,8 +25,8 @@ from torch.profiler import ProfilerActivity, profile, record_function, schedule
 from torch.utils.data import DataLoader, Dataset
 
 import sfapp
-from benchmarks.experiments.job import JITTER, PACE, WIDTH
 from benchmarks.experiments.plan import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER
+from benchmarks.experiments.routing_job import JITTER, PACE, WIDTH
 from benchmarks.experiments.waits_job import BUCKET_MB, TimedLayer
 from benchmarks.experiments.waits_plan import BETWEEN, BLOCKS, PAUSE_EVERY, PAUSE_SECONDS
 
@@ -96,7 +96,7 @@ class PeerTraining:
     def _spend(self, stage: str, _: int) -> None:
         self._take(stage, 1 / BLOCKS)
 
-    def train(self, batches: Iterable[torch.Tensor], tool: Tool) -> None:
+    def train(self, batches: Iterable[torch.Tensor], tool: PeerTool) -> None:
         """Train one epoch, watched by a tool."""
         for number, batch in enumerate(batches):
             with tool.step():
@@ -115,7 +115,7 @@ class PeerTraining:
 
 
 @dataclass(frozen=True, slots=True)
-class Tool:
+class PeerTool:
     """A tool that watches training.
 
     Attributes:
@@ -129,18 +129,20 @@ class Tool:
 
 
 @contextmanager
-def watched(name: str, training: PeerTraining, out: Path) -> Iterator[tuple[Tool, Iterable[torch.Tensor]]]:
+def watched(
+    name: str, training: PeerTraining, out: Path
+) -> Iterator[tuple[PeerTool, Iterable[torch.Tensor]]]:
     """Yield a tool that watches a job, and the batches as it sees them."""
     if name == "sfapp":
         steps = training.steps
         with sfapp.Recorder(out, run_id="peers", wrapper="ddp", window_steps=steps) as perf:
             perf.watch_waits(training.model)
-            yield Tool(perf.step, perf.stage), perf.batches(training.loader)
+            yield PeerTool(perf.step, perf.stage), perf.batches(training.loader)
     elif name == "traceml":
         import traceml_ai
 
         traceml_ai.init(mode="auto")
-        yield Tool(lambda: traceml_ai.trace_step(training.model)), training.loader
+        yield PeerTool(lambda: traceml_ai.trace_step(training.model)), training.loader
     else:
         plan = schedule(wait=PROFILED_FROM - 5, warmup=5, active=PROFILED_STEPS, repeat=1)
         path = out / f"rank_{dist.get_rank()}.json.gz"
@@ -149,7 +151,7 @@ def watched(name: str, training: PeerTraining, out: Path) -> Iterator[tuple[Tool
             schedule=plan,
             on_trace_ready=lambda trace: trace.export_chrome_trace(str(path)),
         ) as profiler:
-            yield Tool(stage=record_function, after_step=profiler.step), training.loader
+            yield PeerTool(stage=record_function, after_step=profiler.step), training.loader
 
 
 def main() -> None:

@@ -41,7 +41,7 @@ with `ncclKernel`, as those of earlier NCCL versions do. It names a rank, never 
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ToolFinding:
     """What a tool says of a job.
 
     Attributes:
@@ -58,7 +58,7 @@ class Finding:
     has_failed: bool = False
 
 
-def verdict(finding: Finding, fault: str, slow_rank: int = SLOW_RANK) -> str:
+def verdict(finding: ToolFinding, fault: str, slow_rank: int = SLOW_RANK) -> str:
     """Return how a finding compares with what was planted: one of ``VERDICTS``.
 
     Args:
@@ -79,8 +79,8 @@ def verdict(finding: Finding, fault: str, slow_rank: int = SLOW_RANK) -> str:
 
 
 def peers_document(
-    rows: Mapping[str, Mapping[str, Finding | None]],
-    made_up: Mapping[str, Finding],
+    rows: Mapping[str, Mapping[str, ToolFinding | None]],
+    made_up: Mapping[str, ToolFinding],
     machine: str,
     ranks: int,
     steps: int,
@@ -116,13 +116,13 @@ def peers_document(
     return "\n".join(lines) + "\n"
 
 
-def _cell(finding: Finding | None, fault: str) -> str:
+def _cell(finding: ToolFinding | None, fault: str) -> str:
     if finding is None:
         return "not installed"
     return f"**{verdict(finding, fault)}**: {_escaped(finding.text)}"
 
 
-def _count(rows: Mapping[str, Mapping[str, Finding | None]], tool: str, kind: str) -> str:
+def _count(rows: Mapping[str, Mapping[str, ToolFinding | None]], tool: str, kind: str) -> str:
     found = [(finding, fault) for fault, row in rows.items() if (finding := row[tool]) is not None]
     return str(sum(verdict(finding, fault) == kind for finding, fault in found)) if found else "–"
 

@@ -33,7 +33,7 @@ from torch.profiler import record_function
 import sfapp
 from benchmarks import machine, reduction
 from benchmarks.harness import HEADER, Result
-from benchmarks.overhead import COLUMNS, TRIMMED, Overhead
+from benchmarks.overhead import COLUMNS, TRIMMED, OverheadEstimate
 from benchmarks.recorder_job import STAGES
 from sfapp.recorder.timing.timer_backend import COMPILED_VARIABLE, IS_COMPILED
 
@@ -263,12 +263,12 @@ def is_installed(tool: str) -> bool:
     return tool != "traceml" or importlib.util.find_spec("traceml_ai") is not None
 
 
-def overhead(plan: Plan) -> Overhead:
+def overhead(plan: Plan) -> OverheadEstimate:
     """Measure a tool on a job with steps of about this length."""
     share = replace(plan, rounds=plan.rounds // plan.launches)
     documents = [_launched(share) for _ in range(plan.launches)]
     late = sum(document["late"] for document in documents)
-    return Overhead.of([document["rounds"] for document in documents], documents[0]["steps"], late)
+    return OverheadEstimate.of([document["rounds"] for document in documents], documents[0]["steps"], late)
 
 
 def _launched(plan: Plan) -> dict[str, Any]:
@@ -326,7 +326,7 @@ def _free_port() -> int:
         return port
 
 
-def judged(plan: Plan, found: Overhead) -> Result:
+def judged(plan: Plan, found: OverheadEstimate) -> Result:
     """Compare the bound with its bar."""
     assert plan.bar is not None
     may = max(plan.bar, found.noise_bound) if plan.step_ms >= LONG_STEP_MS else plan.bar

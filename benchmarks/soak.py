@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.many_ranks import OVERLOAD, SMALL, Plan, run_many_ranks
+from benchmarks.many_ranks import OVERLOAD, SMALL, RanksPlan, run_many_ranks
 from benchmarks.namespaces import require_cluster
 from benchmarks.soak_job import FULL, SHORT, SLOW_FROM_WINDOW, SLOW_RANK, WINDOW_STEPS, Durations, SoakJob
 from benchmarks.soak_report import count_steps, trials_table
@@ -54,7 +54,7 @@ def outage(options: argparse.Namespace, durations: Durations) -> PartResult:
 
 def crowd(options: argparse.Namespace, durations: Durations) -> PartResult:
     """Stream over a thousand ranks to one aggregator for half an hour."""
-    plan = SMALL if durations is SHORT else Plan()
+    plan = SMALL if durations is SHORT else RanksPlan()
     return PartResult(*run_many_ranks(plan.of_minutes(options.minutes or 30)))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 
 from benchmarks import machine
-from benchmarks.trace_verdicts import Row
+from benchmarks.trace_verdicts import TraceVerdict
 from sfapp.operators import AGREEMENT_REASONS
 
 PAGE = """# Other tools' traces, down to the operator
@@ -53,7 +53,9 @@ _TITLES = {
 }
 
 
-def page(command: str, bars: Sequence[str], beside: Sequence[str], rows: Sequence[Row], others: float) -> str:
+def page(
+    command: str, bars: Sequence[str], beside: Sequence[str], rows: Sequence[TraceVerdict], others: float
+) -> str:
     """The page; ``others`` is how much of the machine other programs had meanwhile."""
     return PAGE.format(
         command=command,
@@ -67,9 +69,9 @@ def page(command: str, bars: Sequence[str], beside: Sequence[str], rows: Sequenc
     )
 
 
-def table(rows: Sequence[Row]) -> str:
+def table(rows: Sequence[TraceVerdict]) -> str:
     """A Markdown table with a line for each."""
-    names = [field.name for field in fields(Row)]
+    names = [field.name for field in fields(TraceVerdict)]
     lines = [" | ".join(_TITLES[name] for name in names), " | ".join("---" for _ in names)]
     lines += [" | ".join(_cell(getattr(row, name)) for name in names) for row in rows]
     return "\n".join(f"| {line} |" for line in lines)

@@ -36,7 +36,7 @@ NEVER_KNOWN = "Whether this is slower than usual: the run has no healthy window 
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class TraceSource:
     """One trace: a folder or file, and how it is read; ``mapping`` is one of the examples."""
 
     path: Path
@@ -45,7 +45,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TraceVerdict:
     """What is said of one window, in words."""
 
     trace: str
@@ -63,30 +63,30 @@ def folder_of_traces() -> Path:
     return Path(os.environ.get("SFAPP_TRACES", ROOT.parent / "shared" / "traces"))
 
 
-def sources(folder: Path) -> list[Source]:
+def sources(folder: Path) -> list[TraceSource]:
     """Every trace that is there."""
-    found = [Source(path, "kineto") for path in _inside(folder / "kineto" / "torchrec_dlrm")]
-    found += [Source(path, "kineto") for path in _inside(folder / "kineto" / "single_rank")]
-    found += [Source(path, "nsys") for path in _inside(folder / "nsys")]
+    found = [TraceSource(path, "kineto") for path in _inside(folder / "kineto" / "torchrec_dlrm")]
+    found += [TraceSource(path, "kineto") for path in _inside(folder / "kineto" / "single_rank")]
+    found += [TraceSource(path, "nsys") for path in _inside(folder / "nsys")]
     found += [
-        Source(path, "straggler-analysis")
+        TraceSource(path, "straggler-analysis")
         for path in _inside(folder / "ops" / "straggler_analysis")
         if path.name.startswith("trace-")
     ]
-    found += [Source(path, "table", "primus_pipeline") for path in _inside(folder / "pipeline")]
-    return found + [Source(path, "table", "dlio") for path in _inside(folder / "telemetry")]
+    found += [TraceSource(path, "table", "primus_pipeline") for path in _inside(folder / "pipeline")]
+    return found + [TraceSource(path, "table", "dlio") for path in _inside(folder / "telemetry")]
 
 
 def _inside(folder: Path) -> list[Path]:
     return sorted(folder.iterdir()) if folder.is_dir() else []
 
 
-def rows(folder: Path) -> list[Row]:
+def rows(folder: Path) -> list[TraceVerdict]:
     """What is said of every trace below a folder, window by window."""
     return [row for source in sources(folder) for row in of_source(source)]
 
 
-def of_source(source: Source) -> list[Row]:
+def of_source(source: TraceSource) -> list[TraceVerdict]:
     """Import a trace into packets, read those again, and say what they show."""
     mapping = (
         read_mapping(ROOT / "examples" / "mappings" / f"{source.mapping}.toml") if source.mapping else None
@@ -110,13 +110,13 @@ def of_source(source: Source) -> list[Row]:
 
 
 def _row(
-    source: Source, one_of_many: bool, diagnosis: Diagnosis, causes: Causes, notes: Sequence[ImportNote]
-) -> Row:
+    source: TraceSource, one_of_many: bool, diagnosis: Diagnosis, causes: Causes, notes: Sequence[ImportNote]
+) -> TraceVerdict:
     name = source.path.name.split(".")[0]
     expected = diagnosis.ranks + len(diagnosis.missing_ranks)
     unknown = [f"{note.what}." for note in notes if note.kind in ("missing", "guessed")]
     unknown += [sentence for sentence in words.unknown(diagnosis) if sentence != NEVER_KNOWN]
-    return Row(
+    return TraceVerdict(
         trace=f"{diagnosis.run_id}/{diagnosis.window}" if one_of_many else name,
         format=source.format,
         ranks=f"{diagnosis.ranks} of {expected}",

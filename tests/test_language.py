@@ -95,7 +95,7 @@ _CODE = re.compile(r"```.*?```|``[^`]*``|`[^`]*`|^\s*[a-z_]\w*(, [a-z_]\w*)*:", 
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class WrittenText:
     """A text of the product and its place."""
 
     path: str
@@ -103,7 +103,7 @@ class Text:
     text: str
 
 
-def strings_of(path: str, source: str) -> Iterator[Text]:
+def strings_of(path: str, source: str) -> Iterator[WrittenText]:
     """Yield prose of a Python module: strings with a space, docstrings, f-strings with ``…`` for values,
     comments."""
     parts: set[int] = set()
@@ -111,20 +111,20 @@ def strings_of(path: str, source: str) -> Iterator[Text]:
         if isinstance(node, ast.JoinedStr):
             pieces = [part.value if isinstance(part, ast.Constant) else "…" for part in node.values]
             parts |= {id(part) for part in node.values}
-            yield Text(path, node.lineno, "".join(map(str, pieces)))
+            yield WrittenText(path, node.lineno, "".join(map(str, pieces)))
         elif (
             isinstance(node, ast.Constant)
             and isinstance(node.value, str)
             and " " in node.value
             and id(node) not in parts
         ):
-            yield Text(path, node.lineno, node.value)
+            yield WrittenText(path, node.lineno, node.value)
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
-            yield Text(path, token.start[0], token.string)
+            yield WrittenText(path, token.start[0], token.string)
 
 
-def texts() -> Iterator[Text]:
+def texts() -> Iterator[WrittenText]:
     """Yield every text of the product."""
     for path in sorted((ROOT / "sfapp").rglob("*.py")):
         yield from strings_of(str(path.relative_to(ROOT)), path.read_text(encoding="utf-8"))
@@ -142,10 +142,10 @@ def texts() -> Iterator[Text]:
             }:
                 name = str(path.relative_to(ROOT))
                 for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-                    yield Text(name, number, line)
+                    yield WrittenText(name, number, line)
 
 
-def findings(text: Text) -> list[str]:
+def findings(text: WrittenText) -> list[str]:
     """Return what is wrong with a text, one line per retired phrase."""
     prose = " ".join(_CODE.sub("", text.text).split())
     found = []
@@ -180,7 +180,7 @@ def test_no_text_uses_a_retired_phrase() -> None:
     ],
 )
 def test_a_retired_phrase_is_found(text: str) -> None:
-    assert findings(Text("sfapp/any.py", 1, text))
+    assert findings(WrittenText("sfapp/any.py", 1, text))
 
 
 def test_code_spans_and_machine_values_are_not_prose() -> None:

@@ -56,7 +56,7 @@ def test_only_regular_files_are_opened(tmp_path: Path, mode: str) -> None:
 
     for path in (pipe, link, tmp_path, Path("/dev/null")):
         with at_once(), pytest.raises(OSError, match=r"not a regular file|Is a directory|No such device"):
-            open_regular(path, mode)  # type: ignore[arg-type]
+            open_regular(path, mode)
 
 
 def test_links_to_regular_files_are_followed_unless_refused(tmp_path: Path) -> None:

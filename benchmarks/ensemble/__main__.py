@@ -10,12 +10,12 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import machine
 from benchmarks.ensemble import scores
 from benchmarks.ensemble.scores import FaultScore, HealthyScore, OnsetScore
+from benchmarks.experiments.acceptance import AcceptanceBar
 
 PAGE = """\
 # How often verdicts are right
@@ -57,19 +57,6 @@ which was found, and of its last.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """One line of the table."""
-
-    asked: str
-    measured: str
-    holds: bool
-
-    @property
-    def line(self) -> str:
-        return f"| {self.asked} | {self.measured} | {'holds' if self.holds else '**missed**'} |"
-
-
 def main() -> None:
     """Run the ensemble, print the bars and write the page."""
     parser = argparse.ArgumentParser(
@@ -103,44 +90,48 @@ def main() -> None:
     (options.out / "ensemble.md").write_text(page, encoding="utf-8")
 
 
-def _healthy_bars(found: dict[bool, HealthyScore]) -> Iterator[Bar]:
+def _healthy_bars(found: dict[bool, HealthyScore]) -> Iterator[AcceptanceBar]:
     rates = [
         score.attention[noise] / score.windows[noise] for score in found.values() for noise in score.windows
     ]
-    yield Bar(
+    yield AcceptanceBar(
         "healthy windows that need attention, at every noise: at most 1 %",
         _percent(max(rates)),
         max(rates) <= 0.01,
     )
     strong = sum(score.strong.total() for score in found.values())
-    yield Bar("strong labels in healthy windows: none", str(strong), strong == 0)
+    yield AcceptanceBar("strong labels in healthy windows: none", str(strong), strong == 0)
 
 
-def _fault_bars(score: FaultScore) -> Iterator[Bar]:
+def _fault_bars(score: FaultScore) -> Iterator[AcceptanceBar]:
     clear, total = score.clear, max(1, score.clear.total())
     found = 1 - clear["missed"] / total
     right, wrong = clear["right"] / total, clear["wrong"] / total
-    yield Bar(f"clear faults found: at least 98 % (of {total} windows)", _percent(found), found >= 0.98)
-    yield Bar(
+    yield AcceptanceBar(
+        f"clear faults found: at least 98 % (of {total} windows)", _percent(found), found >= 0.98
+    )
+    yield AcceptanceBar(
         "clear faults, stage and rank right, waits measured: at least 97 %", _percent(right), right >= 0.97
     )
-    yield Bar("clear faults, wrong: at most 0.5 %", _percent(wrong), wrong <= 0.005)
+    yield AcceptanceBar("clear faults, wrong: at most 0.5 %", _percent(wrong), wrong <= 0.005)
 
 
-def _resolution_bars(rank: Counter[bool], growth: Counter[bool]) -> Iterator[Bar]:
+def _resolution_bars(rank: Counter[bool], growth: Counter[bool]) -> Iterator[AcceptanceBar]:
     for name, found in (("one late rank", rank), ("growth", growth)):
         part = found[True] / max(1, found.total())
         asked = f"faults at exactly the resolution found, {name}: 90 to 98 % (of {found.total()})"
-        yield Bar(asked, _percent(part), 0.90 <= part <= 0.98)
+        yield AcceptanceBar(asked, _percent(part), 0.90 <= part <= 0.98)
 
 
-def _onset_bars(name: str, score: OnsetScore) -> Iterator[Bar]:
+def _onset_bars(name: str, score: OnsetScore) -> Iterator[AcceptanceBar]:
     total = max(1, score.within.total())
     within = score.within[True] / total
     which = f"faults of at least {scores.LARGE:.0%} of a step, where they {name}"
-    yield Bar(f"{which}: within its interval in at least 95 % (of {total})", _percent(within), within >= 0.95)
+    yield AcceptanceBar(
+        f"{which}: within its interval in at least 95 % (of {total})", _percent(within), within >= 0.95
+    )
     width = statistics.median(score.widths) if score.widths else math.inf
-    yield Bar(f"{which}: median interval of at most 3 steps", f"{width:g}", width <= 3)
+    yield AcceptanceBar(f"{which}: median interval of at most 3 steps", f"{width:g}", width <= 3)
 
 
 def _healthy_rows(waits: bool, score: HealthyScore) -> Iterator[str]:

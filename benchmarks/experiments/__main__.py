@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from benchmarks.experiments.launch import Launch, Launchable, launch, launched, machine
-from benchmarks.experiments.plan import Job, full, small
+from benchmarks.experiments.plan import PlannedJob, full, small
+from benchmarks.experiments.routing_page import document
 from benchmarks.experiments.score import Seen
-from benchmarks.experiments.tables import document
 from benchmarks.experiments.waits_page import waits_document
 from benchmarks.experiments.waits_plan import WaitJob, full_waits, small_waits
 from benchmarks.experiments.waits_score import WaitSeen, judge_waits
@@ -28,7 +28,7 @@ JobT = TypeVar("JobT", bound=Launchable)
 RowT = TypeVar("RowT")
 
 
-def judge(job: Job, packets: Path) -> list[Seen]:
+def judge(job: PlannedJob, packets: Path) -> list[Seen]:
     """What is said of a job's windows; windows that are missing or were not put together are an error.
 
     Shares and labels are compared with the paper's, which are step-aligned; the carry-over delta is the same
@@ -41,7 +41,7 @@ def judge(job: Job, packets: Path) -> list[Seen]:
     return [Seen(job.name, fault, diagnoses[number]) for number, fault in enumerate(job.faults)]
 
 
-def experiment(jobs: Sequence[Job], packets: Path) -> tuple[list[Seen], list[Launch]]:
+def experiment(jobs: Sequence[PlannedJob], packets: Path) -> tuple[list[Seen], list[Launch]]:
     """Run what is missing of the plan ``routing``, judge everything."""
     return _experiment(jobs, packets, judge)
 

@@ -48,7 +48,7 @@ STEPS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class PlannedFault:
     """What is wrong in one window.
 
     Attributes:
@@ -69,12 +69,12 @@ class Fault:
         return STAGE_OF[self.family] if self.family else None
 
 
-Windows = tuple[Fault, ...]
+Windows = tuple[PlannedFault, ...]
 """Windows that follow each other in a run."""
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class PlannedJob:
     """One launch: a run of windows.
 
     Attributes:
@@ -88,27 +88,27 @@ class Job:
     ranks: int
     steps: int
     pace: float
-    faults: tuple[Fault, ...]
+    faults: tuple[PlannedFault, ...]
 
     @property
     def module(self) -> str:
         """The script that torchrun starts on every rank."""
-        return "benchmarks.experiments.job"
+        return "benchmarks.experiments.routing_job"
 
 
 def hidden(
     experiment: str, families: Iterable[str], seeds: int, delay_ms: int, ranks: int
-) -> Iterator[Fault]:
+) -> Iterator[PlannedFault]:
     """Every family at every seed, on a rank that the seed chooses."""
     for family in families:
         for seed in range(seeds):
             rank = random.Random(f"{family} {seed} {ranks}").randrange(ranks)
-            yield Fault(experiment, family, delay_ms, rank, seed)
+            yield PlannedFault(experiment, family, delay_ms, rank, seed)
 
 
-def healthy(count: int, experiment: str = "no fault") -> Iterator[Fault]:
+def healthy(count: int, experiment: str = "no fault") -> Iterator[PlannedFault]:
     for seed in range(count):
-        yield Fault(experiment, seed=seed)
+        yield PlannedFault(experiment, seed=seed)
 
 
 def kept_on(experiment: str, families: Iterable[str], delay_ms: int, ranks: int) -> Iterator[Windows]:
@@ -117,15 +117,15 @@ def kept_on(experiment: str, families: Iterable[str], delay_ms: int, ranks: int)
         yield fault, replace(fault, experiment=experiment + KEPT_ON)
 
 
-def removed(seeds: int, delay_ms: int, ranks: int) -> Iterator[Fault]:
+def removed(seeds: int, delay_ms: int, ranks: int) -> Iterator[PlannedFault]:
     """A/B/A: healthy, a slow callback with a barrier, healthy again."""
     for fault in hidden("A/B/A", ["callback/sync"], seeds, delay_ms, ranks):
-        yield Fault("A/B/A", seed=fault.seed)
+        yield PlannedFault("A/B/A", seed=fault.seed)
         yield fault
-        yield Fault("A/B/A", seed=fault.seed)
+        yield PlannedFault("A/B/A", seed=fault.seed)
 
 
-def interleaved(faults: Iterable[Fault], beyond: Iterable[Windows]) -> Iterator[Fault]:
+def interleaved(faults: Iterable[PlannedFault], beyond: Iterable[Windows]) -> Iterator[PlannedFault]:
     """A run: a window to warm up, then faults with healthy windows among them.
 
     Four healthy ones come first and one after every third fault. One more follows each host-only fault, which
@@ -133,7 +133,7 @@ def interleaved(faults: Iterable[Fault], beyond: Iterable[Windows]) -> Iterator[
     between them the next fault would start with that.
     """
     quiet = healthy(1 << 10)
-    yield Fault("warm-up")
+    yield PlannedFault("warm-up")
     yield from islice(quiet, 4)
     for place, fault in enumerate(faults, start=1):
         yield fault
@@ -141,10 +141,10 @@ def interleaved(faults: Iterable[Fault], beyond: Iterable[Windows]) -> Iterator[
             yield next(quiet)
     for windows in beyond:
         yield from windows
-        yield Fault(AFTERWARDS)
+        yield PlannedFault(AFTERWARDS)
 
 
-def full() -> tuple[Job, ...]:
+def full() -> tuple[PlannedJob, ...]:
     """All tables: about 25 minutes on two cores."""
     jobs = []
     for ranks, pace in ((8, 1.85), (32, 1.85)):
@@ -158,18 +158,20 @@ def full() -> tuple[Job, ...]:
         windows = [*interleaved(faults, kept_on("beyond", BEYOND, 120, ranks))]
         if ranks == 8:
             windows += removed(3, 120, ranks)
-        jobs.append(Job(f"ddp-{ranks}", "ddp", ranks, STEPS, pace, tuple(windows)))
+        jobs.append(PlannedJob(f"ddp-{ranks}", "ddp", ranks, STEPS, pace, tuple(windows)))
     accumulated = hidden("accumulation", ("data", "backward", "forward/host"), 5, 120, 8)
-    jobs.append(Job("accumulation-8", "accumulation", 8, STEPS, 1.85, tuple(interleaved(accumulated, ()))))
+    jobs.append(
+        PlannedJob("accumulation-8", "accumulation", 8, STEPS, 1.85, tuple(interleaved(accumulated, ())))
+    )
     for training in ("fsdp", "zero1"):
         faults = [*hidden(training, ("data", "backward", "forward/host", "callback/sync"), 3, 180, 8)]
         windows = [*interleaved(faults, kept_on(training, ("optimizer/host",), 180, 8))]
-        jobs.append(Job(f"{training}-8", training, 8, STEPS, 1.85, tuple(windows)))
+        jobs.append(PlannedJob(f"{training}-8", training, 8, STEPS, 1.85, tuple(windows)))
     return tuple(jobs)
 
 
-def small() -> tuple[Job, ...]:
+def small() -> tuple[PlannedJob, ...]:
     """One launch of four ranks, for the tests."""
-    faults = [Fault("warm-up"), *healthy(2), *hidden("routing", ("data", "forward/host"), 1, 120, 4)]
+    faults = [PlannedFault("warm-up"), *healthy(2), *hidden("routing", ("data", "forward/host"), 1, 120, 4)]
     faults += hidden("beyond", ("callback/host",), 1, 120, 4)
-    return (Job("ddp-4", "ddp", 4, 12, 1.0, (*faults, Fault(AFTERWARDS))),)
+    return (PlannedJob("ddp-4", "ddp", 4, 12, 1.0, (*faults, PlannedFault(AFTERWARDS))),)

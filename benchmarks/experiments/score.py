@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.experiments.plan import BACKWARD, Fault
+from benchmarks.experiments.plan import BACKWARD, PlannedFault
 from sfapp.accounting.routing import routing_set
 from sfapp.model import Diagnosis
 from sfapp.model.labels import STRONG_LABELS
@@ -21,7 +21,7 @@ class Seen:
     """One window: what was put in, and what came out."""
 
     job: str
-    fault: Fault
+    fault: PlannedFault
     diagnosis: Diagnosis
 
     def shares(self, rule: str = FRONTIER) -> dict[str, float]:

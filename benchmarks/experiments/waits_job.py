@@ -24,8 +24,16 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
 import sfapp
-from benchmarks.experiments.job import JITTER, PACE, RANKS_PER_NODE, WIDTH, NodeGroups, Samples, endless
 from benchmarks.experiments.plan import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER
+from benchmarks.experiments.routing_job import (
+    JITTER,
+    PACE,
+    RANKS_PER_NODE,
+    WIDTH,
+    ConstantRows,
+    NodeGroups,
+    endless,
+)
 from benchmarks.experiments.waits_plan import (
     BETWEEN,
     BLOCKS,
@@ -60,6 +68,9 @@ class InBackward(torch.autograd.Function):
         return gradients[0], None
 
 
+in_backward: Callable[[torch.Tensor, Callable[[], None]], torch.Tensor] = InBackward.apply
+
+
 class TimedLayer(nn.Module):
     """A layer that takes its part of the accelerator's time in forward and in backward."""
 
@@ -72,8 +83,7 @@ class TimedLayer(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = torch.relu(self.linear(x))
         self.in_forward()
-        found: torch.Tensor = InBackward.apply(x, self.in_backward)  # type: ignore[no-untyped-call]
-        return found
+        return in_backward(x, self.in_backward)
 
 
 def exchange_by_nodes(nodes, bucket):  # type: ignore[no-untyped-def]  # torch reads the annotations itself
@@ -83,7 +93,7 @@ def exchange_by_nodes(nodes, bucket):  # type: ignore[no-untyped-def]  # torch r
     return summed
 
 
-class Unit(nn.Sequential):
+class LayerPair(nn.Sequential):
     """Two layers, sharded together."""
 
 
@@ -99,18 +109,18 @@ class WaitTraining:
         self.matrix = torch.ones(64, 64)
         torch.manual_seed(0)
         layers = [TimedLayer(place, self._spend) for place in range(BLOCKS)]
-        network = nn.Sequential(*(Unit(*layers[at : at + 2]) for at in range(0, BLOCKS, 2)))
+        network = nn.Sequential(*(LayerPair(*layers[at : at + 2]) for at in range(0, BLOCKS, 2)))
         self.nodes = max(1, self.ranks // RANKS_PER_NODE)
         self.model = self._wrapped(network)
         self.optimizer = self._optimizer()
-        self.batches = endless(DataLoader(Samples(), batch_size=4))
+        self.batches = endless(DataLoader(ConstantRows(), batch_size=4))
         node = self.rank // RANKS_PER_NODE
         self.perf = sfapp.Recorder(
             out,
             run_id=job.name,
             window_steps=job.steps,
             identity=RankIdentity(self.rank, self.rank % RANKS_PER_NODE, node, f"node-{node}"),
-            wrapper=job.wrapper,  # type: ignore[arg-type]
+            wrapper=job.wrapper,
             timeout=60,
         )
         self.perf.watch_waits(self.model)
@@ -136,7 +146,7 @@ class WaitTraining:
         from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
         from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
-        policy, device = ModuleWrapPolicy({Unit}), torch.device("cpu")
+        policy, device = ModuleWrapPolicy({LayerPair}), torch.device("cpu")
         if self.nodes == 1:
             return FullyShardedDataParallel(network, auto_wrap_policy=policy, device_id=device)
         return FullyShardedDataParallel(

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import mean, median
 
-from benchmarks.experiments.bars import Bar, bar_table, share_bar
+from benchmarks.experiments.acceptance import AcceptanceBar, bar_table, share_bar
 from benchmarks.experiments.plan import BACKWARD, FORWARD
 from benchmarks.experiments.waits_plan import (
     BETWEEN,
@@ -53,12 +53,12 @@ def waits_document(rows: Sequence[WaitSeen], command: str, machine: str) -> str:
     return "\n\n".join([_head(rows, command, machine), *filter(None, parts)]) + "\n"
 
 
-def waits_bars(rows: Sequence[WaitSeen]) -> list[Bar]:
+def waits_bars(rows: Sequence[WaitSeen]) -> list[AcceptanceBar]:
     """Return every bar that the rows contain something about."""
     return [bar for bar in _bars(rows) if bar is not None]
 
 
-def _bars(rows: Sequence[WaitSeen]) -> Iterable[Bar | None]:
+def _bars(rows: Sequence[WaitSeen]) -> Iterable[AcceptanceBar | None]:
     for stage, wrappers in ((BACKWARD, WRAPPERS), (FORWARD, SHARDED)):
         for wrapper in wrappers:
             chosen = [row for row in planted(rows, stage) if row.job.wrapper == wrapper]

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from benchmarks.experiments.plan import BACKWARD, FORWARD
+from sfapp.model.manifest import Wrapper
 
 BETWEEN = "step.between_cpu_wall"
 """The stage of accounting.md §16. The recorder that writes it may be older than this page."""
@@ -24,7 +25,7 @@ PLACES = {
 SLOWNESS = 0.20
 """How much longer the slow rank computes in each step, as a part of a healthy step of the same job."""
 
-WRAPPERS = ("ddp", "zero1", "fsdp1", "fsdp2")
+WRAPPERS: tuple[Wrapper, ...] = ("ddp", "zero1", "fsdp1", "fsdp2")
 SHARDED = ("fsdp1", "fsdp2")
 """Wrappers whose ranks wait in forward too."""
 
@@ -65,7 +66,7 @@ class WaitJob:
     """
 
     name: str
-    wrapper: str
+    wrapper: Wrapper
     ranks: int
     steps: int
     pace: float

@@ -75,9 +75,14 @@ def rows_of(
         slowest = []  # Steps whose waiting is not known are equally long on ranks that wait.
     wanted = [place_of[rank] for rank in selected if rank in place_of]
     kinds: dict[int, LaneKind] = {}
-    for kind, places in (("suspect", suspects), ("slowest", slowest), ("selected", wanted[:MOST_SELECTED])):
+    first: dict[LaneKind, list[int]] = {
+        "suspect": suspects,
+        "slowest": slowest,
+        "selected": wanted[:MOST_SELECTED],
+    }
+    for kind, places in first.items():
         for place in places:
-            kinds.setdefault(place, kind)  # type: ignore[arg-type]
+            kinds.setdefault(place, kind)
     rows = [Row(kind, np.array([place])) for place, kind in kinds.items()]
     rows[len(suspects) : len(suspects)] = [
         Row("missing", np.empty(0, dtype=np.int64), missing=(rank,))

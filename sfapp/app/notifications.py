@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from nicegui import Event, ui
@@ -12,7 +12,7 @@ from sfapp.service.subscribers import Subscribers
 
 Value = TypeVar("Value")
 
-_EVENTS: WeakKeyDictionary[Subscribers, Event] = WeakKeyDictionary()  # type: ignore[type-arg]  # of any value
+_EVENTS: WeakKeyDictionary[Subscribers[Any], Event[Any]] = WeakKeyDictionary()
 
 
 def follow(

@@ -7,7 +7,7 @@ from collections.abc import Mapping as Table
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Protocol
 
 from sfapp.errors import TraceError
 from sfapp.importers.import_result import ImportOptions, ImportResult
@@ -32,9 +32,9 @@ class Format:
 
 
 class Reader(Protocol):
-    """Interface of a format's module."""
+    """The function ``read`` of a format's module."""
 
-    def read(self, paths: Sequence[Path], options: ImportOptions) -> ImportResult:
+    def __call__(self, paths: Sequence[Path], options: ImportOptions) -> ImportResult:
         """Read files of one format as windows.
 
         A file that cannot be read is listed in ``refused`` and does not affect the others.
@@ -104,8 +104,8 @@ def read_traces(name: str, paths: Sequence[Path], options: ImportOptions) -> Imp
     if not files:
         where = ", ".join(str(path) for path in paths)
         raise TraceError(f"no {name} traces ({', '.join(form.suffixes)}) under {where}")
-    reader = cast(Reader, importlib.import_module(form.module))
-    return replace(reader.read(files, options), format=name)
+    read: Reader = importlib.import_module(form.module).read
+    return replace(read(files, options), format=name)
 
 
 def find_files(paths: Sequence[Path], suffixes: tuple[str, ...]) -> list[Path]:

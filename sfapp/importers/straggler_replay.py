@@ -7,7 +7,7 @@ have. In the ideal job every operation takes the typical duration of its type; s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -92,8 +92,9 @@ def what_if(table: OperationTable) -> TraceWhatIf:
     end_N = np.max([values.max(axis=1) for values in end.values()], axis=0)
     ideal_s = replay(graph, ideal)
 
-    def slowdown(chosen: Callable[[Operation], bool]) -> float:
-        return replay(graph, {key: own[key] if chosen(key) else ideal[key] for key in own}) / ideal_s
+    def slowdown(place: int, value: str | int) -> float:
+        chosen = {key: own[key] if key[place] == value else ideal[key] for key in own}
+        return replay(graph, chosen) / ideal_s
 
     def of_replica(replica: int) -> float:
         mine = np.arange(next(iter(own.values())).shape[1]) == replica
@@ -104,8 +105,8 @@ def what_if(table: OperationTable) -> TraceWhatIf:
         step_s=float((end_N - begin_N).mean()),
         replayed_s=replay(graph, own),
         ideal_s=ideal_s,
-        by_type={kind: slowdown(lambda key, kind=kind: key[0] == kind) for kind in sorted(typical)},  # type: ignore[misc]
-        by_stage={stage: slowdown(lambda key, stage=stage: key[2] == stage) for stage in stages},  # type: ignore[misc]
+        by_type={kind: slowdown(0, kind) for kind in sorted(typical)},
+        by_stage={stage: slowdown(2, stage) for stage in stages},
         by_replica={replica: of_replica(replica) for replica in range(next(iter(own.values())).shape[1])},
     )
 

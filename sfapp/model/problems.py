@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -12,26 +11,21 @@ from sfapp.model.incidents import Overwritten, Stamp
 from sfapp.model.onsets import Episode, StepEstimate
 
 ProblemKind = Literal["missing", "rank", "ranks", "turns", "growth"]
+"""Kinds of problems.
 
-PROBLEM_KINDS: Mapping[ProblemKind, str] = {
-    "missing": "Ranks are missing from windows, or a gather failed: nothing is known about them there.",
-    "rank": "One rank is late in a stage.",
-    "ranks": "Several ranks are late in a stage.",
-    "turns": "In a stage one rank after the other is late, each in some steps.",
-    "growth": "A stage takes longer than in healthy windows, on all ranks or on no rank in particular.",
-}
-"""Every kind of problem with its meaning."""
+``missing``: ranks are missing from windows, or a gather failed: nothing is known about them there.
+``rank``: one rank is late in a stage. ``ranks``: several ranks are. ``turns``: one rank after the other is,
+each in some steps. ``growth``: a stage takes longer than in healthy windows, on all ranks or on no rank in
+particular.
+"""
 
 ProblemStatus = Literal["ongoing", "ended", "returned", "fixed", "muted"]
+"""Statuses of problems.
 
-PROBLEM_STATUSES: Mapping[ProblemStatus, str] = {
-    "ongoing": "The latest window of the run has it.",
-    "ended": "Later windows of the run do not have it.",
-    "returned": "A window that was recorded after it was marked as fixed has it.",
-    "fixed": "It was marked as fixed and has not returned.",
-    "muted": "It was muted and does not ask for attention until the mute ends.",
-}
-"""Every status of a problem with its meaning."""
+``ongoing``: the latest window of the run has it. ``ended``: later windows of the run do not have it.
+``returned``: a window that was recorded after it was marked as fixed has it. ``fixed``: it was marked as
+fixed and has not returned. ``muted``: it does not ask for attention until the mute ends.
+"""
 
 
 @dataclass(frozen=True, slots=True)

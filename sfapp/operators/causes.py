@@ -131,7 +131,6 @@ class _CauseBuilder:
     symptoms: int = 0
     holds_up: bool = False
     victim: int = -1
-    victim_late_ns: float = -1.0
 
 
 def ranked(evidence: CauseEvidence) -> tuple[Cause, ...]:

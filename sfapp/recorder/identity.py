@@ -92,11 +92,6 @@ class RankPlace:
     source: str = "default"
 
     @property
-    def is_global_leader(self) -> bool:
-        """Whether it is rank 0, which does what is done once per job."""
-        return self.rank == 0
-
-    @property
     def is_node_leader(self) -> bool:
         """Whether it is its node's first rank, which does what is done once per node."""
         return self.local_rank == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, TypedDict, TypeVar, cast
+from typing import Any, TypedDict, TypeVar
 
 from sfapp.errors import RecorderError
 from sfapp.model.manifest import Accumulation, Parallelism, Prefetch, Wrapper
@@ -169,7 +169,7 @@ class RecorderOptions:
             RecorderError: a value cannot work.
             TypeError: a keyword is no option.
         """
-        left = cast(dict[str, Any], dict(keywords))
+        left: dict[str, Any] = {**keywords}
         if not isinstance(gather, GatherOptions):
             left["gather"], gather = gather, GatherOptions()
         options = cls(

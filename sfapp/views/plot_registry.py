@@ -13,7 +13,7 @@ import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 from sfapp.accounting import Comparison, Measures, Onset, RollingHistory, RollingVerdict, StepTimes
 from sfapp.model import Diagnosis, Window
@@ -279,7 +279,7 @@ class PlotRegistry:
 
     def of(self, source: type[InputT]) -> tuple[PlotSpec[InputT], ...]:
         """Return the plots that are drawn from one kind of input."""
-        return tuple(cast("PlotSpec[InputT]", spec) for spec in self if spec.source is source)
+        return tuple(spec for spec in self if spec.source is source)
 
     @property
     def of_windows(self) -> tuple[PlotSpec[Any], ...]:

@@ -70,7 +70,7 @@ def test_a_step_that_took_no_time_has_none_to_compare_with() -> None:
 @pytest.mark.parametrize(("wall", "nodes"), [([[1, 2]], (0,)), ([1, 2], (0, 0)), ([[]], ())])
 def test_shapes_must_fit(wall: list[object], nodes: tuple[int, ...]) -> None:
     with pytest.raises(WindowError, match="step times must be"):
-        cross_node(wall, nodes)  # type: ignore[arg-type]
+        cross_node(wall, nodes)
 
 
 @given(

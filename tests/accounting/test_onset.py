@@ -30,7 +30,7 @@ def located_in(windows: list[Window], *, unread: tuple[int, ...] = ()) -> list[E
 
 
 def with_fault(kind: str, stage: str, size: float, first: int, until: int = 240) -> list[Window]:
-    fault = Fault(kind, stage, 3, size, first, until)  # type: ignore[arg-type]
+    fault = Fault(kind, stage, 3, size, first, until)
     return simulate(replace(JOB, faults=(fault,)), waits=True)
 
 

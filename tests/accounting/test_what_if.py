@@ -144,7 +144,7 @@ def test_everything_typical_leaves_no_difference_between_ranks() -> None:
     slow = own_times()
     slow[0, :, 1] += 30 * MS
     found = fixed(job(slow), Fix())
-    typical_ns = measure(job(slow)).own.most_SN.sum(axis=0).mean() + MS  # type: ignore[union-attr]
+    typical_ns = measure(job(slow)).own.most_SN.sum(axis=0).mean() + MS
     assert found.predicted_ns == pytest.approx(typical_ns, rel=1e-6)
 
 
@@ -161,12 +161,8 @@ def test_without_a_replay_a_stage_lies_between_static_gain_and_excess(extra: dic
     assert diagnosis.static_gain is not None
     assert diagnosis.carry_over_excess is not None
     makespan_ns = diagnosis.exposed_makespan_ns / diagnosis.steps
-    assert found.step_ns - found.least_ns == pytest.approx(  # type: ignore[operator]
-        diagnosis.carry_over_excess[stage] * found.step_ns
-    )
-    assert found.step_ns - found.most_ns == pytest.approx(  # type: ignore[operator]
-        diagnosis.static_gain[stage] * makespan_ns
-    )
+    assert found.step_ns - found.least_ns == pytest.approx(diagnosis.carry_over_excess[stage] * found.step_ns)
+    assert found.step_ns - found.most_ns == pytest.approx(diagnosis.static_gain[stage] * makespan_ns)
 
 
 @pytest.mark.parametrize("fix", [Fix(DATA, rank=1), Fix(rank=1), Fix(DATA, node=0), Fix(), Fix(DATA, rank=3)])

@@ -24,7 +24,9 @@ class Served:
 
     @property
     def port(self) -> int:
-        return int(re.search(r":(\d+)/", self.url)[1])  # type: ignore[index]
+        port = re.search(r":(\d+)/", self.url)
+        assert port is not None
+        return int(port[1])
 
     def stop(self, number: int = signal.SIGINT) -> tuple[int, str]:
         """Tell it to stop; its exit code and what it wrote to standard error."""

@@ -230,13 +230,13 @@ async def test_the_list_has_the_worst_or_the_latest_first(
     await user.should_see("No incidents yet")
     grace = second_editor(own_workspace.incident_log)
     for title, severity in (("first", "critical"), ("second", "low"), (HOSTILE, "high")):
-        grace.open_incident(title, severity=severity)  # type: ignore[arg-type]
+        grace.open_incident(title, severity=severity)
     await own_workspace.incident_service.current()
     await user.should_see("second")
 
     def order() -> list[str]:
         links = user.find(marker="incident-link").elements
-        return [element.text for element in sorted(links, key=lambda element: element.id)]  # type: ignore[attr-defined]
+        return [element.text for element in sorted(links, key=lambda element: element.id)]
 
     assert order() == [HOSTILE, "second", "first"]
     await user.open("/incidents?sort=severity")

@@ -211,7 +211,7 @@ async def test_a_name_is_chosen_once_and_never_trusted(watching_user: User, own_
     user.find(kind=ui.tab, content="Notes 2").click()
     await user.should_see(HOSTILE)
     assert user.find(kind=ui.tab, content="Notes 2")
-    assert not [element for element in user.client.elements.values() if isinstance(element, ui.html)]  # type: ignore[union-attr]
+    assert not [element for element in user.client.elements.values() if isinstance(element, ui.html)]
 
 
 async def test_a_folder_that_cannot_be_written_is_told(watching_user: User, own_workspace: Workspace) -> None:

@@ -144,7 +144,7 @@ def in_index(workspace: Workspace, key: WindowKey) -> Iterator[Shown]:
     suspect, _, rank = shown["aim"].partition(" on rank ")
     yield Shown(shown["time"], (stage, share), "healthy" if suspect == "healthy" else (suspect, rank))
     largest = max(shown["bar"], key=lambda part: part[1])[2]
-    yield Shown(top=tuple(largest.split(" ", 1)))  # type: ignore[arg-type]
+    yield Shown(top=tuple(largest.split(" ", 1)))
     point = next(row for row in workspace.store.timeline(key.run_id) if row["window"] == key.window)
     top = max(point["shares"], key=point["shares"].get)
     yield Shown(

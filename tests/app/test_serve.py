@@ -23,7 +23,7 @@ from tests.app.served import refused, served
 
 
 def options(**changes: object) -> ServeOptions:
-    return ServeOptions(**({"paths": (Path(__file__).parent,), "port": 0} | changes))  # type: ignore[arg-type]
+    return ServeOptions(**({"paths": (Path(__file__).parent,), "port": 0} | changes))
 
 
 def refusal(**changes: object) -> str:

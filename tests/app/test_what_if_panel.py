@@ -67,7 +67,7 @@ def analyzed(waiting: Path, run: str, *options: str) -> dict[str, Any]:
 
 def shown(user: User, marker: str) -> str:
     (element,) = user.find(marker=marker).elements
-    return str(element.text).replace("\N{NO-BREAK SPACE}", " ")  # type: ignore[attr-defined]
+    return str(element.text).replace("\N{NO-BREAK SPACE}", " ")
 
 
 async def test_the_saving_of_the_likely_cause_is_read_without_choosing(user: User, waiting: Path) -> None:

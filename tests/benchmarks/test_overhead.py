@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks import machine
-from benchmarks.overhead import AGAIN, COLUMNS, KINDS, OFF, ON, ORDERS, Overhead, schedule
+from benchmarks.overhead import AGAIN, COLUMNS, KINDS, OFF, ON, ORDERS, OverheadEstimate, schedule
 from benchmarks.recorder import LONG_STEP_MS, PLANS, judged, overhead, page, permitted, quick
 
 
@@ -31,7 +31,7 @@ def test_a_steady_drift_of_the_machine_counts_for_no_kind() -> None:
 
 
 def test_what_is_lost_is_the_share_of_throughput_and_not_of_time() -> None:
-    found = Overhead.of([rounds(10, lost=0.2)], steps=100, late=0)
+    found = OverheadEstimate.of([rounds(10, lost=0.2)], steps=100, late=0)
     assert found.plain.lost == pytest.approx(20)
     assert found.trimmed.lost == pytest.approx(20)
     assert found.plain.upper == pytest.approx(20)
@@ -41,7 +41,7 @@ def test_what_is_lost_is_the_share_of_throughput_and_not_of_time() -> None:
 
 def test_the_bound_is_as_far_off_as_the_noise_of_the_rounds_says() -> None:
     # given 400 rounds of 1 % noise: without the tool two blocks, with it one
-    found = Overhead.of([rounds(400, lost=0.01, noise=0.01)], steps=100, late=0)
+    found = OverheadEstimate.of([rounds(400, lost=0.01, noise=0.01)], steps=100, late=0)
     # then the bound lies 1.645 standard errors above
     standard_error = 100 * 0.01 * np.sqrt(1 + 1 / 2) / np.sqrt(400)
     assert found.plain.upper - found.plain.lost == pytest.approx(1.645 * standard_error, rel=0.15)
@@ -52,21 +52,23 @@ def test_the_bound_is_as_far_off_as_the_noise_of_the_rounds_says() -> None:
 
 
 def test_the_bound_covers_the_truth_about_as_often_as_it_says() -> None:
-    covered = [Overhead.of([rounds(40, 0.01, 0.02, seed)], 100, 0).plain.upper >= 1 for seed in range(100)]
+    covered = [
+        OverheadEstimate.of([rounds(40, 0.01, 0.02, seed)], 100, 0).plain.upper >= 1 for seed in range(100)
+    ]
     assert 88 <= sum(covered) <= 99
 
 
 def test_what_slows_a_whole_round_is_noise_of_no_kind() -> None:
     slowed = np.random.default_rng(0).uniform(1, 3, 50)
-    found = Overhead.of([np.array(rounds(50, lost=0.01)) * slowed[:, None]], steps=100, late=0)
+    found = OverheadEstimate.of([np.array(rounds(50, lost=0.01)) * slowed[:, None]], steps=100, late=0)
     assert found.plain.upper == pytest.approx(1)
     assert found.noise_bound == pytest.approx(0)
 
 
 def test_what_counts_as_noise_is_the_same_whichever_half_is_called_the_tool() -> None:
     second_NK = np.array(rounds(20, noise=0.05))
-    found = Overhead.of([second_NK], 100, 0)
-    swapped = Overhead.of([second_NK[:, [AGAIN, ON, OFF]]], 100, 0)
+    found = OverheadEstimate.of([second_NK], 100, 0)
+    swapped = OverheadEstimate.of([second_NK[:, [AGAIN, ON, OFF]]], 100, 0)
     assert found.noise_bound == swapped.noise_bound > 0
     assert found.noise_bound == max(found.noise.upper, swapped.noise.upper)
     assert found.plain == swapped.plain
@@ -74,16 +76,16 @@ def test_what_counts_as_noise_is_the_same_whichever_half_is_called_the_tool() ->
 
 def test_one_burst_moves_the_plain_estimate_and_not_the_trimmed_one() -> None:
     second_NK = rounds(40, lost=0.01, noise=0.001)
-    quiet = Overhead.of([second_NK], 100, 0)
+    quiet = OverheadEstimate.of([second_NK], 100, 0)
     second_NK[7][ON] *= 5
-    found = Overhead.of([second_NK], 100, 0)
+    found = OverheadEstimate.of([second_NK], 100, 0)
     assert found.plain.lost > quiet.plain.lost + 5
     assert found.trimmed.lost == pytest.approx(quiet.trimmed.lost, abs=0.05)
     assert found.trimmed.upper < 1.2 < found.plain.upper
 
 
 def test_launches_count_by_their_rounds_and_each_is_told_by_itself() -> None:
-    found = Overhead.of([rounds(30, lost=0.02), rounds(10, lost=0.06)], steps=100, late=0)
+    found = OverheadEstimate.of([rounds(30, lost=0.02), rounds(10, lost=0.06)], steps=100, late=0)
     assert found.rounds == 40
     assert found.plain.lost == pytest.approx(3, abs=0.1)
     assert found.lost_by_launch == pytest.approx((2, 6))
@@ -91,7 +93,7 @@ def test_launches_count_by_their_rounds_and_each_is_told_by_itself() -> None:
 
 
 def test_noise_is_what_a_long_step_may_lose_and_no_excuse_for_a_short_one() -> None:
-    noisy = Overhead.of([rounds(10, lost=0.05, noise=0.2)], steps=100, late=0)
+    noisy = OverheadEstimate.of([rounds(10, lost=0.05, noise=0.2)], steps=100, late=0)
     assert noisy.noise_bound > 1
     for plan in (plan for plan in PLANS if plan.bar is not None):
         bar = judged(plan, noisy).bar

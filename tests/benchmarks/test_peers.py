@@ -6,25 +6,25 @@ import pytest
 
 from benchmarks.peers import hta_says, tools, traceml_says
 from benchmarks.peers_job import FAULTS, SLOW_RANK
-from benchmarks.peers_page import Finding, peers_document, verdict
+from benchmarks.peers_page import ToolFinding, peers_document, verdict
 from sfapp.model.stages import BACKWARD, DATA
 
 
 @pytest.mark.parametrize(
     ("finding", "fault", "expected"),
     [
-        (Finding("", stage=DATA, rank=SLOW_RANK), "data", "right"),
-        (Finding("", rank=SLOW_RANK), "data", "in part"),
-        (Finding("", stage=DATA), "data", "in part"),
-        (Finding("", stage=DATA, rank=SLOW_RANK + 1), "data", "wrong"),
-        (Finding("", stage=BACKWARD, rank=SLOW_RANK), "data", "wrong"),
-        (Finding("", is_silent=True), "data", "silent"),
-        (Finding("", is_silent=True), "healthy", "right"),
-        (Finding("", rank=SLOW_RANK), "healthy", "wrong"),
-        (Finding("", has_failed=True), "healthy", "fails"),
+        (ToolFinding("", stage=DATA, rank=SLOW_RANK), "data", "right"),
+        (ToolFinding("", rank=SLOW_RANK), "data", "in part"),
+        (ToolFinding("", stage=DATA), "data", "in part"),
+        (ToolFinding("", stage=DATA, rank=SLOW_RANK + 1), "data", "wrong"),
+        (ToolFinding("", stage=BACKWARD, rank=SLOW_RANK), "data", "wrong"),
+        (ToolFinding("", is_silent=True), "data", "silent"),
+        (ToolFinding("", is_silent=True), "healthy", "right"),
+        (ToolFinding("", rank=SLOW_RANK), "healthy", "wrong"),
+        (ToolFinding("", has_failed=True), "healthy", "fails"),
     ],
 )
-def test_a_finding_is_right_only_with_stage_and_rank(finding: Finding, fault: str, expected: str) -> None:
+def test_a_finding_is_right_only_with_stage_and_rank(finding: ToolFinding, fault: str, expected: str) -> None:
     assert verdict(finding, fault) == expected
 
 
@@ -46,7 +46,9 @@ def test_a_summary_of_traceml_names_the_stage_and_rank_of_its_primary_diagnosis(
 
 
 def test_a_straggler_of_hta_is_a_rank_without_a_stage() -> None:
-    assert hta_says({"version": "0.5.0", "stragglers": [2]}) == Finding("potential straggler: rank 2", rank=2)
+    assert hta_says({"version": "0.5.0", "stragglers": [2]}) == ToolFinding(
+        "potential straggler: rank 2", rank=2
+    )
     failed = hta_says({"version": "0.5.0", "error": "ValueError: attempt to get argmax of an empty sequence"})
     assert failed.has_failed
     assert "argmax" in failed.text
@@ -54,7 +56,7 @@ def test_a_straggler_of_hta_is_a_rank_without_a_stage() -> None:
 
 def test_a_tool_that_is_not_installed_is_named_on_the_page() -> None:
     assert tools(None)["HolisticTraceAnalysis"] is None
-    right = Finding("it | says", stage=DATA, rank=SLOW_RANK)
+    right = ToolFinding("it | says", stage=DATA, rank=SLOW_RANK)
     rows = {"data": {"sfapp": right, "HolisticTraceAnalysis": None}}
     page = peers_document(rows, {}, "the machine", 4, 200)
     assert "| data | **right**: it \\| says | not installed |" in page

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.many_ranks import Plan
+from benchmarks.many_ranks import RanksPlan
 from benchmarks.many_ranks_report import growth, minutes, spread
 from benchmarks.soak import PARTS, page
 from benchmarks.soak_report import step_ends_ns
@@ -58,8 +58,8 @@ def test_a_part_that_was_run_alone_leaves_the_others_sections_as_they_were() -> 
 
 
 def test_a_soak_is_as_many_windows_as_fit_into_its_minutes() -> None:
-    assert Plan().of_minutes(30).windows == 90
-    assert Plan().of_minutes(0.1).windows == 2
+    assert RanksPlan().of_minutes(30).windows == 90
+    assert RanksPlan().of_minutes(0.1).windows == 2
 
 
 def test_steps_end_where_the_window_says_and_between_as_the_first_rank_took_them() -> None:

@@ -10,18 +10,18 @@ import pytest
 from benchmarks.harness import HEADER, Result
 from benchmarks.kineto_job import Shape, write_job
 from benchmarks.trace_page import page, table
-from benchmarks.trace_verdicts import Row, Source, of_source, sources
+from benchmarks.trace_verdicts import TraceSource, TraceVerdict, of_source, sources
 
 
 @pytest.fixture(scope="module")
-def row(tmp_path_factory: pytest.TempPathFactory) -> Row:
+def row(tmp_path_factory: pytest.TempPathFactory) -> TraceVerdict:
     folder = tmp_path_factory.mktemp("traces") / "late_loader"
     write_job(folder, Shape(steps=4))
-    (found,) = of_source(Source(folder, "kineto"))
+    (found,) = of_source(TraceSource(folder, "kineto"))
     return found
 
 
-def test_a_row_says_what_importing_and_analyzing_a_trace_say(row: Row) -> None:
+def test_a_row_says_what_importing_and_analyzing_a_trace_say(row: TraceVerdict) -> None:
     assert (row.trace, row.format, row.ranks, row.steps) == ("late_loader", "kineto", "8 of 8", "4")
     assert row.verdict == "data on rank 5 (host1), every step"
     assert row.operator.startswith("enumerate(DataLoader)#")
@@ -29,7 +29,7 @@ def test_a_row_says_what_importing_and_analyzing_a_trace_say(row: Row) -> None:
     assert row.agreement == "agrees"
 
 
-def test_text_from_a_trace_is_text_in_the_table(row: Row) -> None:
+def test_text_from_a_trace_is_text_in_the_table(row: TraceVerdict) -> None:
     hostile = replace(row, operator="<script>|`a`\n| [x](y)")
 
     (line,) = table([hostile]).splitlines()[2:]
@@ -38,7 +38,7 @@ def test_text_from_a_trace_is_text_in_the_table(row: Row) -> None:
 
 
 def test_the_page_says_how_to_make_it_again_and_names_no_path_of_the_machine(
-    row: Row, tmp_path: Path
+    row: TraceVerdict, tmp_path: Path
 ) -> None:
     bars = [HEADER, Result("a bar", 1.0, 2.0).line()]
 

@@ -85,7 +85,10 @@ def test_stages_add_up_in_print_and_exactly_in_json() -> None:
     table = [line.split() for line in printed.splitlines() if "→" in line and " % " in line]
     (total,) = (line.split() for line in printed.splitlines() if line.startswith("step time"))
     column = 4  # B − A
-    number = lambda text: round(float(text.replace("−", "-").replace("±", "")) * 100)  # noqa: E731
+
+    def number(text: str) -> int:
+        return round(float(text.replace("−", "-").replace("±", "")) * 100)
+
     assert sum(number(row[column]) for row in table) == number(total[column + 1])
     document = json.loads(sfapp("--packets", SAMPLE, *ABA, "--json").stdout)
     a, b = document["a"], document["b"]

@@ -66,7 +66,7 @@ def test_a_packet_that_vanishes_before_it_is_loaded_is_skipped(
     start: Callable[[], Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def newest_then_removed(*arguments: object) -> list[Path]:
-        paths = newest(*arguments)  # type: ignore[arg-type]
+        paths = newest(*arguments)
         paths[0].unlink()
         return paths
 

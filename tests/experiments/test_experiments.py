@@ -5,10 +5,19 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.experiments.__main__ import experiment
-from benchmarks.experiments.bars import bars
-from benchmarks.experiments.plan import AFTERWARDS, BEYOND, DATA, HIDDEN_RANK, KEPT_ON, Fault, full, small
+from benchmarks.experiments.acceptance import bars
+from benchmarks.experiments.plan import (
+    AFTERWARDS,
+    BEYOND,
+    DATA,
+    HIDDEN_RANK,
+    KEPT_ON,
+    PlannedFault,
+    full,
+    small,
+)
+from benchmarks.experiments.routing_page import document
 from benchmarks.experiments.score import RULES, Seen, count, of
-from benchmarks.experiments.tables import document
 from sfapp import diagnose
 from tests.builders import CALLBACKS, MS, ddp_job, window_of
 
@@ -46,11 +55,11 @@ def test_the_page_holds_every_rule_and_how_it_was_made(rows: list[Seen]) -> None
 
 def test_a_count_is_what_one_counts_by_hand() -> None:
     slow = window_of(ddp_job(seed=0, ranks=4, steps=20, extra={(DATA, 2): 200 * MS}))
-    row = Seen("by hand", Fault("routing", "data", 200, rank=2), diagnose(slow))
+    row = Seen("by hand", PlannedFault("routing", "data", 200, rank=2), diagnose(slow))
     assert row.ranked()[0] == DATA
     assert (count([row, row]).rows, count([row, row]).top_1) == (2, 2)
     # blamed for something else, the same window is a miss
-    miss = Seen("by hand", Fault("routing", "callback/host", 200, rank=2), row.diagnosis)
+    miss = Seen("by hand", PlannedFault("routing", "callback/host", 200, rank=2), row.diagnosis)
     assert miss.fault.stage == CALLBACKS
     assert (count([miss]).top_1, count([miss]).top_2) == (0, 0)
 
@@ -70,7 +79,7 @@ def test_a_host_only_fault_stays_for_two_windows_and_is_followed_by_a_healthy_on
             before, here, after = job.faults[place - 1 : place + 2]
             assert here.family in BEYOND
             assert (before.family, before.rank, before.delay_ms) == (here.family, here.rank, here.delay_ms)
-            assert after == Fault(AFTERWARDS)
+            assert after == PlannedFault(AFTERWARDS)
     assert sum(fault.experiment.endswith(KEPT_ON) for job in full() for fault in job.faults) == 18
 
 
@@ -82,8 +91,8 @@ def test_healthy_windows_stand_among_the_faults_of_every_job() -> None:
 
 def test_a_bar_that_is_missed_is_said_to_be_missed() -> None:
     slow = diagnose(window_of(ddp_job(seed=0, ranks=4, steps=20, extra={(DATA, 2): 200 * MS})))
-    hit = Seen("by hand", Fault("routing", "data", 200, rank=2), slow)
-    miss = Seen("by hand", Fault("routing", "callback/host", 200, rank=2), slow)
+    hit = Seen("by hand", PlannedFault("routing", "data", 200, rank=2), slow)
+    miss = Seen("by hand", PlannedFault("routing", "callback/host", 200, rank=2), slow)
     found = {bar.asked: bar for bar in bars([hit, hit, hit, hit, miss])}
     top_1 = found["hidden rank, step-aligned: top-1 in 40 of 50, as the paper"]
     assert (top_1.measured, top_1.holds) == ("4/5", True)

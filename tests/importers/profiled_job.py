@@ -15,7 +15,7 @@ from torch.profiler import ProfilerActivity, profile, schedule, tensorboard_trac
 from torch.utils.data import DataLoader, Dataset
 
 
-class Slow(Dataset[tuple[torch.Tensor, torch.Tensor]]):
+class SlowPairs(Dataset[tuple[torch.Tensor, torch.Tensor]]):
     """Samples that rank 1 waits for."""
 
     def __len__(self) -> int:
@@ -38,7 +38,7 @@ def main(folder: str) -> None:
         schedule=schedule(wait=1, warmup=1, active=5, repeat=1),
         on_trace_ready=tensorboard_trace_handler(folder, use_gzip=dist.get_rank() == 0),
     ) as profiler:
-        for inputs, targets in DataLoader(Slow(), batch_size=8):
+        for inputs, targets in DataLoader(SlowPairs(), batch_size=8):
             optimizer.zero_grad()
             torch.nn.functional.mse_loss(model(inputs), targets).backward()
             optimizer.step()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.trace_verdicts import Source, of_source
+from benchmarks.trace_verdicts import TraceSource, of_source
 from tests.importers.trace_files import real
 
 SLEEPER = "Healthy: no straggler found (largest share: forward)"
@@ -57,7 +57,7 @@ def test_a_rank_that_sleeps_before_exchanges_is_named_where_the_others_wait_on_t
     job: str, expected: list[tuple[str, str, str]]
 ) -> None:
     """Where they wait on the device alone, the host's stages cannot show it; operators can."""
-    rows = of_source(Source(real(f"kineto/torchrec_dlrm/{job}"), "kineto"))
+    rows = of_source(TraceSource(real(f"kineto/torchrec_dlrm/{job}"), "kineto"))
 
     assert len(rows) == len(expected)
     for row, (verdict, operator, agreement) in zip(rows, expected, strict=True):
@@ -68,7 +68,7 @@ def test_a_rank_that_sleeps_before_exchanges_is_named_where_the_others_wait_on_t
 
 def test_one_rank_shows_where_its_time_goes_and_says_that_nothing_is_compared() -> None:
     (row,) = of_source(
-        Source(
+        TraceSource(
             real("kineto/single_rank/resnet50_num_workers_0.worker0.1623143089861.pt.trace.json.gz"), "kineto"
         )
     )
@@ -102,7 +102,7 @@ def test_one_rank_shows_where_its_time_goes_and_says_that_nothing_is_compared() 
 def test_pipelines_are_compared_within_a_stage(
     path: str, source: str, mapping: str, verdict: str, operator: str, agreement: str
 ) -> None:
-    (row,) = of_source(Source(real(path), source, mapping))
+    (row,) = of_source(TraceSource(real(path), source, mapping))
 
     assert row.verdict == verdict
     assert row.operator.startswith(operator)

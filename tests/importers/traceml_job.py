@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 
-class Samples(Dataset[tuple[torch.Tensor, int]]):
+class ClassifiedRows(Dataset[tuple[torch.Tensor, int]]):
     def __len__(self) -> int:
         return 48
 
@@ -26,7 +26,7 @@ dist.init_process_group("gloo")
 traceml_ai.init(mode="auto")
 model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 2)))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for batch, target in DataLoader(Samples(), batch_size=4):
+for batch, target in DataLoader(ClassifiedRows(), batch_size=4):
     with traceml_ai.trace_step(model):
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(batch), target).backward()

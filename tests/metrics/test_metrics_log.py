@@ -16,7 +16,7 @@ START = 1_700_000_100  # a multiple of five minutes
 HOUR = 3600
 
 
-class Clock:
+class SecondsClock:
     """A clock that a test sets, in seconds since 1970."""
 
     def __init__(self) -> None:
@@ -27,15 +27,15 @@ class Clock:
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> SecondsClock:
+    return SecondsClock()
 
 
 def process(second: float) -> ProcessSample:
     return ProcessSample(at_ns=int(second * 10**9), node_rank=0, rank=0, rss_bytes=int(second))
 
 
-def run_for(log: MetricsLog, clock: Clock, seconds: int) -> None:
+def run_for(log: MetricsLog, clock: SecondsClock, seconds: int) -> None:
     """Write a sample a second, and downsample once a minute."""
     for _ in range(seconds):
         log.add([process(clock.now)])
@@ -58,7 +58,7 @@ def everything(root: Path) -> Iterator[tuple[int, AnySample]]:
         yield from ((chunk.header.every_s, sample) for sample in chunk.samples)
 
 
-def test_samples_are_written_at_once_under_the_runs_name(tmp_path: Path, clock: Clock) -> None:
+def test_samples_are_written_at_once_under_the_runs_name(tmp_path: Path, clock: SecondsClock) -> None:
     log = MetricsLog(tmp_path, "a/b", now_s=clock)
     log.add([])
     assert not log.folder.exists()
@@ -71,7 +71,7 @@ def test_samples_are_written_at_once_under_the_runs_name(tmp_path: Path, clock: 
     assert chunk.samples == (process(1), process(2))
 
 
-def test_older_samples_are_coarser(tmp_path: Path, clock: Clock) -> None:
+def test_older_samples_are_coarser(tmp_path: Path, clock: SecondsClock) -> None:
     log = MetricsLog(tmp_path, "run", now_s=clock)
     run_for(log, clock, 3 * HOUR)
     found = list(everything(tmp_path))
@@ -88,7 +88,7 @@ def test_older_samples_are_coarser(tmp_path: Path, clock: Clock) -> None:
     assert log.lost == 0
 
 
-def test_the_oldest_files_are_removed_above_the_bound(tmp_path: Path, clock: Clock) -> None:
+def test_the_oldest_files_are_removed_above_the_bound(tmp_path: Path, clock: SecondsClock) -> None:
     log = MetricsLog(tmp_path, "run", max_bytes=60_000, now_s=clock)
     run_for(log, clock, HOUR)
     paths = segments_in(find_folders([tmp_path]))
@@ -96,7 +96,7 @@ def test_the_oldest_files_are_removed_above_the_bound(tmp_path: Path, clock: Clo
     assert max(sample.at_ns for _, sample in everything(tmp_path)) == (START + HOUR - 1) * 10**9
 
 
-def test_a_truncated_line_of_a_killed_writer_is_skipped(tmp_path: Path, clock: Clock) -> None:
+def test_a_truncated_line_of_a_killed_writer_is_skipped(tmp_path: Path, clock: SecondsClock) -> None:
     MetricsLog(tmp_path, "run", now_s=clock).add([process(1)])
     (path,) = segments_in(find_folders([tmp_path]))
     with path.open("ab") as file:
@@ -107,7 +107,7 @@ def test_a_truncated_line_of_a_killed_writer_is_skipped(tmp_path: Path, clock: C
     assert (chunk.samples, chunk.refused) == ((process(1), process(2)), 1)
 
 
-def test_samples_that_cannot_be_written_are_counted(tmp_path: Path, clock: Clock) -> None:
+def test_samples_that_cannot_be_written_are_counted(tmp_path: Path, clock: SecondsClock) -> None:
     (tmp_path / "run").write_text("in the way")
     log = MetricsLog(tmp_path, "run", now_s=clock)
     log.add([process(1), process(2)])
@@ -115,7 +115,7 @@ def test_samples_that_cannot_be_written_are_counted(tmp_path: Path, clock: Clock
     assert "run" in log.failure
 
 
-def test_other_files_in_the_folder_are_ignored(tmp_path: Path, clock: Clock) -> None:
+def test_other_files_in_the_folder_are_ignored(tmp_path: Path, clock: SecondsClock) -> None:
     log = MetricsLog(tmp_path, "run", max_bytes=0, now_s=clock)
     log.add([process(1)])
     for name in ("notes.jsonl", "20200101T000000Z.jsonl"):
@@ -141,7 +141,9 @@ def write_segment(log: MetricsLog, seconds: int, ranks: int) -> Path:
 
 
 @pytest.mark.parametrize("every_s", [10, 60])
-def test_downsampling_takes_no_more_memory_for_more_rows(tmp_path: Path, clock: Clock, every_s: int) -> None:
+def test_downsampling_takes_no_more_memory_for_more_rows(
+    tmp_path: Path, clock: SecondsClock, every_s: int
+) -> None:
     peaks = []
     for seconds in (60, 300):
         # given one minute of a hundred ranks, and five
@@ -166,7 +168,7 @@ def test_downsampling_takes_no_more_memory_for_more_rows(tmp_path: Path, clock: 
     assert many < 2**20
 
 
-def test_an_interrupted_downsampling_leaves_the_file_unchanged(tmp_path: Path, clock: Clock) -> None:
+def test_an_interrupted_downsampling_leaves_the_file_unchanged(tmp_path: Path, clock: SecondsClock) -> None:
     log = MetricsLog(tmp_path, "run", now_s=clock)
     path = write_segment(log, 60, 100)
     before = path.read_bytes()

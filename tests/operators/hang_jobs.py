@@ -36,7 +36,7 @@ class Op:
 
 
 @dataclass
-class Job:
+class HangJob:
     """Groups by name with description and ranks, and each rank's program."""
 
     groups: dict[str, tuple[str, tuple[int, ...]]]
@@ -52,13 +52,14 @@ def grid_job(
     steps: int = 2,
     microbatches: int = 2,
     ahead: bool = False,
-) -> Job:
+) -> HangJob:
     """Return a job of nested groups: tensor, expert (all of a stage), pipeline, data, and the world.
 
     Each step: per microbatch a forward through the stages, then backward, then gradients over data ranks.
     ``blocking`` names the kinds of calls for which hosts wait. With ``ahead``, the receive of the next
     microbatch is posted before this one is computed.
     """
+    # Long because its nested functions share the groups and read in the order of a step.
     ranks = {at: number for number, at in enumerate(product(range(stages), range(data), range(tensor)))}
     groups: dict[str, tuple[str, tuple[int, ...]]] = {}
 
@@ -117,7 +118,7 @@ def grid_job(
             ops.append(Op("0", "all_reduce", 1))
         return ops
 
-    return Job(groups, {rank: programs(*at) for at, rank in ranks.items()})
+    return HangJob(groups, {rank: programs(*at) for at, rank in ranks.items()})
 
 
 @dataclass
@@ -147,7 +148,7 @@ class Rank:
         return len(pending) >= MOST_PENDING or any(self.posted[at][0].blocks for at in pending)
 
 
-def run(job: Job, stopped: Mapping[int, int]) -> dict[int, Rank]:
+def run(job: HangJob, stopped: Mapping[int, int]) -> dict[int, Rank]:
     """Run until no rank can go on; ``stopped`` ranks make no call from that position of their program on."""
     ranks = {
         number: Rank(program, stopped.get(number, len(program))) for number, program in job.programs.items()
@@ -179,25 +180,23 @@ def _count(rank: Rank, number: int, op: Op) -> int:
     return rank.counters[key]
 
 
-def _complete(job: Job, ranks: dict[int, Rank]) -> bool:
+def _complete(job: HangJob, ranks: dict[int, Rank]) -> bool:
     """Complete calls that all members made in the same way, in the order of each group; say if any was."""
-    made: dict[tuple[str, object, int], dict[int, int]] = {}
+    made: dict[tuple[str, tuple[int, int] | None, int], dict[int, int]] = {}
     for number, rank in ranks.items():
         for at, (op, count) in enumerate(rank.posted):
-            if op.peer is None:
-                channel: object = ""
-            else:
+            channel = None
+            if op.peer is not None:
                 channel = (number, op.peer) if op.kind == "send" else (op.peer, number)
             made.setdefault((op.group, channel, count), {})[number] = at
-    stuck: set[tuple[str, object]] = set()
+    stuck: set[tuple[str, tuple[int, int] | None]] = set()
     any_completed = False
     for (group, channel, _), calls in sorted(made.items(), key=lambda item: item[0][2]):
-        members = job.groups[group][1] if channel == "" else channel
-        whole = calls.keys() == set(members)  # type: ignore[call-overload]
+        whole = calls.keys() == set(channel or job.groups[group][1])
         alike = (
             len({(ranks[n].posted[at][0].kind, ranks[n].posted[at][0].size) for n, at in calls.items()}) == 1
         )
-        if (group, channel) in stuck or not whole or not (alike or channel != ""):
+        if (group, channel) in stuck or not whole or not (alike or channel is not None):
             stuck.add((group, channel))
             continue
         for number, at in calls.items():
@@ -216,7 +215,13 @@ def hangs(ranks: Mapping[int, Rank], broken: Sequence[int]) -> bool:
 
 
 def dump_of(
-    job: Job, number: int, rank: Rank, *, only_pending: bool = False, buffer: int = 2000, status: bool = True
+    job: HangJob,
+    number: int,
+    rank: Rank,
+    *,
+    only_pending: bool = False,
+    buffer: int = 2000,
+    status: bool = True,
 ) -> dict[str, Any]:
     """Return a rank's dump; with ``only_pending`` as torch leaves out completed calls, ``buffer`` entries."""
     own = {
@@ -256,26 +261,20 @@ def dump_of(
     entries = entries[-buffer:]
     if only_pending:
         entries = [entry for entry in entries if entry["state"] != "completed"]
-    return {
-        "version": "2.10",
-        "pg_config": {
-            name: {"name": name, "desc": job.groups[name][0], "ranks": str(list(job.groups[name][1]))}
-            for name in sorted(own)
-        },
-        "entries": entries,
-    } | (
-        {
-            "pg_status": {
-                str(own[name]): {"last_enqueued_collective": enqueued, "last_completed_collective": done}
-                for name, (enqueued, done) in newest.items()
-            }
+    config = {
+        name: {"name": name, "desc": job.groups[name][0], "ranks": str(list(job.groups[name][1]))}
+        for name in sorted(own)
+    }
+    dump = {"version": "2.10", "pg_config": config, "entries": entries}
+    if status:
+        dump["pg_status"] = {
+            str(own[name]): {"last_enqueued_collective": enqueued, "last_completed_collective": done}
+            for name, (enqueued, done) in newest.items()
         }
-        if status
-        else {}
-    )
+    return dump
 
 
-def read(job: Job, ranks: Mapping[int, Rank], without: Sequence[int] = (), **options: Any) -> JobCalls:
+def read(job: HangJob, ranks: Mapping[int, Rank], without: Sequence[int] = (), **options: Any) -> JobCalls:
     """Return what the dumps of a job show; ``without`` ranks leave none."""
     reader = CallReader()
     for number, rank in ranks.items():
@@ -284,15 +283,15 @@ def read(job: Job, ranks: Mapping[int, Rank], without: Sequence[int] = (), **opt
     return reader.job()
 
 
-def with_other_call(job: Job, rank: int, at: int) -> Job:
+def with_other_call(job: HangJob, rank: int, at: int) -> HangJob:
     """Return the job with one call of a rank replaced by a barrier of its group."""
     program = list(job.programs[rank])
     program[at] = replace(program[at], kind="barrier", size=0)
-    return Job(job.groups, job.programs | {rank: program})
+    return HangJob(job.groups, job.programs | {rank: program})
 
 
-def with_skipped_call(job: Job, rank: int, at: int) -> Job:
+def with_skipped_call(job: HangJob, rank: int, at: int) -> HangJob:
     """Return the job with one call of a rank left out."""
     program = list(job.programs[rank])
     del program[at]
-    return Job(job.groups, job.programs | {rank: program})
+    return HangJob(job.groups, job.programs | {rank: program})

@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 
 from sfapp.model.calls import PendingCall
 from sfapp.operators.hang import CERTAINTIES, Hang, find_hang
-from tests.operators.hang_jobs import Job, Op, grid_job, hangs, read, run, with_other_call, with_skipped_call
+from tests.operators.hang_jobs import (
+    HangJob,
+    Op,
+    grid_job,
+    hangs,
+    read,
+    run,
+    with_other_call,
+    with_skipped_call,
+)
 
 SIZES = st.integers(1, 3)
 KINDS = ("all_reduce", "all_to_all", "_all_gather_base", "send", "recv")
@@ -29,7 +38,7 @@ DUMPS = st.builds(
 
 
 @st.composite
-def jobs(draw: st.DrawFn) -> Job:
+def jobs(draw: st.DrawFn) -> HangJob:
     """Jobs of 2 to 27 ranks; hosts wait for some kinds of calls, and receives may be posted ahead."""
     tensor, data, stages = draw(SIZES), draw(SIZES), draw(SIZES)
     assume(tensor * data * stages > 1)
@@ -37,11 +46,11 @@ def jobs(draw: st.DrawFn) -> Job:
     return grid_job(tensor, data, stages, blocking=blocking, ahead=draw(st.booleans()))
 
 
-def a_rank(data: st.DataObject, job: Job) -> int:
+def a_rank(data: st.DataObject, job: HangJob) -> int:
     return data.draw(st.sampled_from(sorted(job.programs)))
 
 
-def a_place(data: st.DataObject, job: Job, rank: int) -> int:
+def a_place(data: st.DataObject, job: HangJob, rank: int) -> int:
     return data.draw(st.integers(0, len(job.programs[rank]) - 1))
 
 
@@ -49,14 +58,14 @@ def suspected(hang: Hang) -> list[tuple[int, str]]:
     return [(suspect.rank, suspect.certainty) for suspect in hang.suspects]
 
 
-def collective_of(data: st.DataObject, job: Job, rank: int) -> int:
+def collective_of(data: st.DataObject, job: HangJob, rank: int) -> int:
     places = [at for at, op in enumerate(job.programs[rank]) if op.peer is None]
     return data.draw(st.sampled_from(places))
 
 
 @settings(max_examples=150)
 @given(jobs(), DUMPS, st.data())
-def test_a_stopped_rank_is_suspected_alone(job: Job, dumps: dict[str, Any], data: st.DataObject) -> None:
+def test_a_stopped_rank_is_suspected_alone(job: HangJob, dumps: dict[str, Any], data: st.DataObject) -> None:
     broken = a_rank(data, job)
     ranks = run(job, {broken: a_place(data, job, broken)})
     assume(hangs(ranks, [broken]))
@@ -70,7 +79,7 @@ def test_a_stopped_rank_is_suspected_alone(job: Job, dumps: dict[str, Any], data
 @settings(max_examples=100)
 @given(jobs(), DUMPS, st.data())
 def test_two_stopped_ranks_and_no_other_are_suspected(
-    job: Job, dumps: dict[str, Any], data: st.DataObject
+    job: HangJob, dumps: dict[str, Any], data: st.DataObject
 ) -> None:
     broken = {rank: a_place(data, job, rank) for rank in (a_rank(data, job), a_rank(data, job))}
     ranks = run(job, broken)
@@ -86,7 +95,7 @@ def test_two_stopped_ranks_and_no_other_are_suspected(
 @settings(max_examples=100)
 @given(jobs(), DUMPS, st.data())
 def test_a_watchdog_that_stopped_does_not_hide_the_stopped_rank(
-    job: Job, dumps: dict[str, Any], data: st.DataObject
+    job: HangJob, dumps: dict[str, Any], data: st.DataObject
 ) -> None:
     broken, unseeing = a_rank(data, job), a_rank(data, job)
     assume(broken != unseeing)
@@ -107,7 +116,7 @@ def test_a_watchdog_that_stopped_does_not_hide_the_stopped_rank(
 @settings(max_examples=60)
 @given(jobs(), DUMPS, st.data())
 def test_a_stopped_rank_without_a_dump_is_the_only_suspect(
-    job: Job, dumps: dict[str, Any], data: st.DataObject
+    job: HangJob, dumps: dict[str, Any], data: st.DataObject
 ) -> None:
     broken = a_rank(data, job)
     ranks = run(job, {broken: a_place(data, job, broken)})
@@ -122,7 +131,7 @@ def test_a_stopped_rank_without_a_dump_is_the_only_suspect(
 @settings(max_examples=100)
 @given(jobs(), DUMPS, st.data())
 def test_a_rank_that_makes_another_call_is_suspected_and_alone_in_a_group_of_three(
-    job: Job, dumps: dict[str, Any], data: st.DataObject
+    job: HangJob, dumps: dict[str, Any], data: st.DataObject
 ) -> None:
     broken = a_rank(data, job)
     at = collective_of(data, job, broken)
@@ -141,7 +150,9 @@ def test_a_rank_that_makes_another_call_is_suspected_and_alone_in_a_group_of_thr
 
 @settings(max_examples=100)
 @given(jobs(), DUMPS, st.data())
-def test_a_rank_that_skips_a_call_is_suspected(job: Job, dumps: dict[str, Any], data: st.DataObject) -> None:
+def test_a_rank_that_skips_a_call_is_suspected(
+    job: HangJob, dumps: dict[str, Any], data: st.DataObject
+) -> None:
     broken = a_rank(data, job)
     other = with_skipped_call(job, broken, collective_of(data, job, broken))
     ranks = run(other, {})
@@ -157,7 +168,7 @@ def test_a_rank_that_skips_a_call_is_suspected(job: Job, dumps: dict[str, Any], 
 
 @settings(max_examples=40)
 @given(jobs())
-def test_a_job_that_ends_has_no_suspects(job: Job) -> None:
+def test_a_job_that_ends_has_no_suspects(job: HangJob) -> None:
     ranks = run(job, {})
 
     assert not hangs(ranks, [])
@@ -166,9 +177,9 @@ def test_a_job_that_ends_has_no_suspects(job: Job) -> None:
     assert not hang.waits
 
 
-def small_job(*programs: list[Op], groups: dict[str, tuple[str, tuple[int, ...]]] | None = None) -> Job:
+def small_job(*programs: list[Op], groups: dict[str, tuple[str, tuple[int, ...]]] | None = None) -> HangJob:
     everyone = tuple(range(len(programs)))
-    return Job(groups or {"0": ("default_pg", everyone)}, dict(enumerate(programs)))
+    return HangJob(groups or {"0": ("default_pg", everyone)}, dict(enumerate(programs)))
 
 
 ALL = Op("0", "all_reduce")

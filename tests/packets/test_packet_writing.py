@@ -60,6 +60,7 @@ values = st.integers(0, 2**62) | st.sampled_from([0, 1, 2**31, 2**32, 2**62])
 @st.composite
 def windows(draw: st.DrawFn) -> Window:
     """Windows of any content that the format can hold."""
+    # Long because it draws every field of a window.
     factor = draw(st.integers(1, 3))
     broad = draw(
         st.lists(names.map(lambda name: "s." + name.strip("]")), min_size=1, max_size=3, unique=True)

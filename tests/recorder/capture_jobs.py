@@ -25,7 +25,7 @@ root = Path(sys.argv[1])
 rank = int(os.environ["RANK"])
 
 
-class Samples(Dataset[torch.Tensor]):
+class SlowRows(Dataset[torch.Tensor]):
     """One batch a sample; on one rank it takes long to read."""
 
     def __len__(self) -> int:
@@ -44,7 +44,7 @@ def main() -> None:
     enough = torch.zeros(1)
     limits = CaptureLimits(cooldown_seconds=0.0)
     with sfapp.Recorder(root, run_id="job", window_steps=WINDOW, wrapper="ddp", captures=limits) as perf:
-        for batch in perf.batches(DataLoader(Samples(), batch_size=4)):
+        for batch in perf.batches(DataLoader(SlowRows(), batch_size=4)):
             with perf.step():
                 # In the step: after it, a profiler that starts later on one rank would be the delay to name.
                 enough.fill_(float((root / "enough").exists()))

@@ -49,7 +49,7 @@ class Event:
         return end.at - self.at
 
 
-class Device:
+class DeviceStandIn:
     """A stand-in for a CUDA device, which can be busy with a graph, or broken."""
 
     def __init__(self) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
@@ -33,9 +34,12 @@ class SlowOnDevice(torch.autograd.Function):
         return gradients[0]
 
 
+slow_on_device: Callable[[torch.Tensor], torch.Tensor] = SlowOnDevice.apply
+
+
 class SlowLayer(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return SlowOnDevice.apply(x)  # type: ignore[no-untyped-call, no-any-return]
+        return slow_on_device(x)
 
 
 def main(folder: str) -> None:

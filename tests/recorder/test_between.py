@@ -67,7 +67,7 @@ def test_it_takes_no_further_reading_of_the_clock(tmp_path: Path) -> None:
     assert between_of(only_window(tmp_path)) == [0, 1, 1]
 
 
-class Loader:
+class SlowLoader:
     """Batches that take 100 ns each."""
 
     def __init__(self, clock: Clock) -> None:
@@ -80,13 +80,13 @@ class Loader:
 
 
 def fetch_before_the_step(perf: Recorder, clock: Clock) -> None:
-    for _ in perf.batches(Loader(clock)):
+    for _ in perf.batches(SlowLoader(clock)):
         step(perf, clock)
         clock.tick(7)
 
 
 def fetch_in_the_step(perf: Recorder, clock: Clock) -> None:
-    batches = iter(perf.batches(Loader(clock)))
+    batches = iter(perf.batches(SlowLoader(clock)))
     for _ in range(4):
         with perf.step():
             next(batches)
@@ -96,7 +96,7 @@ def fetch_in_the_step(perf: Recorder, clock: Clock) -> None:
 
 
 def fetch_one_step_ahead(perf: Recorder, clock: Clock) -> None:
-    batches = iter(perf.batches(Loader(clock)))
+    batches = iter(perf.batches(SlowLoader(clock)))
     batch = next(batches, None)
     while batch is not None:
         with perf.step():

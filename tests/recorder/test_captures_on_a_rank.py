@@ -98,7 +98,7 @@ def test_each_window_gets_its_own_steps_and_nothing_stays_behind(
     perf, request = armed
     for _ in range(7):
         one_step(perf)
-    loader = DataLoader(torch.arange(8), batch_size=2, num_workers=1)  # type: ignore[arg-type]
+    loader = DataLoader(torch.arange(8), batch_size=2, num_workers=1)
     assert sum(len(batch) for batch in loader) == 8, "its worker is forked while the profiler runs"
     one_step(perf)
     perf.reconfigure(stages=[FORWARD, BACKWARD, "callbacks.cpu_wall"])

@@ -28,7 +28,7 @@ from sfapp.recorder.side_channels.device_waits import DeviceWaits, device_wait_c
 from sfapp.recorder.side_channels.stage_waits import WatchedWaits
 from sfapp.recorder.timing.timer_backend import new_state
 from tests.builders import BACKWARD, CALLBACKS, DATA, FORWARD
-from tests.recorder.device_standins import Device, Event, HostDevice
+from tests.recorder.device_standins import DeviceStandIn, Event, HostDevice
 
 pytestmark = [pytest.mark.usefixtures("hot_path"), pytest.mark.usefixtures("group")]
 
@@ -44,7 +44,7 @@ def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     dist.destroy_process_group()
 
 
-class Job:
+class TimedCalls:
     """Steps whose calls of torch.distributed are timed on a stand-in for a device, one row each."""
 
     def __init__(
@@ -55,7 +55,7 @@ class Job:
         self.state.use(schema.column_of, len(STAGES))
         self.state.next_page(STEPS)
         self.state.reports_every_step = True
-        self.device = Device()
+        self.device = DeviceStandIn()
         self.values: dict[str, Values] = {}
         self.sampler = EventSampler(fraction, self.device, pairs)
         self.waits = DeviceWaits(self.state, self.sampler, self._values_of, backend)
@@ -63,7 +63,7 @@ class Job:
         self.watched.next_page(len(self.state.page))
         self._step = self.state.new_step()
 
-    def __enter__(self) -> Job:
+    def __enter__(self) -> TimedCalls:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -77,7 +77,7 @@ class Job:
     def happen(self) -> None:
         """Let all happen that was recorded, and end the window's next look at it."""
         for begin, end, _, _ in self.sampler._waiting:
-            begin.happened = end.happened = True  # type: ignore[attr-defined]
+            begin.happened = end.happened = True
         self.waits._poll(self._stages)
 
     def of(self, stage: str) -> list[float | None]:
@@ -130,7 +130,7 @@ def compute(ms: float) -> Callable[[], None]:
 
 
 def test_a_call_that_holds_up_the_stream_is_timed_in_its_stage() -> None:
-    with Job() as job:
+    with TimedCalls() as job:
         job.step(FORWARD, compute(3.0), collective(2.0), compute(3.0), collective(5.0))
         job.step(FORWARD, collective(1.0))
         job.happen()
@@ -139,7 +139,7 @@ def test_a_call_that_holds_up_the_stream_is_timed_in_its_stage() -> None:
 
 
 def test_only_steps_that_are_sampled_are_timed() -> None:
-    with Job(fraction=0.25) as job:
+    with TimedCalls(fraction=0.25) as job:
         for _ in range(8):
             job.step(FORWARD, collective(2.0))
         job.happen()
@@ -148,7 +148,7 @@ def test_only_steps_that_are_sampled_are_timed() -> None:
 
 
 def test_a_column_is_zero_in_sampled_steps_in_which_nothing_was_waited_for() -> None:
-    with Job() as job:
+    with TimedCalls() as job:
         job.step(DATA, compute(1.0))
         job.step(FORWARD, collective(2.0))
         job.step(BACKWARD, collective(4.0))
@@ -159,7 +159,7 @@ def test_a_column_is_zero_in_sampled_steps_in_which_nothing_was_waited_for() -> 
 
 
 def test_calls_on_groups_of_another_backend_are_not_timed() -> None:
-    with Job(backend="nccl") as job:
+    with TimedCalls(backend="nccl") as job:
         job.step(FORWARD, collective(2.0))
         assert job.sampler.ended_pairs == 0
     assert not DeviceWaits(job.state, job.sampler, job._values_of).times_group(None)
@@ -167,7 +167,7 @@ def test_calls_on_groups_of_another_backend_are_not_timed() -> None:
 
 def test_the_group_of_a_call_is_found_among_its_arguments() -> None:
     other = dist.new_group([0], backend="gloo")
-    with Job() as job:
+    with TimedCalls() as job:
         job.step(FORWARD, collective(2.0, group=other))
         job.step(FORWARD, lambda: dist.all_reduce(torch.ones(1), dist.ReduceOp.SUM, other))
         assert job.sampler.ended_pairs == 2
@@ -177,21 +177,21 @@ def test_the_group_of_a_call_is_found_among_its_arguments() -> None:
 
 
 def test_a_step_has_no_value_before_all_its_events_have_happened() -> None:
-    with Job() as job:
+    with TimedCalls() as job:
         job.step(FORWARD, collective(2.0), collective(3.0))
         first, second = job.sampler._waiting
         for event in first[:2]:
-            event.happened = True  # type: ignore[attr-defined]
+            event.happened = True
         job.step(DATA)
         assert [math.isnan(value) for value in job.of(FORWARD) if value is not None] == [True, True]
         for event in second[:2]:
-            event.happened = True  # type: ignore[attr-defined]
+            event.happened = True
         job.step(DATA)
         assert job.of(FORWARD) == [5.0, 0.0, 0.0]
 
 
 def test_events_that_have_not_happened_by_the_end_of_the_window_are_sampled_and_missing() -> None:
-    with Job() as job:
+    with TimedCalls() as job:
         job.step(FORWARD, collective(2.0))
         job.waits.end_window(job._stages)
         job.happen()
@@ -203,7 +203,7 @@ def test_events_that_have_not_happened_by_the_end_of_the_window_are_sampled_and_
 
 
 def test_a_step_with_more_calls_than_pairs_has_no_value() -> None:
-    with Job(pairs=4) as job:
+    with TimedCalls(pairs=4) as job:
         job.step(FORWARD, *[collective(1.0)] * 4)
         job.step(FORWARD, collective(1.0))  # no pair is free yet
         job.happen()
@@ -216,7 +216,7 @@ def test_a_step_that_raised_leaves_nothing_to_the_next() -> None:
     def fail() -> None:
         raise ValueError
 
-    with Job() as job:
+    with TimedCalls() as job:
         with pytest.raises(ValueError):
             job.step(FORWARD, collective(2.0), fail)
         job.step(FORWARD, collective(3.0))
@@ -225,7 +225,7 @@ def test_a_step_that_raised_leaves_nothing_to_the_next() -> None:
 
 
 def test_no_event_is_recorded_while_a_graph_is_captured_and_the_step_has_no_value() -> None:
-    with Job() as job:
+    with TimedCalls() as job:
         job.device.capturing = True
         job.step(FORWARD, collective(2.0))
         job.device.capturing = False
@@ -235,7 +235,7 @@ def test_no_event_is_recorded_while_a_graph_is_captured_and_the_step_has_no_valu
 
 
 def test_a_device_that_refuses_ends_the_sampling_and_nothing_else() -> None:
-    with Job() as job:
+    with TimedCalls() as job:
         job.device.broken = True
         job.step(FORWARD, collective(2.0))
         job.step(FORWARD, collective(2.0))
@@ -245,7 +245,7 @@ def test_a_device_that_refuses_ends_the_sampling_and_nothing_else() -> None:
 
 
 def test_nothing_is_timed_once_the_recorder_is_closed() -> None:
-    with Job() as job:
+    with TimedCalls() as job:
         pass
     job.step(FORWARD, collective(2.0))
     assert not COMMUNICATION._threads
@@ -275,7 +275,7 @@ class Layers(torch.nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for layer in self.layers:
-            x = Gradient.apply(layer(x))  # type: ignore[no-untyped-call]
+            x = Gradient.apply(layer(x))
         return x
 
 
@@ -304,7 +304,7 @@ def data_parallel() -> DistributedDataParallel:
 
 def test_backward_waits_from_the_last_gradient_until_the_stream_has_all_buckets() -> None:
     model = data_parallel()
-    with Job(model=model) as job:
+    with TimedCalls(model=model) as job:
         for _ in range(6):  # the first three find the last gradient
             loss = model(torch.ones(1, 2)).sum()
             job.step(BACKWARD, loss.backward)
@@ -316,7 +316,7 @@ def test_a_backward_pass_that_raised_has_no_wait_and_the_next_one_has() -> None:
     def fail(_: torch.Tensor) -> None:
         raise ValueError
 
-    def backward(job: Job, *hooks: Callable[[torch.Tensor], None]) -> Callable[[], None]:
+    def backward(job: TimedCalls, *hooks: Callable[[torch.Tensor], None]) -> Callable[[], None]:
         leaf = torch.ones(1, requires_grad=True)
         inner = leaf * 1.0
         for hook in hooks:
@@ -325,7 +325,7 @@ def test_a_backward_pass_that_raised_has_no_wait_and_the_next_one_has() -> None:
         loss.register_hook(lambda _: job.waits.gradient_is_ready())
         return loss.backward
 
-    with Job() as job:
+    with TimedCalls() as job:
         with contextlib.suppress(ValueError):
             job.step(BACKWARD, backward(job, fail))
         job.step(BACKWARD, backward(job))

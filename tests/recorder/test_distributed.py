@@ -16,7 +16,7 @@ from sfapp.packets import read_windows
 
 pytestmark = pytest.mark.torchrun
 
-JOBS = Path(__file__).parent / "jobs.py"
+JOBS = Path(__file__).parent / "gather_jobs.py"
 
 
 def torchrun(root: Path, job: str, *options: str) -> subprocess.CompletedProcess[str]:

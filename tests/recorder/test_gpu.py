@@ -71,7 +71,7 @@ def slow(batch: torch.Tensor) -> Deep:
 
 
 def recorder(root: Path, steps: int, **options: object) -> Recorder:
-    return Recorder(root, run_id="run", window_steps=steps, event_fraction=1.0, **options)  # type: ignore[arg-type]
+    return Recorder(root, run_id="run", window_steps=steps, event_fraction=1.0, **options)
 
 
 def is_device_busy() -> bool:

@@ -44,6 +44,7 @@ ACTIONS = st.tuples(
 
 def played(path: str, actions: Sequence[Action], strict: bool) -> list[object]:
     """What a trainer's actions leave: rows, faults and calls, in order."""
+    # Long because each action is a function over the same state.
     clock, seen = Clock(), []
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv(timer_backend.COMPILED_VARIABLE, path)

@@ -152,7 +152,7 @@ def test_ranks_exported_from_slurm_s_are_completed_by_slurm(sizes: tuple[int, ..
 @given(sizes=EVEN)
 def test_leaders_are_one_a_node_and_one_a_job(sizes: tuple[int, ...]) -> None:
     found = [resolve_place(torchrun(place), None, "host") for place in ranks_of(sizes)]
-    assert sum(place.is_global_leader for place in found) == 1
+    assert sum(place.rank == 0 for place in found) == 1
     leaders = [place.node_rank for place in found if place.is_node_leader]
     assert leaders == list(range(len(sizes)))
 
@@ -176,7 +176,6 @@ def test_a_value_that_cannot_be_is_named_with_its_variable(
 def test_a_process_of_its_own_is_a_job_of_one() -> None:
     place = resolve_place({}, None, "here")
     assert place == RankPlace(0, 1, 0, 1, 0, 1, "here")
-    assert place.is_global_leader
     assert place.is_node_leader
     assert place.source == "default"
 

@@ -16,7 +16,7 @@ from sfapp.recorder.transport.transports import TRANSPORTS, GatherMode
 
 def options(**given: Any) -> RecorderOptions:
     groups = {name: given.pop(name, None) for name in ("job", "windows", "side_channels")}
-    return RecorderOptions.of(gather=given.pop("gather", "gloo"), keywords=given, **groups)  # type: ignore[arg-type]
+    return RecorderOptions.of(gather=given.pop("gather", "gloo"), keywords=given, **groups)
 
 
 def test_groups_and_keywords_are_the_same() -> None:
@@ -60,7 +60,7 @@ def test_values_that_cannot_work_are_refused(given: dict[str, Any]) -> None:
 
 def test_an_unknown_keyword_is_a_type_error(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="unexpected keyword argument 'windows_steps'"):
-        Recorder(tmp_path, windows_steps=5)  # type: ignore[call-arg]
+        Recorder(tmp_path, windows_steps=5)
 
 
 def test_every_gather_mode_has_a_transport() -> None:

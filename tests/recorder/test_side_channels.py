@@ -16,7 +16,7 @@ from sfapp.packets.window_rows import MAX_CHANNELS, is_sampled, unsampled
 from sfapp.recorder.side_channels.channels import EventSample, EventSampler
 from tests.builders import BACKWARD, DATA, FORWARD
 from tests.recorder.clocked_recorder import Clock, recorder, train
-from tests.recorder.device_standins import Device, Event
+from tests.recorder.device_standins import DeviceStandIn, Event
 
 pytestmark = pytest.mark.usefixtures("hot_path")
 
@@ -162,9 +162,9 @@ def test_a_strict_recorder_raises_where_a_stage_is_nested_or_outside_a_step(
 # --- device events: the CUDA path with events whose readiness the test decides ------------------------------
 
 
-def sampled(device: Device | None = None) -> tuple[EventSampler, EventSample, dict[str, Any]]:
+def sampled(device: DeviceStandIn | None = None) -> tuple[EventSampler, EventSample, dict[str, Any]]:
     place: dict[str, Any] = {"values": unsampled(10), "row": 0}
-    sampler = EventSampler(1.0, device or Device())
+    sampler = EventSampler(1.0, device or DeviceStandIn())
     return sampler, EventSample(sampler, "x", lambda _: (place["values"], place["row"])), place
 
 
@@ -176,7 +176,7 @@ def region(context: EventSample, ms: float) -> None:
 def happen(sampler: EventSampler) -> None:
     """All that was recorded has happened, and is taken in."""
     for begin, end, _, _ in sampler._waiting:
-        begin.happened = end.happened = True  # type: ignore[attr-defined]
+        begin.happened = end.happened = True
     sampler.poll()
 
 
@@ -191,7 +191,7 @@ def test_an_event_is_taken_in_when_it_has_happened_and_never_waited_for() -> Non
 
 def test_events_are_sampled_in_a_fixed_fraction_of_the_steps_on_every_rank_alike() -> None:
     for fraction, count in ((0.05, 5), (0.25, 25), (1.0, 100), (0.3, 30)):
-        sampler = EventSampler(fraction, Device())
+        sampler = EventSampler(fraction, DeviceStandIn())
         assert sum(sampler.samples(step) for step in range(100)) == count
 
 
@@ -221,13 +221,13 @@ def test_a_region_inside_itself_counts_once() -> None:
 def test_a_region_that_began_on_a_stream_that_is_behind_is_not_ready_yet() -> None:
     sampler, context, place = sampled()
     region(context, 5.0)
-    sampler._waiting[0][1].happened = True  # type: ignore[attr-defined]
+    sampler._waiting[0][1].happened = True
     sampler.poll()
     assert math.isnan(place["values"][0])
 
 
 def test_no_event_is_touched_while_a_graph_is_captured() -> None:
-    device = Device()
+    device = DeviceStandIn()
     sampler, context, place = sampled(device)
     region(context, 5.0)
     device.capturing = True
@@ -241,7 +241,7 @@ def test_no_event_is_touched_while_a_graph_is_captured() -> None:
 
 
 def test_a_device_that_refuses_ends_the_sampling_and_nothing_else() -> None:
-    device = Device()
+    device = DeviceStandIn()
     sampler, context, place = sampled(device)
     device.broken = True
     region(context, 5.0)

@@ -51,14 +51,14 @@ class Computing(torch.autograd.Function):
         return gradients[0], None
 
 
-class Model(torch.nn.Module):
+class BackwardModel(torch.nn.Module):
     def __init__(self, clock: Clock) -> None:
         super().__init__()
         self.linear = torch.nn.Linear(2, 2)
         self.clock = clock
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return Computing.apply(self.linear(x), self.clock)  # type: ignore[no-untyped-call, no-any-return]
+        return Computing.apply(self.linear(x), self.clock)
 
 
 def backward(perf: Recorder, clock: Clock, model: torch.nn.Module) -> None:
@@ -70,7 +70,7 @@ def backward(perf: Recorder, clock: Clock, model: torch.nn.Module) -> None:
 
 @pytest.mark.usefixtures("group")
 def test_what_follows_the_last_gradient_is_a_wait_in_every_step(tmp_path: Path, clock: Clock) -> None:
-    model = DistributedDataParallel(Model(clock))
+    model = DistributedDataParallel(BackwardModel(clock))
     with recorder(tmp_path, clock, window_steps=4) as perf:
         perf.watch_waits(model)
         for _ in range(10):
@@ -86,7 +86,7 @@ def test_what_follows_the_last_gradient_is_a_wait_in_every_step(tmp_path: Path, 
 @pytest.mark.usefixtures("group")
 def test_own_time_of_an_earlier_micro_step_in_the_same_stage_is_no_wait(tmp_path: Path, clock: Clock) -> None:
     """Micro-steps that are not kept apart add up in one stage; only the last one exchanges gradients."""
-    model = DistributedDataParallel(Model(clock))
+    model = DistributedDataParallel(BackwardModel(clock))
     with recorder(tmp_path, clock, window_steps=5, accumulation=ACCUMULATION) as perf:
         perf.watch_waits(model)
         for _ in range(5):
@@ -103,7 +103,7 @@ def test_own_time_of_an_earlier_micro_step_in_the_same_stage_is_no_wait(tmp_path
 
 @pytest.mark.usefixtures("group")
 def test_a_step_that_raised_leaves_no_wait_to_the_next(tmp_path: Path, clock: Clock) -> None:
-    model = DistributedDataParallel(Model(clock))
+    model = DistributedDataParallel(BackwardModel(clock))
     with recorder(tmp_path, clock) as perf:
         perf.watch_waits(model)
         with contextlib.suppress(ValueError), perf.step():

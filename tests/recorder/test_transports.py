@@ -31,7 +31,7 @@ def train(root: Path, rank: int, steps: int = WINDOW) -> tuple[str, ...]:
         root,
         run_id=f"named-by-{rank}",
         identity=RankIdentity(rank, rank, 0, "localhost"),
-        gather="threads",  # type: ignore[arg-type]
+        gather="threads",
         window_steps=WINDOW,
         stages=(FORWARD, BACKWARD),
         between=False,
@@ -58,7 +58,7 @@ def train_all(root: Path) -> list[tuple[str, ...]]:
 
 
 def test_one_module_and_one_entry_make_a_transport(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(TRANSPORTS, "threads", transport_of(WORLD_SIZE))  # type: ignore[arg-type]
+    monkeypatch.setitem(TRANSPORTS, "threads", transport_of(WORLD_SIZE))
     assert train_all(tmp_path) == [()] * WORLD_SIZE
     window = read_window(tmp_path)
     assert window.run_id == "named-by-0"
@@ -78,7 +78,7 @@ def test_a_transport_that_needs_a_process_group_is_not_connected_without_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entry = replace(transport_of(WORLD_SIZE), connect=unreachable, needs_process_group=True)
-    monkeypatch.setitem(TRANSPORTS, "threads", entry)  # type: ignore[arg-type]
+    monkeypatch.setitem(TRANSPORTS, "threads", entry)
     become_rank_1(monkeypatch)
     assert train(tmp_path, 1) == ()
     assert read_window(tmp_path).manifest.gather_error == NOT_DISTRIBUTED
@@ -88,7 +88,7 @@ def test_a_transport_that_cannot_connect_leaves_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entry = replace(transport_of(WORLD_SIZE), connect=unreachable)
-    monkeypatch.setitem(TRANSPORTS, "threads", entry)  # type: ignore[arg-type]
+    monkeypatch.setitem(TRANSPORTS, "threads", entry)
     become_rank_1(monkeypatch)
     assert train(tmp_path, 1) == ()
     manifest = read_window(tmp_path).manifest
@@ -106,7 +106,7 @@ def test_a_rank_of_torch_distributed_that_cannot_connect_leaves_its_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entry = replace(transport_of(WORLD_SIZE), connect=unreachable, needs_process_group=True)
-    monkeypatch.setitem(TRANSPORTS, "threads", entry)  # type: ignore[arg-type]
+    monkeypatch.setitem(TRANSPORTS, "threads", entry)
     for module in (rank_group, sfapp.recorder.recorder):
         monkeypatch.setattr(module, "distributed_rank", lambda: 1)
     monkeypatch.setattr(rank_group, "distributed_world_size", lambda: WORLD_SIZE)

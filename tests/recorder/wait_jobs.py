@@ -59,6 +59,10 @@ class AveragedGradient(torch.autograd.Function):
         return averaged / dist.get_world_size()
 
 
+slow_backward: Callable[[torch.Tensor], torch.Tensor] = SlowBackward.apply
+averaged_gradient: Callable[[torch.Tensor], torch.Tensor] = AveragedGradient.apply
+
+
 def slow_exchange(_, bucket):  # type: ignore[no-untyped-def]  # torch reads the annotations itself
     """DDP's all-reduce over a slow network."""
     time.sleep(NETWORK_SECONDS)
@@ -67,7 +71,7 @@ def slow_exchange(_, bucket):  # type: ignore[no-untyped-def]  # torch reads the
     return allreduce_hook(world, bucket)
 
 
-class Block(torch.nn.Module):
+class WaitingBlock(torch.nn.Module):
     """A layer in the middle of which one rank may be slow, and which may average its gradient."""
 
     averages = False
@@ -80,18 +84,18 @@ class Block(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = torch.relu(self.linear(x))
         if self.averages:
-            x = AveragedGradient.apply(x)  # type: ignore[no-untyped-call]
+            x = averaged_gradient(x)
         if self.where == "forward" and dist.get_rank() == SLOW_RANK:
             busy(SLOW_SECONDS)
         if self.where == "backward":
-            x = SlowBackward.apply(x)  # type: ignore[no-untyped-call]
+            x = slow_backward(x)
         return x
 
 
 def model_of(where: str) -> torch.nn.Sequential:
     """Layers of which the middle one holds the fault."""
     torch.manual_seed(0)
-    blocks = [Block(where if place == LAYERS // 2 else "nowhere") for place in range(LAYERS)]
+    blocks = [WaitingBlock(where if place == LAYERS // 2 else "nowhere") for place in range(LAYERS)]
     return torch.nn.Sequential(*blocks, torch.nn.Linear(WIDTH, 1))
 
 
@@ -111,12 +115,14 @@ def wrapped(wrapper: str, model: torch.nn.Sequential) -> tuple[Any, Callable[[],
         from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
         trained = FullyShardedDataParallel(
-            model, auto_wrap_policy=ModuleWrapPolicy({Block}), device_id=torch.device("cpu")
+            model, auto_wrap_policy=ModuleWrapPolicy({WaitingBlock}), device_id=torch.device("cpu")
         )
     elif wrapper == "manual":
         trained = model
     else:
-        model[0].averages = wrapper == "ddpsync"  # type: ignore[assignment]
+        first = model[0]
+        assert isinstance(first, WaitingBlock)
+        first.averages = wrapper == "ddpsync"
         trained = DistributedDataParallel(model)
     if wrapper == "ddpsync":
         trained.register_comm_hook(None, slow_exchange)

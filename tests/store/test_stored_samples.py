@@ -21,7 +21,7 @@ START = 1_700_000_100  # seconds since 1970, a multiple of five minutes
 BEGIN = datetime.fromtimestamp(START, UTC)
 
 
-class Job:
+class SampledJob:
     """Two nodes of two ranks that say something every second."""
 
     def __init__(self, root: Path, run: str = "run") -> None:
@@ -57,7 +57,7 @@ class Job:
 
 
 def test_samples_are_there_as_they_come(tmp_path: Path) -> None:
-    job = Job(tmp_path)
+    job = SampledJob(tmp_path)
     with Store.open([tmp_path], memory=True) as store:
         job.go(3)
         assert store.follow() == 3 * 11
@@ -85,9 +85,9 @@ def test_samples_are_there_as_they_come(tmp_path: Path) -> None:
 def test_the_newest_of_every_subject(
     tmp_path: Path, kind: type[Sample], subjects: list[dict[str, int]]
 ) -> None:
-    job = Job(tmp_path)
+    job = SampledJob(tmp_path)
     job.go(4)
-    Job(tmp_path, "other").go(9)
+    SampledJob(tmp_path, "other").go(9)
     with Store.open([tmp_path], memory=True) as store:
         store.ingest()
         found = store.newest_samples(kind, "run")
@@ -97,7 +97,7 @@ def test_the_newest_of_every_subject(
 
 
 def test_a_long_series_is_put_together_as_with_age(tmp_path: Path) -> None:
-    Job(tmp_path).go(100)
+    SampledJob(tmp_path).go(100)
     with Store.open([tmp_path], memory=True) as store:
         store.follow()
         found = store.samples(SampleQuery(PaceSample, "run", rank=2, points=10))
@@ -111,7 +111,7 @@ def test_a_long_series_is_put_together_as_with_age(tmp_path: Path) -> None:
 
 
 def test_a_range_of_time_is_cut_out(tmp_path: Path) -> None:
-    Job(tmp_path).go(20)
+    SampledJob(tmp_path).go(20)
     with Store.open([tmp_path], memory=True) as store:
         store.follow()
         since, until = BEGIN + timedelta(seconds=5), BEGIN + timedelta(seconds=7)
@@ -134,7 +134,7 @@ def test_what_cannot_be_asked_is_refused(tmp_path: Path, query: SampleQuery, mes
 
 
 def test_what_was_thinned_takes_the_place_of_what_was_read(tmp_path: Path) -> None:
-    job = Job(tmp_path)
+    job = SampledJob(tmp_path)
     followed = 0
     with Store.open([tmp_path], memory=True) as store:
         for _ in range(30):
@@ -151,7 +151,7 @@ def test_what_was_thinned_takes_the_place_of_what_was_read(tmp_path: Path) -> No
 
 
 def test_a_file_that_goes_takes_its_samples_along(tmp_path: Path) -> None:
-    Job(tmp_path).go(2)
+    SampledJob(tmp_path).go(2)
     with Store.open([tmp_path], memory=True) as store:
         store.follow()
         for path in segments_in(find_folders([tmp_path])):
@@ -162,7 +162,7 @@ def test_a_file_that_goes_takes_its_samples_along(tmp_path: Path) -> None:
 
 def test_samples_and_packets_do_not_get_in_each_other_s_way(tmp_path: Path) -> None:
     put_run(tmp_path)
-    Job(tmp_path).go(3)
+    SampledJob(tmp_path).go(3)
     with Store.open([tmp_path]) as store:
         report = store.ingest()
         assert (report.added, report.quarantined) == (5, 0)
@@ -177,7 +177,7 @@ def test_samples_and_packets_do_not_get_in_each_other_s_way(tmp_path: Path) -> N
 
 
 def test_a_file_of_something_else_is_refused_once_and_read_when_it_changes(tmp_path: Path) -> None:
-    job = Job(tmp_path)
+    job = SampledJob(tmp_path)
     job.go(1)
     (path,) = segments_in(find_folders([tmp_path]))
     whole = path.read_bytes()
@@ -196,14 +196,14 @@ def test_a_file_larger_than_one_reading_is_read_to_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sfapp.metrics.sample_files.CHUNK_BYTES", 1000)
-    Job(tmp_path).go(30)
+    SampledJob(tmp_path).go(30)
     with Store.open([tmp_path], memory=True) as store:
         assert store.follow() == 30 * 11
         assert len(store.samples(SampleQuery(ProcessSample, "run"))) == 30 * 4
 
 
 def test_watching_follows_samples_while_they_are_written(tmp_path: Path) -> None:
-    job = Job(tmp_path)
+    job = SampledJob(tmp_path)
     stop = threading.Event()
     with Store.open([tmp_path], memory=True) as store:
         watching = threading.Thread(target=store.watch, args=(stop, lambda report: None))
@@ -232,7 +232,7 @@ def rows_of(paces: Paces) -> list[tuple[float, ...]]:
 
 
 def test_paces_that_are_known_are_not_asked_for_again(tmp_path: Path) -> None:
-    job = Job(tmp_path)
+    job = SampledJob(tmp_path)
     job.go(40)
     with Store.open([tmp_path], memory=True) as store:
         store.follow()

@@ -108,7 +108,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-class Process:
+class StreamProcess:
     """A process with its output on stderr, killed at the end of the test."""
 
     def __init__(self, *command: str, **environment: str) -> None:
@@ -120,7 +120,7 @@ class Process:
         )
         self.first_line = ""
 
-    def ready(self) -> Process:
+    def ready(self) -> StreamProcess:
         """Wait for the first line of output."""
         assert self._process.stderr is not None
         self.first_line = self._process.stderr.readline()
@@ -138,7 +138,7 @@ class Process:
         _, errors = self._process.communicate(timeout=seconds)
         assert self._process.returncode == 0, errors
 
-    def __enter__(self) -> Process:
+    def __enter__(self) -> StreamProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -146,22 +146,22 @@ class Process:
             self.kill()
 
 
-def aggregate(root: Path, port: int, *options: str) -> Process:
+def aggregate(root: Path, port: int, *options: str) -> StreamProcess:
     """Start ``sfapp aggregate`` as a process."""
     listen = f"tcp://127.0.0.1:{port}"
-    return Process("-c", CLI, "aggregate", str(root), "--listen", listen, *options).ready()
+    return StreamProcess("-c", CLI, "aggregate", str(root), "--listen", listen, *options).ready()
 
 
-def relay(port: int, aggregator: int) -> Process:
+def relay(port: int, aggregator: int) -> StreamProcess:
     """Start ``sfapp relay`` as a process."""
     listen, upstream = f"tcp://127.0.0.1:{port}", f"tcp://127.0.0.1:{aggregator}"
-    return Process("-c", CLI, "relay", upstream, "--listen", listen).ready()
+    return StreamProcess("-c", CLI, "relay", upstream, "--listen", listen).ready()
 
 
-def rank_process(root: Path, port: int, rank: int, world: int, steps: int, seconds: float) -> Process:
+def rank_process(root: Path, port: int, rank: int, world: int, steps: int, seconds: float) -> StreamProcess:
     """Start a rank that trains ``steps`` steps of ``seconds`` each."""
     arguments = (str(root), f"tcp://127.0.0.1:{port}", str(rank), str(steps), str(seconds))
-    return Process(str(JOB), *arguments, WORLD_SIZE=str(world))
+    return StreamProcess(str(JOB), *arguments, WORLD_SIZE=str(world))
 
 
 # ---- by hand ------------------------------------------------------------------------------------

@@ -104,7 +104,7 @@ def test_many_rows_are_cut_to_the_newest(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_damaged_file_is_rejected(tmp_path: Path, damage: object, said: str) -> None:
     path = newest_steps_path(tmp_path, "run")
     write_newest_steps(path, live_rows(ddp_job(ranks=2, steps=5)))
-    path.write_bytes(damage(path.read_bytes()))  # type: ignore[operator]
+    path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(MetricsError, match=said):
         read_newest_steps(path)
 

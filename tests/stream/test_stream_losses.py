@@ -94,7 +94,7 @@ def test_a_killed_and_restarted_aggregator_loses_nothing(tmp_path: Path) -> None
         stack.enter_context(aggregate(packets, port))
         (tmp_path / "go on").touch()
         for rank in ranks:
-            rank.end()  # type: ignore[attr-defined]
+            rank.end()
     assert whole(windows_in(packets))
     assert files_in(tmp_path) == files_in(packets)
 
@@ -112,7 +112,7 @@ def test_a_killed_and_restarted_relay_loses_nothing(tmp_path: Path) -> None:
         stack.enter_context(relay(port, upstream))
         (tmp_path / "go on").touch()
         for rank in ranks:
-            rank.end()  # type: ignore[attr-defined]
+            rank.end()
     assert whole(windows_in(packets))
 
 
@@ -124,10 +124,10 @@ def test_steps_that_a_killed_rank_had_sent_are_stored(tmp_path: Path) -> None:
         ranks = rank_processes(stack, tmp_path, port)
         until(lambda: len(windows_in(packets)) == 3, 60)
         time.sleep(0.75)  # all stand in the middle of the fourth, and have sent what they had
-        ranks.pop().kill()  # type: ignore[attr-defined]
+        ranks.pop().kill()
         (tmp_path / "go on").touch()
         for rank in ranks:
-            rank.end()  # type: ignore[attr-defined]
+            rank.end()
         part = until(lambda: list(packets.rglob("*.rank2.parquet")))
     windows = windows_in(packets)
     assert int(part[0].name.partition(".")[0]) in [

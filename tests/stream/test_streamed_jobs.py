@@ -14,7 +14,7 @@ from tests.stream.streams import aggregating, files_in, until, windows_in
 
 pytestmark = pytest.mark.torchrun
 
-JOBS = Path(__file__).parents[1] / "recorder" / "jobs.py"
+JOBS = Path(__file__).parents[1] / "recorder" / "gather_jobs.py"
 
 
 def torchrun(root: Path, job: str, endpoint: str) -> subprocess.CompletedProcess[str]:

@@ -59,7 +59,7 @@ def test_a_streamed_window_equals_a_gathered_one(tmp_path: Path) -> None:
             accumulation=Accumulation(factor=2),
             roles="dp",
             clock=ticks[name].__next__,
-            **options,  # type: ignore[arg-type]
+            **options,
         ) as perf:
             for step in range(6):
                 with perf.step():
@@ -184,7 +184,7 @@ def test_samples_are_delivered_with_the_steps(tmp_path: Path) -> None:
     ) as aggregator:
         options = StreamOptions(
             endpoint=aggregator.endpoint,
-            sources=(lambda: [sample], lambda: [1 / 0]),  # type: ignore[list-item]
+            sources=(lambda: [sample], lambda: [1 / 0]),
             on_echo=lambda echo, came_ns: echoes.append(echo),
         )
         with recorder(tmp_path, options) as perf:

@@ -233,7 +233,7 @@ def test_samples_that_are_not_taken_are_dropped_and_counted() -> None:
 
 def test_a_failing_system_is_sampled_again_without_disturbing_training() -> None:
     times = iter([SECOND, None, 2 * SECOND])  # the second reading of the clock makes no sense
-    thread = SamplingThread(FOLLOWER, deque(), period_s=0.01, now_ns=lambda: next(times))  # type: ignore[arg-type,return-value]
+    thread = SamplingThread(FOLLOWER, deque(), period_s=0.01, now_ns=lambda: next(times))
     thread.start()
     deadline = time.monotonic() + 10
     found: list[AnySample] = []

@@ -58,7 +58,7 @@ def test_every_label_that_accounting_names_is_in_the_table_with_its_reasons() ->
 
 def test_a_toy_label_appears_wherever_labels_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     # Given a table with one more label, and a window that carries it
-    monkeypatch.setitem(LABELS, TOY.name, TOY)  # type: ignore[arg-type]
+    monkeypatch.setitem(LABELS, TOY.name, TOY)
     diagnosis = judge(measure(jobs.ddp()))
     diagnosis = replace(diagnosis, labels=(*diagnosis.labels, Label(TOY.name, ("missing_ranks",))))
     # Then the store, the card, the tables, the glossary and the list of windows show its words
@@ -99,7 +99,7 @@ def test_a_label_with_an_empty_text_fails_and_says_which(text: str) -> None:
 )
 def test_a_table_with_a_contradiction_fails(change: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        label_table((TOY, replace(TOY, **change)), REASONS)  # type: ignore[arg-type]
+        label_table((TOY, replace(TOY, **change)), REASONS)
 
 
 def test_a_label_outside_the_table_is_never_shown_as_another() -> None:

@@ -165,7 +165,7 @@ def test_a_notebook_names_the_plots_that_there_are() -> None:
 
 def test_a_declaration_without_a_field_fails_with_its_name() -> None:
     with pytest.raises(TypeError, match="missing 1 required keyword-only argument: 'help'"):
-        PlotSpec(  # type: ignore[call-arg]
+        PlotSpec(
             name="toy", title="Toy", source=WindowInput, build=draw_toy, reads=(), tabs=(), report=None,
             notebook=None,
         )  # fmt: skip

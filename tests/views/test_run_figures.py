@@ -21,7 +21,7 @@ def test_windows_stack_to_their_mean_step_and_sick_spans_are_named() -> None:
     stacks = [found for found in figure["data"] if found.get("yaxis") is None and found["name"] != "n/a"]
     total = sum(numbers(found["y"]) for found in stacks)
     whole = [place for place, row in enumerate(rows) if row["shares"]]
-    assert total[whole] == pytest.approx([rows[place]["step_time_ns"] / 1e6 for place in whole], rel=1e-5)  # type: ignore[operator]
+    assert total[whole] == pytest.approx([rows[place]["step_time_ns"] / 1e6 for place in whole], rel=1e-5)
     assert "callbacks · rank 3 · persistent" in texts(figure)
     assert "data · different ranks" in texts(figure)
     (frame,) = [shape for shape in figure["layout"]["shapes"] if shape.get("name") == "selected"]

@@ -122,7 +122,7 @@ def test_where_both_name_something_the_sentence_holds_both(
 ) -> None:
     laid = replace(
         said_of("input"), kind=kind, stage=stage, rank=rank, cause_stage="data.next_wait", reasons=()
-    )  # type: ignore[arg-type]
+    )
     first, rhythm = words.agreement_sentences(laid, found_in.diagnosis())
     assert first.startswith(said)
     assert "rank 5's next_batch (input) in data" in first
@@ -138,7 +138,7 @@ def test_where_both_name_something_the_sentence_holds_both(
     ],
 )
 def test_without_operator_events_stage_durations_are_no_second_witness(kind: str, said: str) -> None:
-    laid = replace(said_of("input"), kind=kind, stage="data.next_wait", rank=5, reasons=("from_stages",))  # type: ignore[arg-type]
+    laid = replace(said_of("input"), kind=kind, stage="data.next_wait", rank=5, reasons=("from_stages",))
     first, why = words.agreement_sentences(laid, found_in.diagnosis())
     assert first.startswith(said)
     assert "operators agree" not in first

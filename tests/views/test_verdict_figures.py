@@ -97,7 +97,7 @@ def test_the_frontier_of_the_diagnosis_has_its_own_routing_set_among_the_rules()
     from sfapp.views.figures.rival_rules import rule_lines
 
     for frontier in ("step", "carry_over"):
-        _, diagnosis = jobs.look(jobs.slow_callback(), frontier)  # type: ignore[arg-type]
+        _, diagnosis = jobs.look(jobs.slow_callback(), frontier)
         name = "frontier" if frontier == "step" else "carry_over"
         (line,) = [line for line in rule_lines(diagnosis) if line.rule == name]
         assert line.routing_set == diagnosis.routing_set

@@ -18,7 +18,7 @@ HARM = "<img src=x onerror=alert(1)> %{x} $e^x$"
 
 def note(text: str = "It begins here.", **pinned: object) -> Note:
     stamp = Stamp("Ada", datetime(2026, 11, 21, 9, 14, tzinfo=UTC))
-    pin = Pin(window=KEY, **pinned)  # type: ignore[arg-type]
+    pin = Pin(window=KEY, **pinned)
     return Note(id=text, text=text, pin=pin, written=stamp, changed=None, revision=text)
 
 
@@ -62,7 +62,7 @@ def test_a_note_on_a_step_is_a_line_in_every_plot_along_the_steps() -> None:
 def test_a_region_is_a_dashed_frame_along_the_axes_it_names() -> None:
     region = (Zoom("rank_step_heatmap", "x", 410, 430), Zoom("rank_step_heatmap", "y", 3.5, 2.5))
     (frame,) = shapes(drawn("rank_step_heatmap", note(plot="rank_step_heatmap", region=region)))
-    assert frame["line"]["dash"] == "dash"  # type: ignore[index]
+    assert frame["line"]["dash"] == "dash"
     assert [frame[end] for end in ("xref", "x0", "x1", "yref", "y0", "y1")] == ["x", 410, 430, "y", 3.5, 2.5]
     # Where only one axis was zoomed, the frame reaches from edge to edge of the other
     (frame,) = shapes(drawn("rank_step_heatmap", note(plot="rank_step_heatmap", region=region[:1])))

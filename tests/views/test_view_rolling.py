@@ -52,8 +52,8 @@ def crowd(ranks: int, late: int, size: int = 8) -> tuple[RollingVerdict, RankTab
     behind_R[late] = 0.25 * found.step_ns
     late_BR = np.zeros((6, ranks))
     late_BR[0] = behind_R
-    delays = RankDelays(RankTable.of(identities), behind_R, found.delays.stages, late_BR)  # type: ignore[union-attr]
-    finding = replace(found.finding, ranks=(late,))  # type: ignore[type-var]
+    delays = RankDelays(RankTable.of(identities), behind_R, found.delays.stages, late_BR)
+    finding = replace(found.finding, ranks=(late,))
     return replace(found, delays=delays, finding=finding), delays.ranks
 
 

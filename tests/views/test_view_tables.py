@@ -144,12 +144,12 @@ def test_the_manifest_is_shown_whole() -> None:
 
 def test_sources_show_size_and_hash() -> None:
     @dataclass
-    class Source:
+    class StoredFile:
         path: Path
         size: int
         sha256: str
 
-    (row,) = tables.source_rows([Source(Path("a/00000001.parquet"), 29_100, "ab" * 32)])
+    (row,) = tables.source_rows([StoredFile(Path("a/00000001.parquet"), 29_100, "ab" * 32)])
     assert row == {"path": "a/00000001.parquet", "size": 29_100, "size_text": "29 kB", "sha256": "ab" * 32}
 
 

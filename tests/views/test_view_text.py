@@ -370,7 +370,7 @@ def test_a_stored_diagnosis_reads_without_its_rank_table() -> None:
 @pytest.mark.parametrize("kind", sorted(jobs.ALL))
 def test_every_window_has_words_for_everything(kind: str) -> None:
     for frontier in ("step", "carry_over"):
-        verdict = card(kind, frontier)  # type: ignore[arg-type]
+        verdict = card(kind, frontier)
         sentences = (*verdict.explanation, *verdict.why, *verdict.unknown, verdict.recorder or ".")
         assert verdict.headline
         assert all(sentence.endswith(".") for sentence in sentences), sentences

@@ -15,7 +15,7 @@ from sfapp.importers.import_result import (
     guarded,
 )
 from sfapp.importers.kineto.event_columns import read_columns
-from sfapp.importers.kineto.jobs import Member, jobs_of, member_of
+from sfapp.importers.kineto.job_groups import Member, jobs_of, member_of
 from sfapp.importers.kineto.processes import processes_of
 from sfapp.importers.kineto.window_merge import window_of
 

@@ -9,7 +9,7 @@ import numpy as np
 from sfapp.errors import TraceError
 from sfapp.importers.import_result import ImportedWindow, ImportNote, NoteKind
 from sfapp.importers.kineto.blocked_time import blocked_time
-from sfapp.importers.kineto.jobs import Member, TraceJob
+from sfapp.importers.kineto.job_groups import Member, TraceJob
 from sfapp.importers.kineto.operators import JobOperators
 from sfapp.importers.kineto.ranges import Range
 from sfapp.importers.kineto.stage_rules import durations, stage_ranges

@@ -106,7 +106,8 @@ class _TimedBatches(Iterator[Any]):
         return batch
 
     def __len__(self) -> int:
-        return len(self._batches)  # type: ignore[arg-type]  # as the wrapped iterator defines it
+        batches: Any = self._batches
+        return len(batches)  # as the wrapped iterator defines it
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._batches, name)
@@ -127,7 +128,7 @@ def _hook_loaders(session: Session) -> None:
                 session.leave("data")
         return _TimedBatches(batches, session, id(self)) if session.active else batches
 
-    DataLoader.__iter__ = iterate  # type: ignore[method-assign]
+    DataLoader.__iter__ = iterate  # type: ignore[method-assign]  # this is the hook
 
 
 def _hook_backward(session: Session, forwards: _ForwardHook) -> None:
@@ -164,7 +165,7 @@ def _hook_optimizers(session: Session) -> None:
             session.add_optimizer_step(optimizer)
         return result
 
-    torch.amp.GradScaler.step = scaled_step  # type: ignore[method-assign]
+    torch.amp.GradScaler.step = scaled_step  # type: ignore[method-assign]  # this is the hook
 
 
 def _hook_process_groups(session: Session) -> None:

@@ -87,8 +87,9 @@ class LightningRecorderCallback(Callback):
         """Move this callback before all others and add its second half after them."""
         if stage == "fit":
             own = (self, self._last_callback)
-            others = [callback for callback in trainer.callbacks if callback not in own]  # type: ignore[attr-defined]
-            trainer.callbacks = [self, *others, self._last_callback]  # type: ignore[attr-defined]
+            owner: Any = trainer  # its class does not declare ``callbacks``
+            others = [callback for callback in owner.callbacks if callback not in own]
+            owner.callbacks = [self, *others, self._last_callback]
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Remove the second half of this callback."""
@@ -124,8 +125,8 @@ class LightningRecorderCallback(Callback):
         self._remove_last_callback(trainer)  # Lightning calls no teardown after an error.
 
     def _remove_last_callback(self, trainer: Trainer) -> None:
-        others = [callback for callback in trainer.callbacks if callback is not self._last_callback]  # type: ignore[attr-defined]
-        trainer.callbacks = others  # type: ignore[attr-defined]
+        owner: Any = trainer
+        owner.callbacks = [callback for callback in owner.callbacks if callback is not self._last_callback]
 
     def _close(self, error: BaseException | None) -> None:
         recorder, self._recorder, self.recording = self._recorder, None, False

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from sfapp.recorder.timing.timers import StepState
 
@@ -40,7 +40,8 @@ class Batches(Generic[Batch]):
         return _Fetch(iter(self._loader), self._state, self._per_step, self._stage)
 
     def __len__(self) -> int:
-        return len(self._loader)  # type: ignore[arg-type]  # TypeError where the loader has no length
+        loader: Any = self._loader
+        return len(loader)  # TypeError where the loader has no length
 
 
 class _Fetch(Generic[Batch]):

@@ -21,6 +21,7 @@ def card(page: Page, title: str) -> Locator:
 
 
 def test_from_a_step_to_an_incident(page: Page, browser: Browser, server: Served, tmp_path: Path) -> None:
+    # Long because it is one story, of which each part needs the one before.
     # Given a colleague who looks at the same window
     elsewhere = browser.new_context(base_url=server.url)
     colleague = elsewhere.new_page()

@@ -21,7 +21,7 @@ RANK = Path(__file__).parent / "live_rank.py"
 WORLD = 4
 
 
-class Job:
+class StreamingJob:
     """An aggregator and ranks, each a process; rank 3 is slow."""
 
     def __init__(self, root: Path, resources: ExitStack) -> None:
@@ -58,14 +58,16 @@ def live_packets(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def job(live_packets: Path) -> Iterator[Job]:
+def job(live_packets: Path) -> Iterator[StreamingJob]:
     live_packets.mkdir()
     with ExitStack() as resources:
-        yield Job(live_packets, resources)
+        yield StreamingJob(live_packets, resources)
 
 
 @pytest.fixture(scope="module")
-def server(live_packets: Path, job: Job, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def server(
+    live_packets: Path, job: StreamingJob, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Served]:
     with served(live_packets, "--memory", cwd=tmp_path_factory.mktemp("live-cwd")) as server:
         yield server
 
@@ -86,7 +88,7 @@ def wait_until(page: Page, holds: Callable[[], bool], seconds: float = 20) -> No
     raise AssertionError(f"it did not happen within {seconds} seconds")
 
 
-def test_a_page_moves_while_processes_stream(page: Page, job: Job) -> None:
+def test_a_page_moves_while_processes_stream(page: Page, job: StreamingJob) -> None:
     # Given the first page, which finds the job by itself
     page.goto("/")
     link = page.get_by_role("link", name="Watch streamed live")
@@ -113,7 +115,7 @@ def test_a_page_moves_while_processes_stream(page: Page, job: Job) -> None:
     wait_until(page, lambda: newest_step(page) > frozen + 40)
 
 
-def test_a_node_tab_is_a_key_away_and_shows_its_machine(page: Page, job: Job) -> None:
+def test_a_node_tab_is_a_key_away_and_shows_its_machine(page: Page, job: StreamingJob) -> None:
     page.goto("/live/streamed")
     newest_step(page)
     page.keyboard.press("2")
@@ -124,7 +126,7 @@ def test_a_node_tab_is_a_key_away_and_shows_its_machine(page: Page, job: Job) ->
     expect(page.get_by_role("heading", name="Live step time")).to_be_visible()
 
 
-def test_a_page_that_nobody_sees_is_left_alone(page: Page, job: Job) -> None:
+def test_a_page_that_nobody_sees_is_left_alone(page: Page, job: StreamingJob) -> None:
     page.goto("/live/streamed")
     newest_step(page)
     turn = """(hidden) => {
@@ -140,7 +142,7 @@ def test_a_page_that_nobody_sees_is_left_alone(page: Page, job: Job) -> None:
     wait_until(page, lambda: newest_step(page) > before + 40)
 
 
-def test_a_rank_that_dies_is_said_to_be_silent(page: Page, job: Job) -> None:
+def test_a_rank_that_dies_is_said_to_be_silent(page: Page, job: StreamingJob) -> None:
     page.goto("/live/streamed?tab=node:1")
     expect(page.locator(".standing")).to_be_visible()
     job.ranks[2].kill()

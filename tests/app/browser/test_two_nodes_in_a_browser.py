@@ -30,7 +30,7 @@ NODES, LOCAL, WINDOW = 2, 2, 20
 SLOW = 3
 
 
-class Job:
+class TwoNodeJob:
     """The example on two nodes: network namespaces where they can be made, else both on loopback."""
 
     def __init__(self, folder: Path, resources: ExitStack) -> None:
@@ -106,13 +106,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def job(folder: Path) -> Iterator[Job]:
+def job(folder: Path) -> Iterator[TwoNodeJob]:
     with ExitStack() as resources:
-        yield Job(folder, resources)
+        yield TwoNodeJob(folder, resources)
 
 
 @pytest.fixture(scope="module")
-def server(folder: Path, job: Job, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def server(folder: Path, job: TwoNodeJob, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with served(folder / "packets", "--memory", cwd=tmp_path_factory.mktemp("nodes-cwd")) as server:
         yield server
 
@@ -129,7 +129,7 @@ def ranks_heard(server: Served) -> list[Any]:
 
 
 def test_both_nodes_are_on_one_page_with_who_is_slow_and_who_is_silent(
-    page: Page, job: Job, server: Served
+    page: Page, job: TwoNodeJob, server: Served
 ) -> None:
     # Given a job that streams from two nodes
     while len(ranks_heard(server)) < NODES * LOCAL:

@@ -17,7 +17,7 @@ from tests.builders import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER
 NOTHING = "sfapp: nothing was recorded: the process's main thread took no step\n"
 
 
-class Clock:
+class SessionClock:
     def __init__(self) -> None:
         self.now = 1_000
 
@@ -33,7 +33,7 @@ class Loop:
     """A training loop of which the session sees what hooks would tell it."""
 
     def __init__(self, root: Path) -> None:
-        self.clock = Clock()
+        self.clock = SessionClock()
         self.session = Session(Settings(output=root, run_id="run", window_steps=100), self.clock)
         self.optimizer = Optimizer()
 
@@ -104,7 +104,7 @@ def test_an_optimizer_step_without_backward_lies_between_the_steps(tmp_path: Pat
     assert between_of(tmp_path) == [0, 0, 0, 7 + 80, 0]
 
 
-class TickingClock(Clock):
+class TickingClock(SessionClock):
     """A clock on which every reading takes a nanosecond."""
 
     def __call__(self) -> int:

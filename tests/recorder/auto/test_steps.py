@@ -32,7 +32,7 @@ def events(spelled: str, gap: int = 1, last: int = 10) -> list[TrainingEvent]:
     for letter in spelled:
         kind, key, mark = kinds[letter]
         now += gap
-        found.append(TrainingEvent(kind, now, now + last, key, mark))  # type: ignore[arg-type]
+        found.append(TrainingEvent(kind, now, now + last, key, mark))
         now += last
     return found
 

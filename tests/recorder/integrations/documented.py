@@ -20,7 +20,7 @@ def network() -> torch.nn.Sequential:
     return torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.Linear(WIDTH, 2))
 
 
-class Regression(torch.nn.Module):
+class DocumentedModel(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.network = network()
@@ -42,7 +42,7 @@ def names(example: str) -> dict[str, Any]:
         from transformers import TrainingArguments
 
         given["arguments"] = TrainingArguments(output_dir="models", use_cpu=True, report_to=[], max_steps=2)
-        given["hf_model"] = Regression()
+        given["hf_model"] = DocumentedModel()
         given["dataset"] = [{"x": torch.ones(WIDTH), "labels": torch.zeros(1)}] * BATCHES
     return given
 

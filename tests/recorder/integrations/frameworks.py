@@ -25,7 +25,7 @@ root = Path(sys.argv[1])
 rank = int(os.environ["RANK"])
 
 
-class Samples(Dataset[torch.Tensor]):
+class DelayedSamples(Dataset[torch.Tensor]):
     """Samples that rank 1 waits for."""
 
     def __init__(self, micro_steps: int = 1, delay: float = DELAY) -> None:
@@ -44,7 +44,7 @@ class Samples(Dataset[torch.Tensor]):
 
 
 def loader(micro_steps: int = 1, delay: float = DELAY) -> DataLoader[torch.Tensor]:
-    return DataLoader(Samples(micro_steps, delay), batch_size=1)
+    return DataLoader(DelayedSamples(micro_steps, delay), batch_size=1)
 
 
 def network() -> torch.nn.Sequential:
@@ -60,6 +60,7 @@ def recorder_options(run_id: str) -> dict[str, Any]:
 
 
 def lightning() -> None:
+    # Long because its classes derive from Lightning, which only this kind of run imports.
     import lightning.pytorch as pl
     from lightning.pytorch.callbacks import GradientAccumulationScheduler
 
@@ -149,7 +150,7 @@ class Regression(torch.nn.Module):
         return {"loss": output.square().mean(), "logits": output}
 
 
-class LabelledSamples(Samples):
+class LabelledSamples(DelayedSamples):
     def __getitem__(self, place: int) -> Any:
         return {"x": super().__getitem__(place), "labels": torch.zeros(1)}
 

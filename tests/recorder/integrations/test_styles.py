@@ -25,7 +25,7 @@ MODEL_BYTES = (64 * 64 + 64 + 64 * 8 + 8) * 4
 @pytest.fixture(scope="module")
 def packets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("packets")
-    torchrun("loops.py", root)
+    torchrun("loop_styles.py", root)
     return root
 
 
@@ -93,7 +93,7 @@ def test_layers_of_a_sharded_model_are_refused_with_the_reason(packets: Path, st
 
 def test_sections_that_are_no_stages_are_side_channels_of_their_names(packets: Path) -> None:
     window = only_window(packets, "nvrx")
-    named = {name for name in window.side if not name.startswith("loops.py:")}
+    named = {name for name in window.side if not name.startswith("loop_styles.py:")}
     assert named == {"whole_model", "loss/log"}
     assert len(window.side) == 3  # and the one that has no name but its line
     forward = window.duration_SNR[window.stages.index("model.fwd_loss_cpu_wall")] / 1e6

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 import torch.distributed.fsdp
 
-import sfapp.packets  # noqa: F401 - loaded once, for all of them
+import sfapp.packets  # noqa: F401  # loaded once, for all of them
 from sfapp.recorder.auto.session import Session, Settings
 from sfapp.recorder.auto.torch_hooks import install
 

@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader
 
 from tests.recorder.auto.scripts.sharded_loops import sharded
-from tests.recorder.auto.scripts.training_parts import RANK, Points, Slow, loader_of, model_of
+from tests.recorder.auto.scripts.training_parts import RANK, Points, SlowModel, loader_of, model_of
 
 
 def plain(options: argparse.Namespace) -> None:
@@ -135,7 +135,7 @@ def line_search(options: argparse.Namespace) -> None:
 
         def closure() -> torch.Tensor:
             optimizer.zero_grad()
-            loss: torch.Tensor = (model(batch) - 100).square().mean()  # noqa: B023
+            loss: torch.Tensor = (model(batch) - 100).square().mean()  # noqa: B023  # called at once
             loss.backward()
             return loss
 
@@ -150,7 +150,7 @@ def closure_once(options: argparse.Namespace) -> None:
 
         def closure() -> torch.Tensor:
             optimizer.zero_grad()
-            loss: torch.Tensor = model(batch).square().mean()  # noqa: B023
+            loss: torch.Tensor = model(batch).square().mean()  # noqa: B023  # called at once
             loss.backward()
             return loss
 
@@ -171,7 +171,7 @@ def scaled(options: argparse.Namespace) -> None:
 
 
 def checkpointed(options: argparse.Namespace) -> None:
-    model = nn.ModuleList([Slow(0.02, 0.0), Slow(0.02, 0.0)])
+    model = nn.ModuleList([SlowModel(0.02, 0.0), SlowModel(0.02, 0.0)])
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for step, batch in enumerate(loader_of(options, options.steps)):
         batch.requires_grad_()
@@ -307,7 +307,7 @@ def one_rank_trains(options: argparse.Namespace) -> None:
 
 
 def plain_alone(options: argparse.Namespace) -> None:
-    model = Slow(0.001, 0.001)
+    model = SlowModel(0.001, 0.001)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for batch in loader_of(options, options.steps):
         model(batch).square().mean().backward()

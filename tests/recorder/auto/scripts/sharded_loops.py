@@ -14,7 +14,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy, f
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.distributed.optim import ZeroRedundancyOptimizer
 
-from tests.recorder.auto.scripts.training_parts import RANK, Slow, loader_of, model_of
+from tests.recorder.auto.scripts.training_parts import RANK, SlowModel, loader_of, model_of
 
 
 def sharded(options: argparse.Namespace) -> None:
@@ -30,7 +30,7 @@ def sharded(options: argparse.Namespace) -> None:
 
 
 def fsdp2(options: argparse.Namespace) -> None:
-    model = nn.Sequential(Slow(0.004, 0.006), nn.Linear(1, 1))
+    model = nn.Sequential(SlowModel(0.004, 0.006), nn.Linear(1, 1))
     for layer in model:
         fully_shard(layer)
     fully_shard(model)
@@ -39,7 +39,7 @@ def fsdp2(options: argparse.Namespace) -> None:
 
 def fsdp1(options: argparse.Namespace) -> None:
     model = FullyShardedDataParallel(
-        Slow(0.004, 0.006),
+        SlowModel(0.004, 0.006),
         sharding_strategy=ShardingStrategy.FULL_SHARD,
         auto_wrap_policy=ModuleWrapPolicy({nn.Linear}),
         device_id=torch.device("cpu"),

@@ -29,7 +29,7 @@ class Points(Dataset[torch.Tensor]):
         return torch.full((8,), float(place))
 
 
-class Slow(nn.Module):
+class SlowModel(nn.Module):
     """A forward and a backward that last."""
 
     def __init__(self, forward: float, backward: float) -> None:
@@ -47,7 +47,7 @@ class Slow(nn.Module):
 
 def model_of(options: argparse.Namespace) -> nn.Module:
     torch.manual_seed(0)
-    model: nn.Module = Slow(0.004, 0.006)
+    model: nn.Module = SlowModel(0.004, 0.006)
     return DistributedDataParallel(model) if dist.is_initialized() else model
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from statistics import mean, median
 
-from benchmarks.experiments.bars import bar_table, bars
+from benchmarks.experiments.acceptance import bar_table, bars
 from benchmarks.experiments.plan import AFTERWARDS, BEYOND, DATA, HIDDEN_RANK, KEPT_ON
 from benchmarks.experiments.score import FRONTIER, RULES, Count, Seen, count, of
 from sfapp.accounting import reference_of, with_reference

@@ -1,6 +1,6 @@
 """Training loops of every style, as docs/recorder.md shows them; started under torchrun, not collected.
 
-loops.py FOLDER     one run for each style, on 2 ranks; rank 1 waits 100 ms for each step's data
+loop_styles.py FOLDER     one run for each style, on 2 ranks; rank 1 waits 100 ms for each step's data
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ root = Path(sys.argv[1])
 rank = int(os.environ["RANK"])
 
 
-class Samples(Dataset[torch.Tensor]):
+class MicroStepSamples(Dataset[torch.Tensor]):
     """Samples that rank 1 waits for."""
 
     def __init__(self, micro_steps: int = 1) -> None:
@@ -65,7 +65,7 @@ def sgd(model: torch.nn.Module) -> torch.optim.Optimizer:
 
 
 def loader(micro_steps: int = 1) -> DataLoader[torch.Tensor]:
-    return DataLoader(Samples(micro_steps), batch_size=1)
+    return DataLoader(MicroStepSamples(micro_steps), batch_size=1)
 
 
 def recorder(run_id: str, model: Any, optimizer: Any, **options: Any) -> sfapp.Recorder:

@@ -1,8 +1,8 @@
 """Training jobs that the tests start under torchrun; not collected by pytest.
 
-jobs.py FOLDER together     every scenario that all ranks survive, one run each, in one job
-jobs.py FOLDER killed       rank 2 dies of SIGKILL in its second window
-jobs.py FOLDER failing      rank 2 fails of an error in its second window
+gather_jobs.py FOLDER together     every scenario that all ranks survive, one run each, in one job
+gather_jobs.py FOLDER killed       rank 2 dies of SIGKILL in its second window
+gather_jobs.py FOLDER failing      rank 2 fails of an error in its second window
 """
 
 from __future__ import annotations

@@ -21,21 +21,26 @@ PAPER_TOLERANCE_MS = 8.63
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class AcceptanceBar:
     """One thing asked for: in words, and what was measured against it."""
 
     asked: str
     measured: str
     holds: bool
 
+    @property
+    def line(self) -> str:
+        """Return its row of a table."""
+        return f"| {self.asked} | {self.measured} | {'holds' if self.holds else '**missed**'} |"
 
-def bars(rows: Sequence[Seen]) -> list[Bar]:
+
+def bars(rows: Sequence[Seen]) -> list[AcceptanceBar]:
     """Every bar that the rows say something about."""
     found = [*_routing(rows), *_beyond(rows), *_scoped(rows), *_removed(rows), *_quiet(rows)]
     return [bar for bar in found if bar is not None]
 
 
-def bar_table(found: Sequence[Bar]) -> list[str]:
+def bar_table(found: Sequence[AcceptanceBar]) -> list[str]:
     """Return the lines of a page's head: how many bars hold, and each of them."""
     held = sum(bar.holds for bar in found)
     return [
@@ -43,32 +48,34 @@ def bar_table(found: Sequence[Bar]) -> list[str]:
         "",
         "| asked for | measured | |",
         "| --- | --- | --- |",
-        *(f"| {bar.asked} | {bar.measured} | {'holds' if bar.holds else '**missed**'} |" for bar in found),
+        *(bar.line for bar in found),
     ]
 
 
 def share_bar(
     asked: str, rows: Sequence[RowT], right: Callable[[RowT], bool], least: float = 1.0
-) -> Bar | None:
+) -> AcceptanceBar | None:
     """At least a part of some rows, all of them unless told."""
     if not rows:
         return None
     hits = sum(map(right, rows))
-    return Bar(asked, f"{hits}/{len(rows)}", hits >= least * len(rows) - 1e-9)
+    return AcceptanceBar(asked, f"{hits}/{len(rows)}", hits >= least * len(rows) - 1e-9)
 
 
-def _routing(rows: Sequence[Seen]) -> Iterable[Bar | None]:
+def _routing(rows: Sequence[Seen]) -> Iterable[AcceptanceBar | None]:
     chosen = of(rows, "routing")
     found = count(chosen)
     yield share_bar("hidden rank, step-aligned: top-1 in 40 of 50, as the paper", chosen, _is_top(1), 0.8)
     yield share_bar("hidden rank, step-aligned: top-2 in all", chosen, _is_top(2))
     yield share_bar("hidden rank, step-aligned: in the candidate set in all", chosen, _is_candidate)
     if chosen:
-        yield Bar("mean candidate set of at most 2.00", f"{found.mean_size:.2f}", found.mean_size <= 2.0)
+        yield AcceptanceBar(
+            "mean candidate set of at most 2.00", f"{found.mean_size:.2f}", found.mean_size <= 2.0
+        )
     yield share_bar("the same windows, carry-over delta: stage right in 49 of 50", chosen, _aims, 0.98)
 
 
-def _beyond(rows: Sequence[Seen]) -> Iterable[Bar | None]:
+def _beyond(rows: Sequence[Seen]) -> Iterable[AcceptanceBar | None]:
     for family in BEYOND:
         first = [row for row in _host_only(rows) if row.fault.family == family]
         later = [row for row in _host_only(rows, kept_on=True) if row.fault.family == family]
@@ -83,7 +90,7 @@ def _host_only(rows: Sequence[Seen], kept_on: bool = False) -> list[Seen]:
     return [row for row in chosen if row.fault.family in BEYOND]
 
 
-def _scoped(rows: Sequence[Seen]) -> Iterable[Bar | None]:
+def _scoped(rows: Sequence[Seen]) -> Iterable[AcceptanceBar | None]:
     accumulated = [row for row in of(rows, "accumulation") if row.fault.family in ("data", "backward")]
     yield share_bar("accumulation, data and backward: top-1 in all", accumulated, _is_top(1))
     waited_for = [row for name in SHARDED for row in of(rows, name) if row.fault.family not in BEYOND]
@@ -93,7 +100,7 @@ def _scoped(rows: Sequence[Seen]) -> Iterable[Bar | None]:
     yield share_bar("callback/sync: top-2 in all", of(rows, "callbacks"), _is_top(2))
 
 
-def _removed(rows: Sequence[Seen]) -> Iterable[Bar | None]:
+def _removed(rows: Sequence[Seen]) -> Iterable[AcceptanceBar | None]:
     chosen = of(rows, "A/B/A")
     if not chosen:
         return
@@ -103,10 +110,10 @@ def _removed(rows: Sequence[Seen]) -> Iterable[Bar | None]:
         before, _, after = (float(found.account(side).step_ns) / 1e6 for side in found.sides)
         away.append(abs(after - before))
     asked = f"A/B/A: back within {PAPER_TOLERANCE_MS} ms, as the paper"
-    yield Bar(asked, f"{max(away):.2f} ms at most", max(away) <= PAPER_TOLERANCE_MS)
+    yield AcceptanceBar(asked, f"{max(away):.2f} ms at most", max(away) <= PAPER_TOLERANCE_MS)
 
 
-def _quiet(rows: Sequence[Seen]) -> Iterable[Bar | None]:
+def _quiet(rows: Sequence[Seen]) -> Iterable[AcceptanceBar | None]:
     chosen = of(rows, "no fault")
     yield share_bar("no fault: none needs attention", chosen, lambda row: row.diagnosis.is_quiet)
     yield share_bar("no fault: no strong label, as the paper", chosen, lambda row: not row.is_strong)

@@ -1,4 +1,4 @@
-"""One rank of a training job with faults put in, started by torchrun: job.py PLAN.json OUT.
+"""One rank of a training job with faults put in, started by torchrun: routing_job.py PLAN.json OUT.
 
 The model, the loader, the exchange of gradients, the sharding and the optimizer are real. Two cores cannot
 run many ranks at an accelerator's pace, so the time that one would take is a wait beside them, never quite
@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import torch
@@ -23,8 +24,20 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
 import sfapp
-from benchmarks.experiments.plan import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER, Fault, Job
+from benchmarks.experiments.plan import (
+    BACKWARD,
+    CALLBACKS,
+    DATA,
+    FORWARD,
+    OPTIMIZER,
+    PlannedFault,
+    PlannedJob,
+)
 from sfapp.model import Accumulation, RankIdentity
+from sfapp.model.manifest import Wrapper
+
+if TYPE_CHECKING:
+    from torch.distributed.fsdp import FullyShardedDataParallel
 
 RANKS_PER_NODE = 8
 WIDTH = 32
@@ -38,10 +51,10 @@ JITTER = 0.02
 """Standard deviation of each wait, as a part of it: an accelerator and its host vary from step to step. Where
 nothing at all varies, nothing shows that ranks wait for each other."""
 
-LABEL_OF = {"ddp": "ddp", "accumulation": "ddp", "fsdp": "fsdp1", "zero1": "zero1"}
+LABEL_OF: dict[str, Wrapper] = {"ddp": "ddp", "accumulation": "ddp", "fsdp": "fsdp1", "zero1": "zero1"}
 
 
-class Samples(Dataset[torch.Tensor]):
+class ConstantRows(Dataset[torch.Tensor]):
     def __len__(self) -> int:
         return 1 << 20
 
@@ -84,10 +97,10 @@ class NodeGroups:
         return gradient.div_(self.world_size)
 
 
-class Training:
+class ExperimentTraining:
     """The job of one rank."""
 
-    def __init__(self, job: Job, out: Path) -> None:
+    def __init__(self, job: PlannedJob, out: Path) -> None:
         self.rank = dist.get_rank()
         self.job = job
         self.factor = MICRO_STEPS if job.training == "accumulation" else 1
@@ -95,8 +108,8 @@ class Training:
         network = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(4)))
         self.model = self._wrapped(network)
         self.optimizer = self._optimizer()
-        self.batches = endless(DataLoader(Samples(), batch_size=4))
-        self.fault = Fault("")
+        self.batches = endless(DataLoader(ConstantRows(), batch_size=4))
+        self.fault = PlannedFault("")
         self.matrix = torch.ones(64, 64)
         self.random = random.Random(f"{job.name} {self.rank}")
         self.perf = sfapp.Recorder(
@@ -109,12 +122,12 @@ class Training:
                 self.rank // RANKS_PER_NODE,
                 f"node-{self.rank // RANKS_PER_NODE}",
             ),
-            wrapper=LABEL_OF[job.training],  # type: ignore[arg-type]
+            wrapper=LABEL_OF[job.training],
             accumulation=Accumulation(factor=self.factor, sync="last" if self.factor > 1 else "every"),
             timeout=60,
         )
 
-    def _wrapped(self, network: nn.Module) -> nn.Module:
+    def _wrapped(self, network: nn.Module) -> DistributedDataParallel | FullyShardedDataParallel:
         if self.job.training == "fsdp":
             from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
 
@@ -171,7 +184,7 @@ class Training:
         with perf.step():
             for micro in range(self.factor):
                 last = micro == self.factor - 1
-                sync = contextlib.nullcontext() if last else self.model.no_sync()  # type: ignore[operator]
+                sync = contextlib.nullcontext() if last else self.model.no_sync()
                 with perf.micro_step(micro), sync:
                     self._micro_step()
             with perf.stage(CALLBACKS):
@@ -202,8 +215,8 @@ class Training:
 def main() -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    job = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Job)
-    Training(job, Path(sys.argv[2])).run()
+    job = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=PlannedJob)
+    ExperimentTraining(job, Path(sys.argv[2])).run()
     dist.barrier()
     dist.destroy_process_group()
 
