@@ -65,7 +65,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     # --- the connection -------------------------------------------------------------------------------
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
         super().connection_made(transport)
         self._set_deadline(self.head_s, self._on_late_head)
 

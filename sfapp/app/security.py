@@ -278,7 +278,7 @@ def _is_address(name: str) -> bool:
 def _rooted(scope: Scope, root: str) -> Scope:
     """Return the scope below a root path, whether or not the proxy left that in the path.
 
-    ``X-Forwarded-Prefix`` is dropped: NiceGUI would write it into pages and redirects, whoever sent it.
+    ``X-Forwarded-Prefix`` is dropped: NiceGUI would write it into pages and redirects from any client.
     """
     headers = [(name, value) for name, value in scope["headers"] if name != b"x-forwarded-prefix"]
     path, raw_path = scope["path"], scope.get("raw_path") or scope["path"].encode()

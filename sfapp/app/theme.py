@@ -301,11 +301,7 @@ def frame(
     help_dialog = _help_dialog()
     link("Skip to content", "#main", "skip")
     with box("top", "header"):
-        with link("", "/", "brand", label="sfapp: all problems"):
-            logo = ui.element("img")
-            logo.props["src"] = asset_url("logo.svg")
-            logo.props["alt"] = ""  # the word beside it says the same
-            label_text("sfapp", "span")
+        _brand()
         _breadcrumbs(crumbs)
         menu = with_keys(label_text("☰", "button", "key menu-switch"), label="Menu")
         menu.props["aria-expanded"] = "false"
@@ -330,6 +326,14 @@ def frame(
         if heading:
             label_text(heading, "h1", "visually-hidden")
         yield PageFrame(main, actions, dark)
+
+
+def _brand() -> None:
+    with link("", "/", "brand", label="sfapp: all problems"):
+        logo = ui.element("img")
+        logo.props["src"] = asset_url("logo.svg")
+        logo.props["alt"] = ""  # the word beside it says the same
+        label_text("sfapp", "span")
 
 
 def _breadcrumbs(crumbs: Sequence[Crumb]) -> None:
