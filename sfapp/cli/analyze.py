@@ -188,6 +188,7 @@ def flat_row(diagnosis: Diagnosis, found: Causes | None = None) -> dict[str, Any
         ("carry_over_share", diagnosis.carry_over_shares),
         ("static_gain", diagnosis.static_gain),
         ("excess", diagnosis.excess),
+        ("resolution", resolution.rank if resolution else None),
     ):
         row |= {f"{name}.{stage}": value for stage, value in (values or {}).items()}
     return row

@@ -142,6 +142,15 @@ def test_csv_keeps_text_that_reads_like_a_formula_as_text(tmp_path: Path) -> Non
     assert [row["run_id"] for row in rows] == ["'=1+1"]
 
 
+def test_rows_hold_what_each_stage_would_have_shown() -> None:
+    result = sfapp("analyze", "sample_data/packets", "--csv")
+    healthy = next(
+        row for row in csv.DictReader(io.StringIO(result.stdout)) if row["needs_attention"] == "False"
+    )
+    assert 0.0 < float(healthy["resolution.data.next_wait"]) < 1.0
+    assert healthy["resolution.model.backward_cpu_wall"] == ""  # ranks wait there, so own time is not known
+
+
 def test_csv_and_parquet_hold_the_same_rows(packets: Path, tmp_path: Path) -> None:
     target = tmp_path / "out.parquet"
     printed = sfapp("analyze", packets, "--csv", "--parquet", target).stdout
