@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +10,7 @@ from sfapp.accounting.aim import with_reference
 from sfapp.accounting.carry_over import CarryOver
 from sfapp.accounting.device import device_labels
 from sfapp.accounting.findings import with_late_ranks
+from sfapp.accounting.kernels import quantile
 from sfapp.accounting.labels import (
     LimitFacts,
     StageFacts,
@@ -230,16 +230,6 @@ def _step_time(measures: Measures, frontier: Frontier, carry: CarryOver | None) 
     sorted_N = np.sort(step_N if frontier == "carry_over" else measures.makespan_N).tolist()
     p50, p95 = quantile(sorted_N, 0.5), quantile(sorted_N, 0.95)
     return StepTime(float(step_N.mean()), p50, p95, float(step_N.max()))
-
-
-def quantile(sorted_values: Sequence[float], part: float) -> float:
-    """Return a quantile, interpolated between neighbours: as ``np.quantile``, which takes 50 times as long
-    for a hundred values."""
-    place = part * (len(sorted_values) - 1)
-    below = int(place)
-    after = sorted_values[min(below + 1, len(sorted_values) - 1)]
-    rise, above = after - sorted_values[below], place - below
-    return after - rise * (1.0 - above) if above >= 0.5 else sorted_values[below] + rise * above
 
 
 def _typical_ns(measures: Measures, frontier: CarryOver | Measures) -> dict[str, float]:
