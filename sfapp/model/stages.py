@@ -26,6 +26,10 @@ FORWARD_EVENT = "model.fwd_loss_cuda_event_ms"
 MAX_NAME_LENGTH = 256
 """Longest name (stage, host, role, run) a packet may carry, in characters."""
 
+MAX_STAGES = 4_096
+"""Most stages that a packet may have, each micro-step counted; verdicts take time for each pair of stage and
+rank."""
+
 _MICRO_STEP = re.compile(r"(?P<broad>.+)\[(?P<index>[0-9]+)\]\Z", re.DOTALL)
 
 # A stage's category decides its colour and its short name. Matched on the name's first part, so that

@@ -9,7 +9,7 @@ import msgspec
 
 from sfapp.errors import PacketError, PacketVersionError
 from sfapp.model import FORMAT, LAG_BINS, Manifest, Reduction, broad_stage, stage_hash
-from sfapp.model.stages import MAX_NAME_LENGTH
+from sfapp.model.stages import MAX_NAME_LENGTH, MAX_STAGES
 from sfapp.packets.faults import Faults
 from sfapp.packets.packet_layout import (
     FIXED_COLUMNS,
@@ -79,6 +79,8 @@ def check_manifest(manifest: Manifest, faults: Faults) -> bool:
     if not 1 <= manifest.world_size <= MAX_WORLD_SIZE:
         faults.add(f"world_size {manifest.world_size} is outside 1…{MAX_WORLD_SIZE:,}")
     usable = _check_stages(manifest, faults)
+    if len(manifest.stages) > MAX_STAGES:
+        return False  # What follows takes time for each of them.
     _check_micro_steps(manifest, faults)
     missing = manifest.missing_ranks
     if len(set(missing)) != len(missing):
@@ -104,6 +106,9 @@ def check_name(what: str, name: str, faults: Faults) -> None:
 
 def _check_stages(manifest: Manifest, faults: Faults) -> bool:
     stages = manifest.stages
+    if len(stages) > MAX_STAGES:
+        faults.add(f"{len(stages):,} stages, more than the {MAX_STAGES:,} that a packet may have")
+        return False
     reserved = [stage for stage in stages if stage in FIXED_COLUMNS or stage.startswith(RESERVED_PREFIXES)]
     doubled = [(stage, count) for stage, count in Counter(stages).items() if count > 1]
     if not stages:

@@ -16,7 +16,7 @@ import numpy as np
 from sfapp.errors import MetricsError
 from sfapp.files import open_regular, write_atomic
 from sfapp.model.live_rows import FIRST_STAGE, LiveRank, LiveRows
-from sfapp.model.stages import MAX_NAME_LENGTH
+from sfapp.model.stages import MAX_NAME_LENGTH, MAX_STAGES
 from sfapp.model.window import RankIdentity
 from sfapp.packets.paths import packet_path
 
@@ -29,7 +29,6 @@ ROW_BYTES = 2 << 20
 second."""
 
 LEAST_STEPS = 8
-_MAX_STAGES = 4096
 _BIG = 2**31 - 1
 _LONGEST = 1 << 50  # ns, 13 days: sums over a few thousand steps stay exact.
 
@@ -61,7 +60,7 @@ class StoredSteps(msgspec.Struct, frozen=True, kw_only=True):
     at_ns: Annotated[int, msgspec.Meta(ge=0)]
     world_size: Annotated[int, msgspec.Meta(ge=1, le=_BIG)]
     layouts: Annotated[
-        tuple[Annotated[tuple[_Name, ...], msgspec.Meta(max_length=_MAX_STAGES)], ...],
+        tuple[Annotated[tuple[_Name, ...], msgspec.Meta(max_length=MAX_STAGES)], ...],
         msgspec.Meta(max_length=1024),
     ]
     ranks: tuple[StoredRank, ...]

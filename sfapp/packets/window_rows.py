@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from sfapp.errors import RecorderError
 from sfapp.model.manifest import Accumulation, ClosedBy
-from sfapp.model.stages import MAX_NAME_LENGTH, RESIDUAL, expand_stages, stage_category
+from sfapp.model.stages import MAX_NAME_LENGTH, MAX_STAGES, RESIDUAL, expand_stages, stage_category
 from sfapp.packets.value_checks import is_unicode
 from sfapp.terminal import printable, quoted
 
@@ -80,8 +80,8 @@ class WindowSchema:
         """Return the schema of these explicit stages.
 
         Raises:
-            RecorderError: the names cannot be columns, the role cannot be a name, or the accumulation factor
-                is below 1.
+            RecorderError: the names cannot be columns, the role cannot be a name, the accumulation factor is
+                below 1, or there are too many stages.
         """
         names = tuple(broad)
         _check_names(names)
@@ -91,6 +91,12 @@ class WindowSchema:
         if factor < 1:
             raise RecorderError(f"the accumulation factor must be at least 1, not {factor}")
         repeated = _repeated(names) if factor > 1 and accumulation.ordered else ()
+        count = len(names) + len(repeated) * (factor - 1) + 1
+        if count > MAX_STAGES:
+            raise RecorderError(
+                f"{count:,} stages, each micro-step counted, are more than the {MAX_STAGES:,} that a packet "
+                "may have: pass Accumulation(ordered=False), which adds the micro-steps up, or fewer stages"
+            )
         columns = expand_stages(names, repeated, factor)
         column_of = tuple(
             {name: columns.index(f"{name}[{micro}]" if name in repeated else name) for name in names}

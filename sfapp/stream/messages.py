@@ -29,7 +29,7 @@ from sfapp.model.manifest import (
     Wrapper,
 )
 from sfapp.model.samples import AnySample
-from sfapp.model.stages import MAX_NAME_LENGTH
+from sfapp.model.stages import MAX_NAME_LENGTH, MAX_STAGES
 
 VERSION = 2
 """Version of the messages that are sent and understood."""
@@ -45,7 +45,7 @@ Text = Annotated[str, Meta(max_length=1000)]
 Token = Annotated[str, Meta(max_length=64)]
 Count = Annotated[int, Meta(ge=0, le=2**62)]
 Rank = Annotated[int, Meta(ge=0, le=2**31 - 1)]
-Stages = Annotated[tuple[Name, ...], Meta(min_length=1, max_length=4096)]
+Stages = Annotated[tuple[Name, ...], Meta(min_length=1, max_length=MAX_STAGES)]
 Nanoseconds = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 
 
