@@ -42,9 +42,10 @@ from sfapp.stream.messages import (
     encode,
     read_sender,
 )
+from sfapp.stream.open_runs import OpenRun, OpenRuns
 from sfapp.stream.rank_streams import Element, RankStream, take_element
-from sfapp.stream.run_restarts import RunRestarts
 from sfapp.stream.window_assembly import AssemblyCounts, WindowAssembler
+from sfapp.terminal import quoted
 
 CLOSE_AFTER_SECONDS = 30.0
 LATE_AFTER_SECONDS = 2.0
@@ -53,6 +54,9 @@ ABANDON_AFTER_SECONDS = 60.0
 
 REMOVE_AFTER_SECONDS = 3 * 3600.0
 """After this long without a message a rank's state is removed: one aggregator may serve many runs in turn."""
+
+MOST_RUNS = 1_024
+"""Runs that are remembered at the same time; each takes about 5 kB and a folder."""
 
 _BYE_SECONDS = 0.5
 """How long a window waits for its last ranks once one of its ranks has left."""
@@ -93,7 +97,12 @@ class Aggregator:
         abandon_after: seconds after which a silent rank's unfinished window is written as a part.
         most_bytes: rows kept in memory. Above that, windows are written before they are complete; while the
             disk refuses them, no more rows are accepted.
+        most_runs: runs that are remembered at the same time. Above that, the one that has been idle for
+            longest is closed; while none is idle for ``abandon_after`` seconds, no further one is accepted.
         on_samples, on_heartbeat, on_steps: callbacks for system metrics, heartbeats and steps.
+
+    Attributes:
+        closed_runs: number of runs that were closed to make room for others; ``failures`` names them.
 
     Raises:
         StreamError: the endpoint is in use, or needs keys.
@@ -108,6 +117,7 @@ class Aggregator:
         close_after: float = CLOSE_AFTER_SECONDS,
         abandon_after: float = ABANDON_AFTER_SECONDS,
         most_bytes: int = 2**30,
+        most_runs: int = MOST_RUNS,
         on_samples: SampleCallback | None = None,
         on_heartbeat: HeartbeatCallback | None = None,
         on_steps: StepCallback | None = None,
@@ -123,7 +133,8 @@ class Aggregator:
             root, lambda stream, answer: self._send(stream.route, answer), self._assembler.failures
         )
         self._streams: dict[str, RankStream] = {}
-        self._restarts: dict[str, RunRestarts] = {}
+        self._runs = OpenRuns(root, most_runs)
+        self.closed_runs = 0
         self._resend_time: dict[str, float] = {}
         self._next_clean_up = 0.0
         self._caught_up_at = time.monotonic()  # when the receive queue was last empty
@@ -222,6 +233,7 @@ class Aggregator:
             return
         stream.route, stream.received_at = route, now
         self._live.touch(stream.hello)
+        self._runs.touch(stream.hello.run_id, now)
         if isinstance(message, Element):
             self._take_element(stream, message, now)
         elif isinstance(message, Heartbeat):
@@ -238,10 +250,10 @@ class Aggregator:
     def _take_hello(self, route: tuple[bytes, ...], hello: StreamHello, now: float) -> None:
         if hello.rank >= hello.world_size:
             raise StreamError(f"rank {hello.rank} is outside a world of {hello.world_size} ranks")
-        if hello.run_id not in self._restarts:
-            self._restarts[hello.run_id] = RunRestarts(self._root, hello.run_id)
+        if hello.run_id not in self._runs and self._runs.is_full:
+            self._make_room(hello.run_id, now)
         newest = self._assembler.newest.get(hello.run_id)
-        offset = self._restarts[hello.run_id].offset(hello, newest)
+        offset = self._runs.join(hello, now).restarts.offset(hello, newest)
         stream = self._streams.get(hello.incarnation)
         if stream is None:
             stream = RankStream(
@@ -250,6 +262,33 @@ class Aggregator:
             self._streams[hello.incarnation] = stream
         stream.hello, stream.offset, stream.route, stream.received_at = hello, offset, route, now
         self._live.add_rank(hello)
+
+    def _make_room(self, wanted: str, now: float) -> None:
+        """Close the run that has been idle for longest. If it continues, its ranks connect again.
+
+        Raises:
+            StreamError: none can be closed; the rank of the run that is wanted tries again.
+        """
+        run_id, run = self._runs.idlest()
+        idle_seconds = now - run.active_at
+        if idle_seconds <= self._abandon_after or not self._close_run(run_id, run):
+            idle = f"none has been idle for {self._abandon_after:g} s"
+            raise StreamError(f"run {quoted(wanted)} has to wait: {self._runs.most:,} runs are open, {idle}")
+        self.closed_runs += 1
+        reason = f"to make room among {self._runs.most:,}, idle for {idle_seconds:.0f} s"
+        self._assembler.failures.append(f"run {quoted(run_id)} was closed {reason}")
+
+    def _close_run(self, run_id: str, run: OpenRun) -> bool:
+        """Write and remove what is kept of a run; return False if it cannot be written."""
+        found = (self._streams.get(incarnation) for incarnation in run.incarnations)
+        streams = [stream for stream in found if stream is not None and stream.hello.run_id == run_id]
+        if not all(stream.current is None or self._assembler.abandon(stream.current) for stream in streams):
+            return False
+        for stream in streams:
+            del self._streams[stream.hello.incarnation]
+        self._live.remove_run(run_id, run.ranks)
+        self._runs.remove(run_id)
+        return True
 
     def _take_element(self, stream: RankStream, element: Element, now: float) -> None:
         is_full = self._assembler.is_failing and self._assembler.size > self._most_bytes
@@ -327,8 +366,8 @@ class Aggregator:
                 continue
             if stream.current is None or self._assembler.abandon(stream.current):
                 del self._streams[incarnation]
-        for run_id in self._restarts.keys() - self._live.remove_silent(REMOVE_AFTER_SECONDS):
-            del self._restarts[run_id]
+                self._runs.leave(stream.hello)
+        self._runs.keep(self._live.remove_silent(REMOVE_AFTER_SECONDS))
         del self._assembler.failures[:-_KEPT_FAILURES]
 
     def _acknowledge(self) -> None:

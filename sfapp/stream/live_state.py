@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -195,6 +195,12 @@ class RankStates:
             since = self._clock() - seconds
             self._ranks = {key: state for key, state in self._ranks.items() if state.received_at >= since}
             return {run_id for run_id, _ in self._ranks}
+
+    def remove_run(self, run_id: str, ranks: Iterable[int]) -> None:
+        """Remove these ranks of a run."""
+        with self._lock:
+            for rank in ranks:
+                self._ranks.pop((run_id, rank), None)
 
     def count_fault(self, peer: str, kind: str, reason: str) -> None:
         """Count a message of a peer that was dropped."""
