@@ -5,7 +5,8 @@ from sfapp.incidents.editor import ANONYMOUS, IncidentEditor, import_events
 from sfapp.incidents.events import MAX_NAME, MAX_TEXT, MAX_TITLE, Event
 from sfapp.incidents.exchange import document_of, events_of, parse, renamed, runs_named
 from sfapp.incidents.log import IncidentLog
-from sfapp.incidents.state import IncidentState, Revision, state_from_events
+from sfapp.incidents.state import IncidentState, Revision
+from sfapp.incidents.state_builder import state_from_events
 
 __all__ = [
     "ANONYMOUS",

@@ -12,7 +12,8 @@ from datetime import datetime
 
 from sfapp.incidents.events import Event, IncidentEdit, IncidentFields, ItemEdit, ItemFields
 from sfapp.incidents.exchange import events_of_notes
-from sfapp.incidents.state import IncidentState, state_from_events
+from sfapp.incidents.state import IncidentState
+from sfapp.incidents.state_builder import state_from_events
 from sfapp.model.view import ViewState, WindowKey
 
 AUTHOR = "sfapp report"

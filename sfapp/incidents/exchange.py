@@ -14,7 +14,8 @@ import msgspec
 
 from sfapp.errors import IncidentError
 from sfapp.incidents.events import Event, ItemEdit, Undo, checked, fields_of
-from sfapp.incidents.state import IncidentState, state_from_events
+from sfapp.incidents.state import IncidentState
+from sfapp.incidents.state_builder import state_from_events
 from sfapp.model.parse import parse_run_window
 from sfapp.model.sides import SideKey
 

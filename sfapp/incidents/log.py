@@ -16,7 +16,8 @@ from pathlib import Path
 from sfapp.errors import IncidentError
 from sfapp.files import open_regular, sync_folder
 from sfapp.incidents.events import Event, checked, decode, encode
-from sfapp.incidents.state import IncidentState, state_from_events
+from sfapp.incidents.state import IncidentState
+from sfapp.incidents.state_builder import StateBuilder
 
 NAME = "incidents.jsonl"
 
@@ -69,7 +70,7 @@ class IncidentLog:
                 self.path.parent.mkdir(exist_ok=True)
                 with self._locked() as file:
                     self._read_on()
-                    new = dict.fromkeys(line for event, line in lines if event.id not in self._ids)
+                    new = dict.fromkeys(line for event, line in lines if event.id not in self._edits)
                     _write(file, b"".join(new))
                     self._read_on()
             except OSError as error:
@@ -82,12 +83,11 @@ class IncidentLog:
     def _state(self) -> IncidentState:
         if self._known is None:
             torn = [f"line {self._line}: cut off, without its end"] if self._torn else []
-            self._known = state_from_events(self._events, [*self._notices, *torn])
+            self._known = self._edits.state([*self._notices, *torn])
         return self._known
 
     def _reset(self) -> None:
-        self._events: list[Event] = []
-        self._ids: set[str] = set()
+        self._edits = StateBuilder()
         self._notices: list[str] = []
         self._offset = 0
         self._line = 1
@@ -127,9 +127,8 @@ class IncidentLog:
         except IncidentError as error:
             self._notices.append(f"line {self._line}: {error}; kept and skipped")
         else:
-            if event is not None and event.id not in self._ids:
-                self._events.append(event)
-                self._ids.add(event.id)
+            if event is not None:
+                self._edits.add(event)
         self._line += 1
 
     @contextmanager
