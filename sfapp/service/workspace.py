@@ -11,13 +11,14 @@ import threading
 import time
 from collections.abc import Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
 from sfapp.accounting import WhatIf
-from sfapp.errors import WindowNotFoundError
+from sfapp.errors import StoreError, WindowNotFoundError
 from sfapp.incidents import IncidentLog
 from sfapp.model import Fix, Operators, Reference, Window
 from sfapp.model.examples import EXAMPLES, Example
@@ -41,6 +42,9 @@ FINDINGS_BYTES = 1 << 29
 
 PROGRESS_PAUSE = 2.0
 """Seconds between the notifications of a long first ingest."""
+
+RETRY_SECONDS, LONGEST_RETRY_SECONDS = 1.0, 60.0
+"""Seconds until the store is written again after a failure, doubled each time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +117,7 @@ class Workspace:
     def start(self) -> None:
         """Ingest, then watch for new packets, on a thread beside the running event loop."""
         self._loop = asyncio.get_running_loop()
-        self._thread.submit(self._ingest_and_watch).add_done_callback(self._on_end)
+        self._thread.submit(self._keep_up_to_date).add_done_callback(self._on_end)
         self.incident_service.start()
 
     def cancel_ingest(self) -> None:
@@ -136,6 +140,24 @@ class Workspace:
     def status(self) -> StoreStatus:
         """Return the present activity of the store's thread."""
         return self._status
+
+    def _keep_up_to_date(self) -> None:
+        """Ingest and watch until stopped; begin anew after a failure, on a full disk for example."""
+        pause = RETRY_SECONDS
+        while True:
+            began = time.monotonic()
+            try:
+                self._ingest_and_watch()
+                return
+            except (StoreError, OSError) as error:
+                self._status = self._failed(error)
+            if time.monotonic() - began > LONGEST_RETRY_SECONDS:  # It worked for a while.
+                pause = RETRY_SECONDS
+            if self._stop.wait(pause):
+                return
+            pause = min(2 * pause, LONGEST_RETRY_SECONDS)
+            with suppress(StoreError):
+                self.store.recover()
 
     def _ingest_and_watch(self) -> None:
         began = time.monotonic()
@@ -169,9 +191,10 @@ class Workspace:
     def _on_end(self, ended: Future[None]) -> None:
         error = ended.exception()
         if error is not None:
-            self._status = StoreStatus(
-                "failed", None, self._status.newest, str(error) or type(error).__name__
-            )
+            self._status = self._failed(error)
+
+    def _failed(self, error: BaseException) -> StoreStatus:
+        return StoreStatus("failed", None, self._status.newest, str(error) or type(error).__name__)
 
     # --- runs and windows ------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -29,9 +29,24 @@ class Database:
         note: what the user should know about how it was opened; empty if nothing is unusual.
     """
 
-    def __init__(self, connection: Cursor, path: Path | None, lock: StoreLock | None, note: str = "") -> None:
+    def __init__(
+        self,
+        connection: Cursor,
+        path: Path | None,
+        lock: StoreLock | None,
+        note: str = "",
+        *,
+        connect: Callable[[], Cursor],
+    ) -> None:
+        """Wrap a connection.
+
+        Args:
+            lock: released when the database is closed.
+            connect: opens the same database again, or a new one in memory.
+        """
         self.path = path
         self.note = note
+        self._connect = connect
         self._connection = connection
         self._lock = lock
         self._writer = threading.Lock()
@@ -80,6 +95,33 @@ class Database:
                     cursor.rollback()
                 raise
             self._generation += counted
+
+    def recover(self) -> None:
+        """Open the database again if DuckDB has invalidated it, as it does where the disk refuses a write.
+
+        Raises:
+            StoreError: it cannot be opened, or has been closed.
+        """
+        with self._writer:
+            try:
+                with self.cursor() as cursor:
+                    cursor.execute("SELECT count(*) FROM store_info").fetchall()
+                return
+            except StoreError:
+                if self._closed:
+                    raise
+            with self._handing_out:
+                self._handing_out.wait_for(lambda: not self._in_use, _CLOSING_S)
+                with suppress(duckdb.Error):
+                    self._connection.close()
+                try:
+                    self._connection = self._connect()
+                except (duckdb.Error, OSError) as error:
+                    reason = first_line(error) if isinstance(error, duckdb.Error) else error.strerror
+                    raise StoreError(
+                        f"the store {self.path or 'in memory'} cannot be opened: {reason}"
+                    ) from error
+            self._generation += 1
 
     def close(self) -> None:
         """Write the log into the file, close the file and release the lock.

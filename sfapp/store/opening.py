@@ -65,9 +65,13 @@ def open_file(path: Path) -> Database:
 
 def open_in_memory(note: str = "") -> Database:
     """Create a store in memory, which ends with the process."""
+    return Database(_in_memory(), None, None, note, connect=_in_memory)
+
+
+def _in_memory() -> Cursor:
     connection = duckdb.connect(":memory:", config=_CONFIG)
     _create(connection)
-    return Database(connection, None, None, note)
+    return connection
 
 
 def _open_locked(path: Path) -> Database:
@@ -89,7 +93,7 @@ def _open_locked(path: Path) -> Database:
                 f"the store {path} cannot be made ({first_line(error)}): name another file with --db"
             ) from error
         raise
-    return Database(connection, path, lock, note)
+    return Database(connection, path, lock, note, connect=lambda: _connect(path)[0])
 
 
 def _connect(path: Path) -> tuple[Cursor, str]:

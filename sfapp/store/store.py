@@ -131,6 +131,14 @@ class Store:
             self._refresh_cells()
         return report
 
+    def recover(self) -> None:
+        """Make the store usable again after a write failed, on a full disk for example, if it is not.
+
+        Raises:
+            StoreError: it cannot be opened yet.
+        """
+        self._database.recover()
+
     def watch(self, stop: threading.Event, on_change: Callable[[IngestReport], None]) -> None:
         """Ingest new packets until ``stop`` is set. Blocks, so call it in a thread.
 

@@ -1,0 +1,129 @@
+"""A full disk under the store: reported while it lasts, and over once there is room again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sfapp.packets import packet_path, write_packet
+from sfapp.service.workspace import Workspace
+from sfapp.store import Store
+from tests.builders import ddp_job, window_of
+
+MIB = 2**20
+
+
+def write_windows(root: Path, first: int, count: int) -> None:
+    for number in range(first, first + count):
+        durations = ddp_job(ranks=8, steps=20, seed=number)
+        window = window_of(durations, run_id="run", window=number, world_size=8)
+        write_packet(window, packet_path(root, "run", number))
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 16 MiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(command, capture_output=True).returncode:
+        pytest.skip("this user may not mount a file system")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+async def until_kind(workspace: Workspace, kind: str, seconds: float = 60.0) -> None:
+    for _ in range(int(seconds / 0.05)):
+        if workspace.status().kind == kind:
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"{workspace.status()} after {seconds} s")
+
+
+def test_the_app_goes_on_once_a_full_disk_has_room_again(small_disk: Path, tmp_path: Path) -> None:
+    packets = tmp_path / "packets"
+    write_windows(packets, 0, 4)
+
+    async def follow() -> None:
+        store = Store.open([packets], db=small_disk / "store.duckdb")
+        workspace = Workspace(store, [packets])
+        try:
+            workspace.start()
+            await until_kind(workspace, "live")
+            # given a disk that another program fills
+            filler = small_disk / "filler"
+            with filler.open("wb") as file:
+                try:
+                    while True:
+                        file.write(bytes(MIB // 16))
+                        file.flush()
+                except OSError:
+                    pass
+            # when packets arrive that the store has no room for
+            await asyncio.to_thread(write_windows, packets, 4, 200)
+            await until_kind(workspace, "failed")
+            assert workspace.status().message
+            # then they are in the store soon after there is room
+            filler.unlink()
+            await until_kind(workspace, "live")
+            numbers = await asyncio.to_thread(store.window_numbers, "run")
+            assert list(numbers) == list(range(204))
+            assert store.diagnosis("run", 203).window == 203
+        finally:
+            await asyncio.to_thread(workspace.close)
+            store.close()
+
+    asyncio.run(follow())
+
+
+# Ingests under a limit of the size of files, which is lifted after the first failure.
+LIMITED = """
+import resource, sys
+from pathlib import Path
+from sfapp.errors import StoreError
+from sfapp.store import Store
+
+packets, db, most = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+with Store.open([packets], db=db) as store:
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
+    for _ in range(3):
+        try:
+            store.ingest()
+        except StoreError as error:
+            print(error, file=sys.stderr)
+            try:
+                store.recover()
+            except StoreError as error:
+                print(error, file=sys.stderr)
+        else:
+            raise SystemExit("the limit was not reached")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    store.recover()
+    store.ingest()
+    print(len(store.window_numbers("run")))
+with Store.open([packets], db=db) as store:
+    print(len(store.window_numbers("run")), store.note)
+"""
+
+
+@pytest.mark.parametrize("most", [4096, 300_000, MIB])
+def test_a_store_that_could_not_be_written_is_usable_again(most: int, tmp_path: Path) -> None:
+    packets = tmp_path / "packets"
+    write_windows(packets, 0, 60)
+
+    result = subprocess.run(
+        [sys.executable, "-c", LIMITED, str(packets), str(tmp_path / "store.duckdb"), str(most)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.split() == ["60", "60"], result.stdout + result.stderr
