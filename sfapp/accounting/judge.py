@@ -32,7 +32,6 @@ from sfapp.accounting.leaders import (
 )
 from sfapp.accounting.measures import Measures
 from sfapp.accounting.own_time import own_excess
-from sfapp.accounting.quantiles import quantile
 from sfapp.accounting.routing import by_name, names, ranked, rivals, routing_set
 from sfapp.model import (
     ALL_RANKS,
