@@ -34,7 +34,6 @@ class CollectiveEntry(msgspec.Struct, frozen=True):
     time_discovered_started_ns: Count | None = None
     time_discovered_completed_ns: Count | None = None
     input_sizes: list[list[Count]] = []
-    thread_name: str = ""
     thread_id: str | Count = ""
 
 

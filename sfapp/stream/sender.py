@@ -107,8 +107,6 @@ class StreamOptions:
 class SenderCounts:
     """Counts of a sender, and when it last received an answer (monotonic seconds)."""
 
-    sent_messages: int = 0
-    sent_again: int = 0
     failed: int = 0
     received_at: float | None = None
 
@@ -344,7 +342,6 @@ class StreamSender:
         while (found := self._queue.message(self._next)) is not None:
             if not self._ensure_hello(socket, found.rank) or not self._send(socket, found.message):
                 return
-            self.counts.sent_again += self._next < self._furthest
             self._next = found.after
             self._furthest = max(self._furthest, found.after)
             if found.is_newest:  # What is recorded from now on waits for the next batch.
@@ -378,5 +375,4 @@ class StreamSender:
             socket.send(encode(message), zmq.NOBLOCK)
         except zmq.Again:
             return False
-        self.counts.sent_messages += 1
         return True

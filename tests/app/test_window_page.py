@@ -6,6 +6,8 @@ import pytest
 from nicegui import ui
 from nicegui.testing import User
 
+from sfapp.model import CHOICE_DOCS, GATE_DOCS
+from sfapp.views.glossary import FIRST_GATES
 from tests.app.page_elements import chooser, href, number, one, slider
 from tests.app.recorded_job import SICK
 
@@ -101,11 +103,12 @@ async def test_every_gate_says_how_far_the_nearest_change_is(user: User) -> None
 
 async def test_the_other_gates_come_on_demand(user: User) -> None:
     await user.open(SICK)
-    await user.should_see("18 more · all at their defaults")
+    more = len(GATE_DOCS) + len(CHOICE_DOCS) - len(FIRST_GATES)
+    await user.should_see(f"{more} more · all at their defaults")
     user.find(marker="more-gates").trigger("toggle")
     await user.should_see("leader confidence")
     number(user, "max_residual").value = 0.5
-    await user.should_see("18 more · 1 changed")
+    await user.should_see(f"{more} more · 1 changed")
 
 
 async def test_the_step_aligned_frontier_moves_the_blame(user: User) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import re
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -79,6 +81,18 @@ def test_every_gate_is_documented_and_its_default_lies_in_its_range() -> None:
     for doc in GATE_DOCS:
         assert doc.low <= getattr(Gates(), doc.name) <= doc.high
         assert doc.help.endswith(".")
+
+
+def test_every_gate_is_in_the_documentation_with_its_default() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "accounting.md").read_text(encoding="utf-8")
+    table = page.partition("## 6. Gates")[2].partition("\n\n")[0]
+    for doc in GATE_DOCS:
+        rows = [row.split("|") for row in table.splitlines() if re.search(rf"\b{doc.name}\b", row)]
+        assert len(rows) == 1, doc.name
+        _, _, names, defaults, _ = rows[0]
+        place = re.findall(r"\w+", names).index(doc.name)
+        shown = re.findall(r"\d[\d,]*(?:\.\d+)?", defaults.replace(", ", " "))[place]
+        assert float(shown.replace(",", "")) == getattr(Gates(), doc.name), doc.name
 
 
 def test_presets_and_changes_from_the_defaults_are_named() -> None:
