@@ -16,6 +16,12 @@ from tests.app.recorded_job import RUN, SICK
 PAGES = ("/", "/windows", f"/runs/{RUN}", SICK, "/compare", "/incidents", "/quarantine", "/live", "/glossary")
 
 
+@pytest.fixture(autouse=True)
+def nobody_waiting() -> None:
+    """No pages of earlier tests, whose event loops have ended."""
+    connection.waiting.clear()
+
+
 def callbacks(workspace: Workspace) -> int:
     """How many functions of pages are called when the store or the incidents change."""
     events = event_of(workspace.changed), event_of(workspace.incident_service.changed)
