@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastapi import Request
-from nicegui import ui
+from nicegui import background_tasks, ui
 
 from sfapp.app.connection import connected
 from sfapp.app.notifications import follow
@@ -257,7 +257,12 @@ class ProblemPage:
             return
         ranks = self._view.problem.ranks if self._view.problem.kind in ("rank", "ranks") else ()
         view = ViewState(ranks=ranks[:8])
-        figure = draw(_first_plot(), judged, None, view, dark=dark)
+        background_tasks.create(self._draw_plot(judged, view, dark), context=self._plot_box)
+
+    async def _draw_plot(self, judged: JudgedWindow, view: ViewState, dark: bool) -> None:
+        figure = await asyncio.to_thread(draw, _first_plot(), judged, None, view, dark=dark)
+        if judged is not self._view.judged or dark != self._dark or self._plot_box.is_deleted:
+            return
         if self._plot is not None:
             self._plot.redraw(figure)
             return

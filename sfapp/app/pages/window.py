@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
-from dataclasses import replace
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 from fastapi import Request
 from nicegui import background_tasks, events, ui
 
-from sfapp.accounting import nearest_changes
 from sfapp.app.address import run_of
 from sfapp.app.connection import connected
 from sfapp.app.notifications import follow
 from sfapp.app.pages.not_found import missing
 from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
+from sfapp.app.panels.change_hints import ChangeHints
 from sfapp.app.panels.controls import ControlActions, Controls
 from sfapp.app.panels.drawer import controls_drawer, controls_switch
 from sfapp.app.panels.neighbours import NeighbourLinks, Neighbours
@@ -26,7 +25,7 @@ from sfapp.app.panels.report_dialog import report_button
 from sfapp.app.panels.run_timeline import RunTimeline
 from sfapp.app.panels.stragglers_tab import StragglersPanel
 from sfapp.app.panels.tab_bar import TabBar
-from sfapp.app.panels.tabs import Panel, items_of
+from sfapp.app.panels.tabs import Item, Panel, compute_items, items_of
 from sfapp.app.panels.verdict_card import EvidenceCard, VerdictCard
 from sfapp.app.panels.view_model import TabViewModel
 from sfapp.app.panels.what_if_panel import WhatIfPanel
@@ -38,7 +37,7 @@ from sfapp.incidents import IncidentState
 from sfapp.model.view import OVERVIEW, STRAGGLERS, WindowKey, parse_query
 from sfapp.report.workspace_report import window_report
 from sfapp.service.workspace import Workspace
-from sfapp.views import figures, format, text
+from sfapp.views import format, text
 from sfapp.views.address import run_page, window_page
 from sfapp.views.glossary import FIRST_GATES
 from sfapp.views.selection import aimed_node
@@ -51,9 +50,6 @@ WELCOME = (
 
 REFERENCES = 200
 """Windows offered for comparison: the fastest of the run."""
-
-HINT_PAUSE = 0.04
-"""Seconds without a change before each gate's nearest change of verdict is computed."""
 
 
 def build(workspace: Workspace) -> None:
@@ -77,10 +73,18 @@ def build(workspace: Workspace) -> None:
         await workspace.incident_service.current()
         notes = workspace.incident_service.state.notes_on(key)
         model = TabViewModel(judged, view, is_dark(request), notes)
+        if model.is_large:
+            await asyncio.to_thread(_compute_head, model)
         page = WindowPage(workspace, generation, model, rows, neighbours)
         page.build(request, [*messages, *more])
         if await connected():
             await page.start()
+
+
+def _compute_head(model: TabViewModel) -> None:
+    """Compute what stands above the tabs, for the model to keep."""
+    assert model.verdict is not None
+    assert model.straggling_nodes is not None
 
 
 class WindowPage:
@@ -107,8 +111,7 @@ class WindowPage:
         )
         self._rows = rows
         self._neighbours = neighbours
-        self._hinted: tuple[object, ...] = ()
-        self._hints_due: asyncio.TimerHandle | None = None
+        self._is_computing = False
         self._panels: dict[str, tuple[ui.element, Panel | StragglersPanel]] = {}
 
     @property
@@ -159,7 +162,15 @@ class WindowPage:
                 self._evidence = EvidenceCard()
                 self._run_timeline = RunTimeline(key, self._open)
         self._show_verdict()
-        self._show_hints()
+        self._hints = ChangeHints(
+            self._panel_box,
+            model=lambda: self._model,
+            gates=lambda: self._controls.shown_gates,
+            compute=lambda model: self._compute(model, resting=True),
+            show=self._show_changes,
+        )
+        if not model.is_large:
+            self._hints.show_now()
         self._show_notes()
 
     def _build_notes(self, request: Request) -> None:
@@ -178,18 +189,20 @@ class WindowPage:
 
     async def start(self) -> None:
         """Draw the plots once the browser is connected, then follow the store."""
+        await self._compute_shown()
         self._show_panel()
         ui.on("address", self._follow_address)
         follow(self._workspace.changed, self._follow)
         follow(self._workspace.incident_service.changed, self._follow_notes)
         self._follow_notes(self._workspace.incident_service.state)
         await self._follow()  # The store may have changed while the browser was loading.
+        self._hints.show_soon()
 
     def _control_actions(self) -> ControlActions:
         session = self._session
         return ControlActions(
             change=session.change,
-            hint=self._show_hints_soon,
+            hint=lambda: self._hints.show_soon(),
             gate=session.move_gate,
             group=session.choose_group,
             reset=session.reset,
@@ -247,14 +260,42 @@ class WindowPage:
     # --- showing the session --------------------------------------------------------------------------
 
     def _redraw(self) -> None:
+        """Show the session's verdict and view, once what is shown of a large window was computed."""
+        if self._model.is_large:
+            self._run_in_background(self._compute_and_draw())
+        else:
+            self._draw()
+
+    async def _compute_and_draw(self) -> None:
+        if not self._is_computing:  # what computes looks for changes at its end
+            await self._compute_shown()
+            self._draw()
+
+    async def _compute_shown(self) -> None:
+        """Compute on a thread what the open tab shows of a large window, until nothing changed meanwhile."""
+        self._is_computing = True
+        try:
+            model = None
+            while model is not self._model and self._model.is_large and not self._panel_box.is_deleted:
+                model = self._model
+                await self._compute(model, resting=model.view.tab not in self._panels)
+        finally:
+            self._is_computing = False
+
+    async def _compute(self, model: TabViewModel, resting: bool) -> None:
+        await asyncio.to_thread(_compute_head, model)
+        await asyncio.to_thread(compute_items, self._items(), model, resting)
+
+    def _draw(self) -> None:
         """Show the session's verdict and view in every panel."""
+        if self._panel_box.is_deleted:  # The page was closed while it was computed.
+            return
         # The element that was clicked may be rebuilt here, so it cannot be the context of what follows.
         with self._panel_box:
             self._show_verdict()
             self._show_panel()
             self._notes_panel.follow()
-            if self._hints_key() != self._hinted:
-                self._show_hints_soon()
+            self._hints.show_soon()
             show_address(self._session.view.href(window_page(self._key)), self._session.depth)
 
     def _apply_theme(self, dark: bool) -> None:
@@ -262,7 +303,7 @@ class WindowPage:
 
     def _show_verdict(self) -> None:
         model = self._model
-        verdict = text.verdict(model.diagnosis, model.window.ranks)
+        verdict = model.verdict
         is_overview = model.view.tab == OVERVIEW
         self._verdict.show(verdict, as_line=not is_overview)
         self._evidence.show(verdict)
@@ -270,31 +311,17 @@ class WindowPage:
         self._controls.show(model.judged, model.view, verdict.recorder)
         self._what_if.show(model)
         self._neighbour_links.show(model, self._neighbours)
-        marked = figures.straggling_nodes(model.measures, model.diagnosis)
-        self._tabs.show(model.view, marked, aimed_node(model.diagnosis, model.window.ranks))
+        suspect_node = aimed_node(model.diagnosis, model.window.ranks)
+        self._tabs.show(model.view, model.straggling_nodes, suspect_node)
 
-    def _show_hints_soon(self) -> None:
-        """Show the nearest changes after a pause: each takes several judgements, too many during a drag."""
-        if self._hints_due is not None:
-            self._hints_due.cancel()
-        self._hints_due = asyncio.get_running_loop().call_later(HINT_PAUSE, self._show_hints)
-
-    def _show_hints(self) -> None:
-        if self._panel_box.is_deleted:  # The page was closed during the pause.
-            return
+    def _show_changes(self) -> None:
+        """Show the nearest changes of verdict, and what is drawn at rest only."""
         model = self._model
-        self._hinted = self._hints_key()
-        nearest = nearest_changes(model.measures, model.diagnosis, self._controls.shown_gates)
-        changes = text.changes(nearest, model.diagnosis)
+        changes = model.changes(self._controls.shown_gates)
         self._controls.hint(changes)
         self._evidence.show_changes({name: changes[name] for name in FIRST_GATES})
         if model.view.tab in self._panels:
             self._panels[model.view.tab][1].update(model, resting=True)
-
-    def _hints_key(self) -> tuple[object, ...]:
-        """Return what the nearest changes, and what is drawn with them, depend on: all but the what-if."""
-        model = self._model
-        return model.judged.source, model.diagnosis, replace(model.view, fix=None), model.dark
 
     def _show_panel(self) -> None:
         """Show the open tab's panel, built when it is first opened, and hide the others."""
@@ -316,11 +343,16 @@ class WindowPage:
         if is_overview:
             self._run_timeline.show(self._rows, self._model.dark)
 
+    def _items(self) -> Sequence[Item]:
+        """Return what the open tab holds; the tab of operators computes its own content."""
+        view = self._session.view
+        return () if view.tab == STRAGGLERS else items_of(view.tab, view.node, self._tabs.many_nodes)
+
     def _build_panel(self, tab: str) -> Panel | StragglersPanel:
         reactions = self._reactions()
         if tab == STRAGGLERS:
             return StragglersPanel(self._workspace, self._model, reactions, author=lambda: self._toolbar.name)
-        return Panel(items_of(tab, self._session.view.node, self._tabs.many_nodes), self._model, reactions)
+        return Panel(self._items(), self._model, reactions)
 
     def _follow_address(self, event: events.GenericEventArguments) -> None:
         """Show the view that the browser went back or forward to."""
@@ -337,7 +369,10 @@ class WindowPage:
             return
         self._session.set_notes(notes)
         self._show_notes()
-        self._show_panel()
+        if self._model.is_large:
+            self._run_in_background(self._compute_and_draw())
+        else:
+            self._show_panel()
 
     def _show_notes(self) -> None:
         self._notes_panel.show(self._model.notes)

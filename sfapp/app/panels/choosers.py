@@ -13,7 +13,7 @@ from sfapp.app.panels.view_model import Follow, TabViewModel
 from sfapp.app.theme import box, label_text
 from sfapp.model.view import QUANTITIES
 from sfapp.views import format
-from sfapp.views.figures import QUANTITY_WORDS, straggling_nodes
+from sfapp.views.figures import QUANTITY_WORDS
 
 MOST_LISTED = 64
 """Most ranks, and most nodes, that a list offers by themselves; any other one is typed."""
@@ -77,7 +77,7 @@ def node_chooser(model: TabViewModel, reactions: Reactions) -> Follow:
     ranks = model.window.ranks
     nodes = ranks.nodes
     hosts = dict(zip(ranks.node_rank, ranks.hostname, strict=True))
-    marked = straggling_nodes(model.measures, model.diagnosis)
+    marked = model.straggling_nodes
 
     def names(model: TabViewModel) -> dict[int, str]:
         return {

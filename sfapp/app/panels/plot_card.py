@@ -74,6 +74,10 @@ class PlacedPlot:
 
     def figure(self, model: TabViewModel) -> Figure:
         """Return the figure at its height here, zoomed as the view says, with the notes pinned to it."""
+        key = (*self.key(model), *self.axes(model).items())
+        return model.computed.get(f"{self.name} {self.place.height}", key, lambda: self._drawn(model))
+
+    def _drawn(self, model: TabViewModel) -> Figure:
         findings = None if model.examined is None else model.examined.findings
         height = self.place.height
         drawn = draw(self.name, model.judged, findings, model.view, dark=model.dark, height=height)

@@ -10,7 +10,7 @@ from nicegui import background_tasks, ui
 
 from sfapp.app.panels.capture_card import CaptureCard
 from sfapp.app.panels.plot_card import Reactions
-from sfapp.app.panels.tabs import Panel, items_of
+from sfapp.app.panels.tabs import Panel, compute_items, items_of
 from sfapp.app.panels.view_model import Key, TabViewModel
 from sfapp.app.theme import box, empty, label_text, notices
 from sfapp.errors import SfappError
@@ -99,6 +99,19 @@ class StragglersPanel:
             examined=examined,
             agreement=self._agreed(examined),
         )
+        if model.is_large:
+            background_tasks.create(self._compute_and_draw(model, resting), context=self._place)
+        else:
+            self._draw(model, resting)
+
+    async def _compute_and_draw(self, model: TabViewModel, resting: bool) -> None:
+        """Compute on a thread what a large window shows, then show it unless it is another one by then."""
+        asked = self._model
+        await asyncio.to_thread(compute_items, items_of(STRAGGLERS, None, False), model, True)
+        if asked is self._model and not self._place.is_deleted:
+            self._draw(model, resting)
+
+    def _draw(self, model: TabViewModel, resting: bool) -> None:
         if self._panel is not None:
             self._panel.update(model, resting=resting)
             return

@@ -8,7 +8,6 @@ from typing import Any
 
 from nicegui import events, ui
 
-from sfapp.accounting import Measures
 from sfapp.app.address import rooted
 from sfapp.app.theme import box, label_text
 from sfapp.model import Diagnosis
@@ -157,8 +156,10 @@ def label_table(diagnosis: Diagnosis) -> None:
     data_table(LABEL_COLUMNS, tables.label_rows(diagnosis), "label", ("label", "words"))
 
 
-def gate_table(measures: Measures, diagnosis: Diagnosis) -> None:
-    """Every gate with the distance to its nearest change of verdict."""
-    data_table(
-        gate_tables.GATE_COLUMNS, gate_tables.gate_rows(measures, diagnosis), "gate", ("gate", "symbol")
-    )
+def gate_table(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Every gate with the distance to its nearest change of verdict.
+
+    Args:
+        rows: of ``gate_rows``.
+    """
+    data_table(gate_tables.GATE_COLUMNS, rows, "gate", ("gate", "symbol"))

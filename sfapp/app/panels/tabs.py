@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from nicegui import ui
@@ -27,6 +28,7 @@ from sfapp.app.panels.view_model import Follow, Key, TabViewModel
 from sfapp.app.theme import box, label_text
 from sfapp.model.view import NOTES, STRAGGLERS
 from sfapp.views import tables, text
+from sfapp.views.gate_tables import gate_rows
 from sfapp.views.plot_registry import NODE_TAB, PLOTS
 
 RANKS_LISTED = 200
@@ -41,6 +43,7 @@ class TabBlock:
         build: may return a function that updates it in place while only ``follows`` changes, so that a
             control in use keeps the pointer and the keyboard focus.
         is_slow: takes many judgements, so it is updated only once a drag has ended.
+        compute: computes what ``build`` shows, for the model to keep; on a thread where the window is large.
     """
 
     build: Callable[[TabViewModel, Reactions], Follow | None]
@@ -48,6 +51,7 @@ class TabBlock:
     span: int = 12
     is_slow: bool = False
     follows: Callable[[TabViewModel], Key] = lambda model: ()
+    compute: Callable[[TabViewModel], object] = lambda model: None
 
 
 Item = PlacedPlot | TabBlock
@@ -63,24 +67,40 @@ def _stage_table() -> TabBlock:
 
 
 def _rank_table(node: int | None = None) -> TabBlock:
+    def key(model: TabViewModel) -> Key:
+        return *model.matrix_key, *model.frontier_key, *model.aim_key
+
+    def compute(model: TabViewModel) -> tuple[list[tables.Row], int]:
+        def rows() -> tuple[list[tables.Row], int]:
+            places = tables.slowest_first(model.measures, model.diagnosis, node)
+            return tables.rank_rows(model.measures, model.diagnosis, places[:RANKS_LISTED]), len(places)
+
+        return model.computed.get(f"rank table {node}", key(model), rows)
+
     def build(model: TabViewModel, _: Reactions) -> None:
-        places = tables.slowest_first(model.measures, model.diagnosis, node)
-        shown = tables.rank_rows(model.measures, model.diagnosis, places[:RANKS_LISTED])
+        shown, count = compute(model)
         subtitle = "those that are slowest at the suspect stage most often come first"
-        if len(shown) < len(places):
-            subtitle += f"; the first {len(shown)} of {len(places)}, the CSV on the Data tab has all"
+        if len(shown) < count:
+            subtitle += f"; the first {len(shown)} of {count}, the CSV on the Data tab has all"
         with titled("Ranks", subtitle):
             data_table(tables.rank_columns(shown), shown, "rank")
 
-    return TabBlock(build, lambda model: (*model.matrix_key, *model.frontier_key, *model.aim_key))
+    return TabBlock(build, key, compute=compute)
 
 
 def _step_table() -> TabBlock:
+    def key(model: TabViewModel) -> Key:
+        return *model.matrix_key, *model.frontier_key
+
+    def compute(model: TabViewModel) -> list[tables.Row]:
+        rows = partial(tables.step_rows, model.measures, model.diagnosis)
+        return model.computed.get("step table", key(model), rows)
+
     def build(model: TabViewModel, _: Reactions) -> None:
         with titled("Steps", "exposed time of each step, and its slowest rank"):
-            data_table(tables.STEP_COLUMNS, tables.step_rows(model.measures, model.diagnosis), "step")
+            data_table(tables.STEP_COLUMNS, compute(model), "step")
 
-    return TabBlock(build, lambda model: (*model.matrix_key, *model.frontier_key))
+    return TabBlock(build, key, compute=compute)
 
 
 def _evidence() -> TabBlock:
@@ -100,11 +120,18 @@ def _labels() -> TabBlock:
 
 
 def _gate_table() -> TabBlock:
+    def key(model: TabViewModel) -> Key:
+        return *model.matrix_key, *model.verdict_key
+
+    def compute(model: TabViewModel) -> list[tables.Row]:
+        rows = partial(gate_rows, model.measures, model.diagnosis)
+        return model.computed.get("gate table", key(model), rows)
+
     def build(model: TabViewModel, _: Reactions) -> None:
         with titled("Gates", "distance to the next change of verdict, other thresholds fixed"):
-            gate_table(model.measures, model.diagnosis)
+            gate_table(compute(model))
 
-    return TabBlock(build, lambda model: (*model.matrix_key, *model.verdict_key), is_slow=True)
+    return TabBlock(build, key, is_slow=True, compute=compute)
 
 
 def _why() -> TabBlock:
@@ -192,6 +219,19 @@ def placed_items(tab: str, node: int | None, many_nodes: bool) -> Sequence[tuple
     placed: list[tuple[int, Item]] = [*_blocks(tab, node, many_nodes).items()]
     placed += [(place.position, PlacedPlot(spec, place)) for spec, place in PLOTS.on_tab(shown)]
     return sorted(placed, key=lambda each: each[0])
+
+
+def compute_items(items: Sequence[Item], model: TabViewModel, resting: bool) -> None:
+    """Compute what items show of a model, for the model to keep. May run on any thread.
+
+    Args:
+        resting: whether slow blocks are computed too.
+    """
+    for item in items:
+        if isinstance(item, PlacedPlot):
+            item.figure(model)
+        elif resting or not item.is_slow:
+            item.compute(model)
 
 
 class Panel:

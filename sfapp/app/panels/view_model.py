@@ -2,18 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping, Set
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar
 
-from sfapp.accounting import Measures
+from sfapp.accounting import Measures, nearest_changes
 from sfapp.model import Diagnosis, Window
 from sfapp.model.incidents import Note
 from sfapp.model.view import ViewState
 from sfapp.operators import Agreement, Findings
 from sfapp.service.judging import JudgedWindow
+from sfapp.views import text
+from sfapp.views.figures import straggling_nodes
 from sfapp.views.operator_findings import Examined
 
 Key = tuple[Hashable, ...]
+
+Found = TypeVar("Found")
+
+LARGE = 1 << 20
+"""Stage times of a window from which what is shown of it is computed on a thread: below, that takes less than
+a frame, and waiting for a thread longer."""
+
+
+class Computed:
+    """Results of pure functions, one for each name: computed on a thread, then shown on the event loop.
+
+    Two threads may compute the same result at once; either is kept.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[Key, Any]] = {}
+
+    def get(self, name: str, key: Key, compute: Callable[[], Found]) -> Found:
+        """Return what was computed under this name for this key, else compute it.
+
+        Args:
+            key: everything that the result depends on.
+        """
+        known = self._found.get(name)
+        if known is not None and known[0] == key:
+            result: Found = known[1]
+            return result
+        result = compute()
+        self._found[name] = key, result
+        return result
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,6 +57,7 @@ class TabViewModel:
     Attributes:
         examined: the findings in its operators; None until they are requested, because they take time.
         agreement: whether verdict and findings agree; None without findings.
+        computed: shared by all models of one page.
     """
 
     judged: JudgedWindow
@@ -31,6 +66,13 @@ class TabViewModel:
     notes: tuple[Note, ...] = ()
     examined: Examined | None = None
     agreement: Agreement | None = None
+    computed: Computed = field(default_factory=Computed)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the window is so large that the event loop cannot compute what is shown of it."""
+        window = self.measures.window
+        return len(window.stages) * len(window.step_N) * len(window.ranks) >= LARGE
 
     @property
     def window(self) -> Window:
@@ -56,6 +98,28 @@ class TabViewModel:
         if found is None:
             raise ValueError("the operators of this window were not examined, or cannot be")
         return found
+
+    @property
+    def verdict(self) -> text.VerdictText:
+        """The verdict in words."""
+        key = self.judged.source, self.diagnosis
+        return self.computed.get("verdict", key, lambda: text.verdict(self.diagnosis, self.window.ranks))
+
+    @property
+    def straggling_nodes(self) -> Set[int]:
+        """Nodes with a rank that delays others."""
+        key = self.judged.source, self.diagnosis
+        compute = partial(straggling_nodes, self.measures, self.diagnosis)
+        return self.computed.get("straggling nodes", key, compute)
+
+    def changes(self, gates: tuple[str, ...]) -> Mapping[str, str]:
+        """Return the nearest change of verdict of each of these gates, in words: many judgements."""
+
+        def compute() -> Mapping[str, str]:
+            nearest = nearest_changes(self.measures, self.diagnosis, gates)
+            return text.changes(nearest, self.diagnosis)
+
+        return self.computed.get("changes", (self.judged.source, self.diagnosis, gates), compute)
 
     def part(self, name: str) -> Key:
         """Return one part that a plot declares to read.
