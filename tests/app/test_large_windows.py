@@ -1,0 +1,66 @@
+"""Windows so large that what a page shows of them is computed on threads: the same page, the loop free."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from nicegui.testing import User
+
+from sfapp.accounting import Measures
+from sfapp.app.panels import tabs, view_model
+from sfapp.model import Diagnosis
+from sfapp.service.workspace import Workspace
+from sfapp.store import Store
+from sfapp.views import tables
+from tests.app.page_elements import href
+from tests.app.recorded_job import job_window, put
+from tests.builders import CALLBACKS, MS
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
+    """A window that counts as large, in the place of the recorded job."""
+    monkeypatch.setattr(view_model, "LARGE", 1)
+    put(tmp_path, job_window(0, {(CALLBACKS, 3): 60 * MS}))
+    with Store.open([tmp_path], memory=True) as store:
+        store.ingest()
+        yield Workspace(store, [tmp_path])
+
+
+async def test_tables_are_computed_beside_the_event_loop(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Given tables that note the thread that computes them
+    threads: dict[str, list[threading.Thread]] = {"ranks": [], "gates": []}
+    rank_rows, gate_rows = tables.rank_rows, tabs.gate_rows
+
+    def noted_ranks(measures: Measures, diagnosis: Diagnosis, places: list[int]) -> list[tables.Row]:
+        threads["ranks"].append(threading.current_thread())
+        return rank_rows(measures, diagnosis, places)
+
+    def noted_gates(measures: Measures, diagnosis: Diagnosis) -> list[tables.Row]:
+        threads["gates"].append(threading.current_thread())
+        return gate_rows(measures, diagnosis)
+
+    monkeypatch.setattr(tables, "rank_rows", noted_ranks)
+    monkeypatch.setattr(tabs, "gate_rows", noted_gates)
+    # When their tabs are opened
+    await user.open("/w/job/0?tab=ranks")
+    await user.should_see("those that are slowest at the suspect stage")
+    await user.open("/w/job/0?tab=ambiguity")
+    await user.should_see("distance to the next change of verdict")
+    # Then each was computed once for its page, and never on the event loop's thread
+    assert all(len(found) == 1 for found in threads.values())
+    assert threading.main_thread() not in [each for found in threads.values() for each in found]
+
+
+async def test_a_large_window_shows_changes_of_the_view(user: User) -> None:
+    await user.open("/w/job/0?tab=ranks")
+    await user.should_see("those that are slowest at the suspect stage")
+    user.find(marker="next-step").click()
+    async with asyncio.timeout(20):
+        while href(user, "json") != "/w/job/0.json?tab=ranks&step=0":
+            await asyncio.sleep(0.02)
+    await user.should_see("step 0")
