@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from nicegui import ui
 from nicegui.testing import User, UserInteraction
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait until this holds, at most 10 s: a page follows what others do once its browser is connected."""
+    for _ in range(200):
+        if holds():
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError("it did not hold within 10 s")
 
 
 def one(user: User, kind: type[ui.element], marker: str) -> Any:

@@ -17,7 +17,7 @@ from sfapp.incidents import IncidentLog, document_of, parse
 from sfapp.model.incidents import Incident, Pin
 from sfapp.model.view import WindowKey
 from sfapp.service.workspace import Workspace
-from tests.app.page_elements import chooser, href, one, plot
+from tests.app.page_elements import chooser, href, one, plot, until
 from tests.app.recorded_job import HOSTILE, RUN, SICK
 from tests.app.second_editor import second_editor
 
@@ -128,7 +128,7 @@ async def test_each_field_is_saved_by_itself(
     second_editor(own_workspace.incident_log).edit_incident(told, status="mitigated")
     await own_workspace.incident_service.current()
     # Then the page has her status, and what is being written stays
-    assert chooser(user, "status").value == "mitigated"
+    await until(lambda: chooser(user, "status").value == "mitigated")
     assert one(user, ui.textarea, "summary").value == "A checkpoint on rank 3"
     # And each is saved for itself
     chooser(user, "severity").value = "critical"
