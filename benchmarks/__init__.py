@@ -1,1 +1,1 @@
-"""Every speed sfapp claims, as a ratio to a yardstick measured in the same run."""
+"""Measure every speed that sfapp claims, as a ratio to a yardstick measured in the same run."""

@@ -1,4 +1,4 @@
-"""``make bench``: print every figure beside its yardstick and its bar; exit 1 if a bar is missed.
+"""``make bench``: print every figure with its yardstick and its bar; exit with 1 if a bar is missed.
 
 ``python -m benchmarks accounting ingest`` runs only those.
 """

@@ -1,4 +1,4 @@
-"""The frontier, the whole diagnosis and a moved gate, beside the cheapest thing that could be done."""
+"""Measure the frontier, the whole diagnosis and a moved gate against simple NumPy code on the same data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from sfapp.model.stages import BACKWARD
 
 
 def job(ranks: int, steps: int = 100, seed: int = 0, *, waits: bool = False) -> Window:
-    """A synthetic window in which ranks wait in backward for a random slow data loader; with these waits."""
+    """Return a synthetic window in which ranks wait in backward for a random slow data loader, with these
+    waits."""
     generator = torch.Generator().manual_seed(seed)
     scale = torch.tensor([2.0, 20.0, 40.0, 1.0, 3.0, 0.1]).reshape(-1, 1, 1) * 1e6
     duration_SNR = (scale * (1 + 0.05 * torch.rand(6, steps, ranks, generator=generator))).long().numpy()
@@ -48,13 +49,13 @@ def job(ranks: int, steps: int = 100, seed: int = 0, *, waits: bool = False) -> 
 
 
 def numpy_rank_major(matrix_RNS: np.ndarray) -> np.ndarray:
-    """The textbook way: cumulated sums, maximum over ranks, differences, in the paper's own layout."""
+    """Compute cumulated sums, maxima over ranks and differences, in the paper's own layout."""
     frontier_NS = np.cumsum(matrix_RNS, axis=-1).max(axis=0)
     return np.diff(frontier_NS, axis=-1, prepend=0)
 
 
 def run() -> Iterator[Result]:
-    """Large windows: 16,384 ranks × 100 steps × 6 stages (79 MB); gates: 1,024 × 100 × 6."""
+    """Yield results for windows of 16,384 ranks × 100 steps × 6 stages (79 MB); for gates 1,024 × 100 × 6."""
     waited = job(16_384, waits=True)
     window = replace(waited, waits={})
     duration_SNR = window.duration_SNR

@@ -1,5 +1,5 @@
-"""What reading traces costs in a process of its own: our importer, and Holistic Trace Analysis in an
-environment of its own, as its dependencies do not fit beside ours."""
+"""Measure the cost of reading traces in a separate process: our importer, and Holistic Trace Analysis in its
+own environment, because its dependencies conflict with ours."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ IMPORT = _PROGRAM.format(
     call="found = read_traces('kineto', [Path(sys.argv[1])], ImportOptions())\n"
     "assert write_imported(found, Path(sys.argv[2])).packets and not found.refused",
 )
-"""Ours: the traces of a folder, the packets' folder."""
+"""Our import; arguments are the folder of traces and the folder for packets."""
 
 LOAD = _PROGRAM.format(
     imports="from hta.trace_analysis import TraceAnalysis",
     call="assert len(TraceAnalysis(trace_dir=sys.argv[1]).t.traces) == 8",
 )
-"""Theirs: the traces of a folder of eight ranks."""
+"""Load by Holistic Trace Analysis; the argument is a folder of eight ranks' traces."""
 
 _ASK = """
 import sys
@@ -47,8 +47,8 @@ sys.stdout.write("\\n" + found.splitlines()[0])
 
 
 def holistic(root: Path) -> str | None:
-    """Return the interpreter of an environment with Holistic Trace Analysis below ``root``; None where it
-    cannot be installed."""
+    """Return the interpreter of an environment with Holistic Trace Analysis below ``root``; None if it cannot
+    be installed."""
     venv.create(root / "hta", with_pip=True, symlinks=True)
     python = str(root / "hta" / "bin" / "python")
     install = [python, "-m", "pip", "install", "--quiet", HTA, "pandas<3"]
@@ -59,9 +59,9 @@ def holistic(root: Path) -> str | None:
 
 
 def stragglers(python: str, folder: Path) -> str:
-    """Return Holistic Trace Analysis's two likeliest stragglers of a job, or its error."""
-    asked = subprocess.run([python, "-c", _ASK, folder], capture_output=True, text=True, check=False)
-    return asked.stdout.rsplit("\n", 1)[-1] or f"exit status {asked.returncode}"
+    """Return the two most likely stragglers of a job according to Holistic Trace Analysis, or its error."""
+    answer = subprocess.run([python, "-c", _ASK, folder], capture_output=True, text=True, check=False)
+    return answer.stdout.rsplit("\n", 1)[-1] or f"exit status {answer.returncode}"
 
 
 def cost(python: str, program: str, *arguments: Path) -> tuple[float, float]:
@@ -81,9 +81,10 @@ def cost(python: str, program: str, *arguments: Path) -> tuple[float, float]:
 
 
 def _bytes_of(pid: int) -> int:
-    """Return the memory of a process and its children: each one's own, and the most that one of them shares.
+    """Return the memory of a process and its children: the private memory of each, and the largest shared
+    memory.
 
-    Libraries thereby count in full even where other programs have loaded them.
+    Libraries therefore count in full even if other programs have loaded them.
     """
     own, shared = 0, 0
     with contextlib.suppress(psutil.Error):  # The process may end meanwhile.

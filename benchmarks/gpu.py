@@ -1,9 +1,9 @@
-"""What runs only beside a CUDA device, measured on one. ``make gpu``; five minutes.
+"""Measure what needs a CUDA device. ``make gpu``; five minutes.
 
     python -m benchmarks.gpu [--out docs/evidence] [--quick]
 
-Writes ``gpu.md``. A section that fails says so on the page, and the others go on; the exit code is then 1.
-``--quick`` shows that everything runs, and no more.
+Writes ``gpu.md``. A failed section is reported on the page and the others continue; the exit code is then 1.
+``--quick`` is a functional check only.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SECTIONS: Mapping[str, Section] = {
     "Events and waits of a training loop": gpu_sections.waits,
     "NVML": gpu_sections.nvml,
     "Captures and their import": gpu_sections.capture,
-    "What the recorder costs": gpu_sections.overhead,
+    "Cost of the recorder": gpu_sections.overhead,
 }
 
 HEAD = """\
@@ -38,7 +38,7 @@ HEAD = """\
 Written by `python -m benchmarks.gpu --out docs/evidence` on {device} ({machine}).{quick}
 """
 
-QUICK = " With `--quick`: this shows that everything runs; the numbers mean nothing."
+QUICK = " With `--quick`: this is a functional check; the numbers have no meaning."
 
 
 def run(sections: Mapping[str, Section], setup: Setup) -> tuple[list[str], list[str]]:
@@ -65,7 +65,7 @@ def _failure(error: Exception) -> list[str]:
 
 
 def page(lines: list[str], device: str, is_quick: bool) -> str:
-    """docs/evidence/gpu.md."""
+    """Return docs/evidence/gpu.md."""
     head = HEAD.format(device=device, machine=machine.describe_machine(), quick=QUICK if is_quick else "")
     return "\n".join([head.rstrip(), *lines, ""])
 

@@ -1,10 +1,10 @@
-"""Make an environment in which this tree runs beside the torch with CUDA that an interpreter already has.
+"""Create an environment in which this tree runs with the CUDA build of torch of an existing interpreter.
 
     python -m benchmarks.gpu_environment FOLDER [--wheels FOLDER] [PIP_ARGUMENT …]
 
-The environment sees the interpreter's packages. pip installs into it what they lack; torch never. With
-``--wheels`` nothing is fetched over the network. Where the tree cannot be built (no wheels of the build
-tools), it runs from its folder, with steps timed in Python. Only the standard library is needed here.
+The environment sees the interpreter's packages. pip installs missing packages into it, but never torch. With
+``--wheels`` nothing is downloaded. If the tree cannot be built (no wheels of the build tools), it runs from
+its folder, with steps timed in Python. This module needs only the standard library.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OLDEST_PYTHON = (3, 11)
 
 
 def missing() -> str:
-    """Return what this interpreter lacks for a run on a CUDA device; empty where it lacks nothing."""
+    """Return what this interpreter lacks for a run on a CUDA device; empty if it lacks nothing."""
     try:
         import torch
     except ImportError:
@@ -44,7 +44,7 @@ def missing() -> str:
 
 
 def requirements() -> list[str]:
-    """Return what the tree and its tests on a GPU need, from ``pyproject.toml``; torch is not among it."""
+    """Return the requirements of the tree and its GPU tests from ``pyproject.toml``, without torch."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
     needed = [*project["dependencies"], *extras["gpu"], *extras["stream"]]
@@ -54,7 +54,7 @@ def requirements() -> list[str]:
 def create(folder: Path) -> Path:
     """Create the environment and return its interpreter.
 
-    It sees the packages of this interpreter also where that is in an environment of its own.
+    It sees the packages of this interpreter, even if that is in its own environment.
     """
     builder = venv.EnvBuilder(system_site_packages=True, clear=True, with_pip=False, symlinks=os.name != "nt")
     builder.create(folder)
@@ -68,10 +68,10 @@ def create(folder: Path) -> Path:
 
 
 def install(interpreter: Path, wheels: Path | None, arguments: Sequence[str]) -> None:
-    """Install what is missing.
+    """Install missing packages.
 
     Raises:
-        SystemExit: pip could not.
+        SystemExit: pip failed.
     """
     pip = [sys.executable, "-m", "pip", "--python", str(interpreter), "install"]
     pip += ["--quiet", "--disable-pip-version-check", *arguments]
@@ -85,7 +85,7 @@ def install(interpreter: Path, wheels: Path | None, arguments: Sequence[str]) ->
 
 
 def main() -> None:
-    """Create the environment, if this interpreter has what it takes."""
+    """Create the environment, if this interpreter meets the requirements."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,4 +1,5 @@
-"""A training job whose forward, waits and device waits ``benchmarks.gpu`` reports; started by torchrun.
+"""Training job for ``benchmarks.gpu``, which reports its forward, waits and device waits; started by
+torchrun.
 
 gpu_job.py FOLDER BACKEND DEVICE STEPS: BACKEND is ``nccl``, one device a rank, or ``gloo``, all ranks on the
 same device; DEVICE is ``cuda`` or ``cpu``. The last of several ranks is slow by 10 ms inside backward.
@@ -68,7 +69,7 @@ def train(root: Path, device: torch.device, steps: int) -> None:
                     optimizer.step()
                     optimizer.zero_grad()
                     total += loss.detach()
-                    dist.all_reduce(total)  # a call that the recorder sees
+                    dist.all_reduce(total)  # a call that the recorder times
                     total.item()
 
 

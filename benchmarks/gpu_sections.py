@@ -1,4 +1,4 @@
-"""The sections of ``docs/evidence/gpu.md``: on a CUDA device, and on the CPU where they have that path."""
+"""The sections of ``docs/evidence/gpu.md``: on a CUDA device, and on the CPU if they have such a path."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ CAPTURE_SECONDS = 60.0
 
 
 class SectionFailed(Exception):
-    """A section has no result; the text says why."""
+    """A section has no result; the text is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """Where and how long the sections run.
+    """Device and duration of the sections.
 
     Attributes:
         device: ``cuda`` or ``cpu``.
         folder: an empty folder for the packets of all sections.
-        is_quick: show that everything runs; the numbers mean nothing.
+        is_quick: functional check; the numbers have no meaning.
     """
 
     device: torch.device
@@ -64,7 +64,7 @@ class Setup:
     is_quick: bool = False
 
     def measure(self, call: Callable[[], object], runs: int = 9) -> float:
-        """Return the median seconds of a call, until the device has done its work."""
+        """Return the median seconds of a call, including the work of the device."""
         call()
         seconds = []
         for _ in range(2 if self.is_quick else runs):
@@ -142,7 +142,7 @@ def waits(setup: Setup) -> list[str]:
 
 
 def _training_rows(setup: Setup, backend: str, ranks: int) -> list[str]:
-    """Return what one window of a job says about its forward events and its waits."""
+    """Return lines on the forward events and waits in one window of a job."""
     root = setup.folder / f"waits-{backend}"
     steps = 12 if setup.is_quick else 100
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
@@ -213,7 +213,7 @@ def nvml(setup: Setup) -> list[str]:
         readings = {name: getattr(sample, name) for name in sample.__struct_fields__}
         lines += ["", "```", *(f"{name:<24} {value}" for name, value in readings.items()), "```"]
     memory = node.sample(time.time_ns(), sampler.no_gpu_because).memory_used_bytes
-    return [*lines, "", f"The node's own sample works beside it: {memory or 0:,} B of memory in use."]
+    return [*lines, "", f"The node's own sample works too: {memory or 0:,} B of memory in use."]
 
 
 # ---- captures ----------------------------------------------------------------------------------------------
@@ -233,8 +233,8 @@ def _captured(setup: Setup, training: DeviceTraining) -> list[str]:
     limits = CaptureLimits(cooldown_seconds=0.0)
     with sfapp.Recorder(root, run_id="capture", window_steps=20, gather="local", captures=limits) as perf:
         deadline = time.monotonic() + CAPTURE_SECONDS
-        while not state_of(root, request).ranks:  # the request has been read
-            _check(deadline, "the recorder did not take the request")
+        while not state_of(root, request).ranks:  # until the request has been read
+            _check(deadline, "the recorder did not accept the request")
             time.sleep(0.01)
         for _ in range(20):
             training.recorded(perf)
@@ -257,7 +257,7 @@ def _captured(setup: Setup, training: DeviceTraining) -> list[str]:
 
 
 def _imported(setup: Setup, training: DeviceTraining) -> list[str]:
-    """Import a trace that torch.profiler wrote, as its users do."""
+    """Import a trace written by torch.profiler, in the way users do."""
     trace, packets = setup.folder / "trace.json", setup.folder / "imported"
     kinds = [ProfilerActivity.CPU]
     if setup.device.type == "cuda":
@@ -293,7 +293,7 @@ def _check(deadline: float, why: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """How a step length is measured: as in ``benchmarks.recorder``, with one rank."""
+    """Parameters of the measurement of a step length, as in ``benchmarks.recorder``, with one rank."""
 
     step_ms: float
     width: int
@@ -342,7 +342,7 @@ def _rounds(training: DeviceTraining, perf: sfapp.Recorder, blocks: Blocks) -> O
 
 
 def run_here(command: list[str]) -> str:
-    """Run a command of this tree and return what it prints.
+    """Run a command of this tree and return its output.
 
     Raises:
         SectionFailed: it failed, or took too long.

@@ -1,4 +1,4 @@
-"""A transformer that trains on a device with steps of about a given length."""
+"""Train a transformer on a device with steps of about a given length."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Encoder(nn.Module):
 
 
 def synchronise(device: torch.device) -> None:
-    """Wait for a device; the CPU does everything at once."""
+    """Wait for a device; the CPU has nothing to wait for."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
@@ -43,11 +43,11 @@ class DeviceTraining:
     """Training whose loss is read in every step, as for a log.
 
     Attributes:
-        batch_size: chosen so that a step takes about as long as asked for.
+        batch_size: chosen for the requested length of a step.
     """
 
     def __init__(self, device: torch.device, step_ms: float, width: int) -> None:
-        """Find a batch size with which a step takes at least 0.7 of ``step_ms``."""
+        """Find a batch size for which a step takes at least 0.7 of ``step_ms``."""
         torch.manual_seed(0)
         self.device = device
         self.model = Encoder(width, layers=2).to(device)
@@ -61,7 +61,7 @@ class DeviceTraining:
             self.batch_size *= 2
 
     def block(self, steps: int, step: Callable[[], None]) -> float:
-        """Return the seconds of some steps, until the device has done them."""
+        """Return the seconds of some steps, including the work of the device."""
         synchronise(self.device)
         begin = time.perf_counter()
         for _ in range(steps):
@@ -95,7 +95,7 @@ class DeviceTraining:
         return loss
 
     def update(self) -> None:
-        """Step the optimizer, and read the loss."""
+        """Step the optimizer and read the loss."""
         self.optimizer.step()
         self.optimizer.zero_grad()
         self._loss.item()

@@ -27,7 +27,7 @@ class Result:
 
     @property
     def figure(self) -> float:
-        """The value that is compared with the bar."""
+        """The value to compare with the bar."""
         return self.value / self.yardstick if self.yardstick else self.value
 
     @property

@@ -1,4 +1,4 @@
-"""Kineto files of 5 GB, made by repetition: what is not kept costs no memory, what is kept costs little."""
+"""Measure the memory for Kineto files of 5 GB, made by repetition, with skipped and with kept events."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ SHAPE = Shape(ranks=1, steps=20, layers=288)
 _PART = 2**26
 
 BYTES_AN_EVENT = 400.0
-"""A bar of our own: of an event some 60 bytes are numbers; the rest is room to sort and write them."""
+"""Our own bar: the numbers of an event take some 60 bytes; the rest is needed to sort and write them."""
 
 
 def run(size: int = SIZE) -> Iterator[Result]:
-    """Memory beside that of the small file with the same events, and of an event where all are kept."""
+    """Yield the memory compared with a small file of the same events, and per event if all are kept."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         (small,) = write_job(root / "small", SHAPE, packed=False)
@@ -31,19 +31,20 @@ def run(size: int = SIZE) -> Iterator[Result]:
         alone = cost(sys.executable, IMPORT, small.parent, root / "packets")[1]
         stacks = _packed(root, lines, size)
         seconds, memory = cost(sys.executable, IMPORT, stacks.parent, root / "packets")
-        told = f"{size / 1e9:g} GB of JSON, packed"
-        print(f"{told}: {seconds:.0f} s", file=sys.stderr)
-        yield Result(f"{told}, most of it Python's call stacks", memory, 1.1, "B", alone)
+        name = f"{size / 1e9:g} GB of JSON, packed"
+        print(f"{name}: {seconds:.0f} s", file=sys.stderr)
+        yield Result(f"{name}, most of it Python's call stacks", memory, 1.1, "B", alone)
         stacks.unlink()
         usual, events = _plain(root, lines, size)
         seconds, memory = cost(sys.executable, IMPORT, usual.parent, root / "packets")
-        told = f"{size / 1e9:g} GB of JSON, {events / 1e6:.1f} million events kept"
-        print(f"{told}: {seconds:.0f} s", file=sys.stderr)
-        yield Result(f"{told}: of each", (memory - alone) / events, BYTES_AN_EVENT, "B")
+        name = f"{size / 1e9:g} GB of JSON, {events / 1e6:.1f} million events kept"
+        print(f"{name}: {seconds:.0f} s", file=sys.stderr)
+        yield Result(f"{name}: of each", (memory - alone) / events, BYTES_AN_EVENT, "B")
 
 
 def _packed(root: Path, lines: Sequence[bytes], size: int) -> Path:
-    """The file with a frame of Python's stack over and over behind its events; one packed part, repeated."""
+    """Write the file with many repeated Python stack frames after its events, as one packed part,
+    repeated."""
     frame: dict[str, object] = {
         "ph": "X",
         "cat": "python_function",
@@ -64,7 +65,7 @@ def _packed(root: Path, lines: Sequence[bytes], size: int) -> Path:
 
 
 def _plain(root: Path, lines: Sequence[bytes], size: int) -> tuple[Path, int]:
-    """The file with its events again and again, and how many of them are kept."""
+    """Write the file with its events repeated, and return the number of kept events."""
     begin = next(place for place, line in enumerate(lines) if b'"traceEvents"' in line) + 1
     end = _end_of_events(lines)
     body = b"".join(lines[begin:end])

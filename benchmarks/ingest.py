@@ -1,4 +1,4 @@
-"""Filling a store, diagnosis included, beside one DuckDB statement that reads the same files into a table."""
+"""Measure an ingest with diagnosis against one DuckDB statement that reads the same files into a table."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CORES = 2
 
 
 def write_packets(root: Path) -> None:
-    """Windows of a few runs, every tenth of them half as slow again."""
+    """Write windows of a few runs, every tenth of them 50 % slower."""
     for index in range(PACKETS):
         number, run = divmod(index, RUNS)
         window = job(RANKS, STEPS, seed=index)
@@ -38,7 +38,8 @@ def write_packets(root: Path) -> None:
 
 
 def run() -> Iterator[Result]:
-    """2,000 packets of 32 × 100 × 6, from opening an empty file to closing it, both on two cores."""
+    """Yield the result for 2,000 packets of 32 × 100 × 6, from opening an empty file to closing it, on two
+    cores."""
     with tempfile.TemporaryDirectory() as folder, on_cores(CORES):
         root = Path(folder) / "packets"
         write_packets(root)
@@ -67,7 +68,7 @@ def run() -> Iterator[Result]:
 
 @contextmanager
 def on_cores(number: int) -> Iterator[None]:
-    """Keep this process, and the threads it starts, to some of its cores."""
+    """Limit this process, and the threads that it starts, to some of its cores."""
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, sorted(allowed)[:number])
     try:

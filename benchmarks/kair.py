@@ -1,4 +1,5 @@
-"""KAIR: K-S distances beside scipy's, memory at 2,048 ranks, and how often a planted cause is named first."""
+"""Measure KAIR: K-S distances against scipy's, memory at 2,048 ranks, and how often a planted cause is
+first."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ RANKS, WINDOWS, SAMPLE, JOBS = 2_048, 1_000, 200, 1_008
 
 
 def run() -> Iterator[Result]:
-    """A pair's time against scipy's (bar: a hundredth), the memory, planted causes missed and mistaken."""
+    """Yield a pair's time relative to scipy's (bar: a hundredth), the memory, and missed and wrong causes."""
     yield from _distances()
     yield from _causes()
 
@@ -75,4 +76,4 @@ def _causes() -> Iterator[Result]:
     missed = 100 * (unnamed + wrong.total()) / JOBS
     yield Result(f"planted cause not first, of {JOBS:,} generated jobs", missed, 1.0, "%")
     yield Result("another cause first", 100 * wrong.total() / JOBS, 0.0, "%")
-    yield Result("a generated job, made and blamed", seconds / JOBS, 1.0)
+    yield Result("a generated job: generation and blame", seconds / JOBS, 1.0)

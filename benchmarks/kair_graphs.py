@@ -1,9 +1,9 @@
-"""Made-up jobs with one planted cause: a small simulator of hosts, streams and collectives.
+"""Generate jobs with one planted cause: a small simulator of hosts, streams and collectives.
 
 Every step of every rank: load data; per layer a host operator launches a kernel on stream 7 and another on
 stream 8 (a diamond that the next call joins), then pairs of ranks exchange on a third stream; at the end all
-ranks reduce, the host waits for the device, and the optimizer runs. Whoever is late makes its pair late, and
-the pair everyone.
+ranks reduce, the host waits for the device, and the optimizer runs. A late rank delays its pair, and the pair
+delays all ranks.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ THREAD, MAIN, SIDE, COMM = range(len(LANES))
 
 @dataclass(frozen=True, slots=True)
 class Plant:
-    """What is wrong in the made-up job.
+    """The fault in a generated job.
 
     Attributes:
         what: one of ``PLANTS``.
-        delay_ns: how much longer or later it is.
+        delay_ns: its delay.
     """
 
     what: str
@@ -51,7 +51,7 @@ class Plant:
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """What a cause must say to be right."""
+    """The expected cause."""
 
     kind: str
     name: str
@@ -61,7 +61,7 @@ class Truth:
 
 @dataclass(slots=True)
 class _Job:
-    """Ranks' clocks and events while they are made."""
+    """Ranks' clocks and events while they are generated."""
 
     ranks: int
     noise: float
@@ -89,7 +89,7 @@ class _Job:
 def job(
     ranks: int, steps: int, layers: int, plant: Plant, noise: float, seed: int
 ) -> tuple[Operators, Truth]:
-    """The events of a job with one thing wrong, and what it is."""
+    """Return the events of a job with one fault, and the fault."""
     made = _Job(ranks, noise, np.random.default_rng(seed))
     for step in range(steps):
         made.step = step
@@ -120,7 +120,7 @@ def _step(made: _Job, layers: int, plant: Plant | None) -> None:
 
 
 def _layer(made: _Job, layer: int, plant: Plant | None) -> None:
-    """One host operator, its two kernels, and what the pair exchanges after them."""
+    """Add one host operator, its two kernels, and the following exchange of the pair."""
     ranks = made.ranks
     begin = made.free[THREAD] + made.took(2) + _at(plant, "gap", layer, ranks)
     if plant is not None and plant.what == "extra" and plant.layer == layer:
@@ -157,7 +157,7 @@ def _collective(
     plant: Plant | None,
     layer: int | None,
 ) -> None:
-    """Every rank arrives when it is ready; all of a group leave together."""
+    """Add a collective: every rank arrives when it is ready, and all ranks of a group leave together."""
     ranks = made.ranks
     paired = layer is not None
     made.correlation += 1

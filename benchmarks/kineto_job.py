@@ -1,4 +1,4 @@
-"""A made-up job as PyTorch's profiler would have written it: who is late, and by how much, is known.
+"""Generate a job in the format of PyTorch's profiler, with a known late rank and delay.
 
 Each rank loads data, computes forward and backward, joins bucketed all-reduces that end on all ranks at once,
 and steps its optimizer. Times are µs on one clock; kernels have today's names.
@@ -19,15 +19,15 @@ MAIN, AUTOGRAD, COMPUTE, COMMUNICATION = 0, 1, 7, 13
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What the job looks like.
+    """Parameters of the job.
 
     Attributes:
-        ranks, steps: how many.
-        late_rank, late_us: who waits longer for data, and how much longer.
-        data_us, forward_us, backward_us, optimizer_us: a healthy step.
-        buckets: all-reduces in each backward.
-        layers: operators with a kernel each in each of forward and backward.
-        padding: characters of text that each operator carries beside, as call stacks do.
+        ranks, steps: their numbers.
+        late_rank, late_us: the rank that waits longer for data, and the additional time.
+        data_us, forward_us, backward_us, optimizer_us: durations in a healthy step.
+        buckets: number of all-reduces in each backward.
+        layers: number of operators, each with a kernel, in forward and in backward.
+        padding: additional characters of text in each operator, as in call stacks.
     """
 
     ranks: int = 8
@@ -44,7 +44,7 @@ class Shape:
 
 
 def write_job(folder: Path, shape: Shape, *, packed: bool = True) -> list[Path]:
-    """One file a rank, named as the profiler's handler names them; returns them by rank."""
+    """Write one file per rank, named like those of the profiler's handler; return them by rank."""
     folder.mkdir(parents=True, exist_ok=True)
     writers = [_Rank(rank, shape) for rank in range(shape.ranks)]
     now = [1_000.0 + 40.0 * rank for rank in range(shape.ranks)]
@@ -54,7 +54,7 @@ def write_job(folder: Path, shape: Shape, *, packed: bool = True) -> list[Path]:
 
 
 def _step(writers: Sequence[_Rank], now: Sequence[float], step: int, shape: Shape) -> list[float]:
-    """One step of all ranks; returns when each ended."""
+    """Add one step of all ranks; return the end of each."""
     begun = list(now)
     ready = []
     for rank, writer in enumerate(writers):
@@ -79,7 +79,7 @@ class _Rank:
         self._sequence = 0
 
     def forward(self, at: float, data_us: float, step: int) -> float:
-        """Data and forward; returns when backward begins."""
+        """Add data and forward; return the begin of backward."""
         shape = self._shape
         self._host(
             "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__",
@@ -95,7 +95,7 @@ class _Rank:
         return begin + shape.forward_us + 50
 
     def bucket(self, at: float, arrival: float, joined: float, bucket: int, step: int) -> None:
-        """The nodes of one bucket, and its all-reduce from the rank's arrival until all have joined."""
+        """Add the nodes of one bucket, and its all-reduce from the rank's arrival until all have joined."""
         layers = max(self._shape.layers // self._shape.buckets, 1)
         each = (arrival - at) / layers
         for layer in range(layers):
@@ -121,7 +121,7 @@ class _Rank:
         )
 
     def finish(self, begun: float, joined: float, step: int) -> float:
-        """The optimizer, and the step round it all; returns its end."""
+        """Add the optimizer and the enclosing step; return its end."""
         begin = joined + 20 + self._rank
         self._host("Optimizer.step#AdamW.step", begin, self._shape.optimizer_us, "user_annotation")
         self._host(
@@ -186,7 +186,7 @@ class _Rank:
         self._events.append(event | {"ts": round(at, 3), "dur": round(us, 3), "args": args})
 
     def save(self, folder: Path, packed: bool) -> Path:
-        """Write the file as the profiler does: events one after the other, the header round them."""
+        """Write the file in the profiler's format: the events inside the header."""
         path = folder / f"host{self._rank // 4}_{self._pid}.{BASE_NS + self._rank}.pt.trace.json"
         path = path.with_name(path.name + ".gz") if packed else path
         with gzip.open(path, "wt", compresslevel=1) if packed else path.open("w") as file:

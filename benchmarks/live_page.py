@@ -89,7 +89,7 @@ def newest_rows(number: int) -> LiveRows:
     own_RNS = base_S + noise_RNS
     own_RNS[LATE_RANK, :, 0] += 20_000_000
     ready_RN = own_RNS[:, :, :3].sum(axis=2)
-    own_RNS[:, :, 2] += ready_RN.max(axis=0) - ready_RN  # they wait for the latest in backward
+    own_RNS[:, :, 2] += ready_RN.max(axis=0) - ready_RN  # ranks wait for the latest one in backward
     step_N = np.arange(10 * number - KEPT_STEPS, 10 * number) + 1
     ranks = []
     for rank in range(NODES * LOCAL):
@@ -155,7 +155,7 @@ def until_read(address: str) -> None:
 
 
 def refreshes(address: str, pid: int, browser: Browser) -> Iterator[Result]:
-    """Yield results for the overview and a node's tab, less the cost without an open page."""
+    """Yield results for the overview and a node's tab, minus the cost without an open page."""
     process = psutil.Process(pid)
     until_read(address)
     alone = busy_s(process)

@@ -1,7 +1,7 @@
-"""Measure how soon the live page names a rank that begins to be 20 % late, on a real streamed job.
+"""Measure the delay until the live page names a rank that becomes 20 % late, on a real streamed job.
 
 ``python -m benchmarks.live_verdict`` prints the delay, from the begin of the first late step until the
-headline in a real Chromium names stage and rank; with a folder as an argument it leaves screenshots there.
+headline in a real Chromium names stage and rank; with a folder as an argument it also saves screenshots.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ REPEATS = 12
 
 NAMED = f"Rank {LATE_RANK} holds the job in data"
 
-# Notes when the headline first begins with a text, by the clock that processes of this machine share.
+# Records when the headline first begins with a text, by the shared clock of this machine's processes.
 WATCH = """(text) => {
   window.namedAt = 0;
   const look = () => {
@@ -52,7 +52,7 @@ def delays(page: Page, job: StreamedJob, repeats: int) -> Iterator[float]:
 
 
 def opened(browser: Browser, address: str, query: str = "", width: int = 1400, dark: bool = False) -> Page:
-    """Open the live page once the run is there."""
+    """Open the live page once the run exists."""
     page = browser.new_page(
         viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light"
     )
@@ -66,7 +66,7 @@ def opened(browser: Browser, address: str, query: str = "", width: int = 1400, d
 
 
 def shoot(browser: Browser, address: str, job: StreamedJob, folder: Path) -> None:
-    """Leave screenshots of the page, healthy and late, in both themes and two widths."""
+    """Save screenshots of the page, healthy and late, in both themes and two widths."""
     folder.mkdir(parents=True, exist_ok=True)
     for late in (False, True):
         job.set_late(late)

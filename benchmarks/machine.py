@@ -1,4 +1,4 @@
-"""Describe the machine that measurements ran on, and the load of other programs meanwhile."""
+"""Describe the machine of the measurements, and the load of other programs meanwhile."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def describe_machine() -> str:
 
 
 def use_real_time() -> None:
-    """Give this thread, and those it starts, a real-time policy, so that they run as soon as they wake.
+    """Give this thread, and threads that it starts, a real-time policy, so that they run as soon as they
+    wake.
 
     Raises:
         PermissionError: CAP_SYS_NICE or ``ulimit -r 1`` is required.
@@ -29,7 +30,7 @@ def use_real_time() -> None:
 
 
 def can_use_real_time() -> bool:
-    """Whether ``use_real_time`` is permitted here."""
+    """Return whether ``use_real_time`` is permitted here."""
     usual = os.sched_getscheduler(0), os.sched_getparam(0)
     try:
         use_real_time()
@@ -40,7 +41,7 @@ def can_use_real_time() -> bool:
 
 
 class OtherPrograms:
-    """Measures the load of programs other than this one and its finished children."""
+    """Meter of the load of programs other than this one and its finished children."""
 
     def __init__(self) -> None:
         self._begin = time.monotonic()

@@ -4,7 +4,7 @@ Four nodes (network namespaces) run ``sfapp run``: 16 training processes on each
 relay, and 256 simulated ranks on each (``benchmarks/simulated_ranks.py``) directly to the aggregator, every
 one over a connection with keys. Meanwhile a store follows the packet directory, as ``sfapp serve`` does, and
 the aggregator's CPU time and memory are measured. On separate machines, aggregator, relays and store would
-have cores of their own; here ranks run at a lower priority (``nice``) instead.
+have their own cores; here ranks run at a lower priority (``nice``) instead.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class RanksPlan:
 
 
 OVERLOAD = RanksPlan(step_ms=4000, window_steps=5, simulated_seconds=1.0, simulated_window_steps=20)
-"""The same ranks at a pace that two cores cannot sustain: nothing may be lost, but rows take longer."""
+"""The same ranks at a pace that two cores cannot sustain: rows may take longer, but none may be lost."""
 
 SMALL = RanksPlan(ranks=1, step_ms=100, simulated=4, simulated_seconds=0.2, simulated_window_steps=5)
 """A short functional check."""
@@ -180,7 +180,7 @@ class ManyRanksJob:
             ]
             for thread in threads:
                 thread.start()
-            _raise_priority(psutil.Process())  # this process runs the store
+            _raise_priority(psutil.Process())  # This process runs the store.
             try:
                 yield
             finally:

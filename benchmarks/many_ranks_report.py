@@ -22,7 +22,7 @@ GROWTH = 0.02
 MEASURE_SECONDS = 5.0
 _WARM_UP = 0.55
 """The first 16 of 30 minutes: samples are downsampled from minute 15 on (docs/metrics.md), so the aggregator
-has done everything once by then."""
+has done all its work once by then."""
 
 Measurement = tuple[float, float, int]
 """Seconds since 1970, CPU seconds and resident bytes of the aggregator."""
@@ -32,7 +32,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(slots=True)
 class Observations:
-    """What was observed from outside the job.
+    """Observations from outside the job.
 
     Attributes:
         stored: by run and window, when its verdict was in the store, seconds since 1970.
@@ -62,7 +62,7 @@ class CheckedRun:
 
     Attributes:
         name: id of the run.
-        sent_windows: number of windows that were sent; None where that is not fixed.
+        sent_windows: number of windows that were sent; None if not fixed.
     """
 
     name: str

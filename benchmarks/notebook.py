@@ -1,4 +1,4 @@
-"""What a moved slider costs in a notebook: in the kernel, and up to the plots in JupyterLab's page."""
+"""Measure the time for a moved slider in a notebook: in the kernel, and up to the plots in JupyterLab."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RANKS = 64
 
 
 def run() -> Iterator[Result]:
-    """The panel of 64 ranks × 100 steps × 6 stages."""
+    """Yield results for the panel of a window of 64 ranks × 100 steps × 6 stages."""
     with tempfile.TemporaryDirectory() as folder:
         window = job(RANKS)
         write_packet(window, packet_path(Path(folder), window.run_id, window.number))

@@ -1,6 +1,6 @@
-"""From a key on a slider to the last redrawn plot, in a real JupyterLab in a real browser.
+"""Measure the time from a key on a slider to the last redrawn plot, in a real JupyterLab in a real browser.
 
-JupyterLab is no dependency of sfapp's. Where it is installed elsewhere than beside this Python:
+JupyterLab is no dependency of sfapp. If it is installed in another environment than this Python:
 ``JUPYTER_LAB=/path/to/jupyter-lab python -m benchmarks notebook``.
 """
 
@@ -35,7 +35,7 @@ _WATCH = """() => {
 
 
 def jupyter_lab() -> Path | None:
-    """The program, where there is one."""
+    """Return the path of the program, or None."""
     named = os.environ.get("JUPYTER_LAB") or shutil.which(
         "jupyter-lab", path=str(Path(sys.executable).parent)
     )
@@ -43,10 +43,10 @@ def jupyter_lab() -> Path | None:
 
 
 def slider_to_plot(folder: Path, run: str, window: int) -> float:
-    """Median seconds from a key on a threshold's slider to the last plot that it redraws.
+    """Return the median seconds from a key on a threshold's slider to the last redrawn plot.
 
     Args:
-        folder: of the packets.
+        folder: folder of the packets.
     """
     program = jupyter_lab()
     assert program is not None
@@ -67,7 +67,7 @@ def slider_to_plot(folder: Path, run: str, window: int) -> float:
 
 
 def _moved(page: Page) -> list[float]:
-    """Seconds of each move of γA, one key after the other."""
+    """Return the seconds of each move of γA, one key at a time."""
     time.sleep(2)
     page.evaluate(_WATCH)
     page.locator("[role=slider]").nth(1).focus()
@@ -83,7 +83,7 @@ def _moved(page: Page) -> list[float]:
 
 @contextmanager
 def _served(program: Path, folder: Path, run: str, window: int) -> Iterator[str]:
-    """A notebook that explores the window, behind a JupyterLab with a kernel of this Python."""
+    """Serve a notebook that explores the window in a JupyterLab with a kernel of this Python."""
     kernel = folder / "jupyter" / "kernels" / "sfapp"
     kernel.mkdir(parents=True)
     launch = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]

@@ -1,7 +1,7 @@
 """Estimate the throughput that a tool costs a training job, from blocks of steps with and without it.
 
-A round has as many steps of each kind: without the tool, with it, and without it again. The third kind is the
-A/A measurement: the apparent cost of no change at all, in the same minutes of the same job.
+A round has equally many steps of each kind: without the tool, with it, and without it again. The third kind
+is the A/A measurement: the apparent cost of no change, in the same minutes of the same job.
 """
 
 from __future__ import annotations
@@ -58,13 +58,14 @@ class OverheadEstimate:
 
     Attributes:
         step_ms: mean step without the tool.
-        plain: from the sums of all rounds: what a long run loses.
+        plain: from the sums of all rounds: the loss of a long run.
         trimmed: from the mean log ratio of the middle rounds.
-        noise: A/A: the second half of what ran without the tool, as if it were the tool.
-        noise_bound: what may pass for noise: the A/A bound, whichever half is called the tool.
-        rounds: how many there were.
-        late: windows that were not on disk when their block ended: the next block paid for the rest.
-        lost_by_launch: what the rounds of each launch alone say was lost, in percent.
+        noise: A/A: the second half of the blocks without the tool, treated as the tool.
+        noise_bound: bound of noise: the larger A/A bound of both halves.
+        rounds: number of rounds.
+        late: number of windows that were not on disk when their block ended, so that the next block bore the
+            rest.
+        lost_by_launch: loss according to the rounds of each launch alone, in percent.
     """
 
     step_ms: float
@@ -109,14 +110,14 @@ class OverheadEstimate:
 
 
 def _bootstrap(statistic: Callable[[Seconds, Seconds], Seconds], off: Seconds, on: Seconds) -> Estimate:
-    """Resample whole rounds, so that a disturbance of both kinds stays in the pair."""
+    """Resample whole rounds, so that a disturbance of several kinds stays together."""
     drawn = np.random.default_rng(0).integers(0, len(on), (RESAMPLES, len(on)))
     found = statistic(off[drawn], on[drawn])
     return Estimate(float(statistic(off, on)), float(np.quantile(found, 0.95)))
 
 
 def _lost(off: Seconds, on: Seconds) -> Seconds:
-    """Return percent; the last axis is the rounds'."""
+    """Return percent; the last axis is that of the rounds."""
     lost: Seconds = 100 * (1 - off.sum(-1) / on.sum(-1))
     return lost
 

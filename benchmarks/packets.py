@@ -1,4 +1,4 @@
-"""The size of a packet: 32 ranks × 40 steps × 6 stages with every identity column."""
+"""Measure the size of a packet: 32 ranks × 40 steps × 6 stages with every identity column."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sfapp.packets import write_packet
 
 
 def run() -> Iterator[Result]:
-    """Bytes of one file; the paper's packet of that shape is 0.11 MB."""
+    """Yield the bytes of one file; the paper's packet of that shape has 0.11 MB."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "00000000.parquet"
         write_packet(job(32, steps=40), path)

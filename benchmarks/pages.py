@@ -1,7 +1,7 @@
-"""What a person at the browser waits for: the first page of 20,000 windows, a moved gate, another baseline;
-and what a page of a running job takes of the server.
+"""Measure the waiting times of a user: the first page of 20,000 windows, a moved gate, another baseline.
 
-A real server process and a real Chromium; drawn means that Plotly says so, or that the grid shows its rows.
+Uses a real server process and a real Chromium. A page is drawn when Plotly reports it, or when the grid shows
+its rows.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ FLAGS = (
 RANKS = 1_024
 
 WINDOWS, RUNS = 20_000, 4
-"""Of the first page; every tenth window is half as slow again."""
+"""Windows of the first page; every tenth is 50 % slower."""
 
-# From the next key or click in the page to the last plot drawn after it, both by the page's own clock.
+# Time from the next key or click to the last plot drawn after it, by the page's own clock.
 SIGTERM_WATCH = """() => {
   const seen = window.drawnAfter = { begin: undefined, last: undefined };
   const start = () => { seen.begin ??= performance.now(); };
@@ -67,14 +67,14 @@ FIRST_DRAWN = """() => new Promise((resolve) => {
 
 @contextmanager
 def server(root: Path) -> Iterator[tuple[str, int]]:
-    """``sfapp serve`` on a free port, its packets ingested; yields its address and its process id."""
+    """Run ``sfapp serve`` on a free port until its packets are ingested; yield its address and process id."""
     command = [sys.executable, "-c", "from sfapp.cli import main; main()", "serve", str(root)]
     process = subprocess.Popen([*command, "--port", "0", "--no-browser"], stdout=subprocess.PIPE, text=True)
     try:
         line = process.stdout.readline() if process.stdout else ""
         found = re.search(r"http://\S+", line)
         if not found:
-            raise RuntimeError(f"the server said {line!r} instead of its address")
+            raise RuntimeError(f"the server printed {line!r} instead of its address")
         address = found[0].rstrip("/")
         wait_for_ingest(address, sum(1 for _ in root.rglob("*.parquet")))
         yield address, process.pid
@@ -95,7 +95,7 @@ def wait_for_ingest(address: str, packets: int) -> None:
 
 
 def write_windows(root: Path) -> None:
-    """Small windows of a few runs."""
+    """Write small windows of a few runs."""
     kinds = [job(8, 40, seed=seed) for seed in range(40)]
     for index in range(WINDOWS):
         number, run = divmod(index, RUNS)
@@ -112,7 +112,7 @@ def write_windows(root: Path) -> None:
 
 
 def first_page(address: str, browser: Browser) -> Iterator[Result]:
-    """HTML size, the server's time, and a cold visit: a new browser context with nothing cached."""
+    """Yield HTML size, the server's time, and a cold visit: a new browser context without a cache."""
     served = []
     for _ in range(9):
         begin = time.perf_counter()
@@ -132,7 +132,7 @@ def first_page(address: str, browser: Browser) -> Iterator[Result]:
 
 
 def until_drawn(page: Page, acts: Iterable[Callable[[], None]]) -> float:
-    """Median seconds from an act to its last plot drawn."""
+    """Return the median seconds from an action to its last drawn plot."""
     times: list[float] = []
     for act in acts:
         page.evaluate(SIGTERM_WATCH)
@@ -143,7 +143,8 @@ def until_drawn(page: Page, acts: Iterable[Callable[[], None]]) -> float:
 
 
 def window_page(address: str, browser: Browser) -> Iterator[Result]:
-    """A gate moved by keyboard, and the baseline changed, on the Overview tab at 1,024 × 100 × 6."""
+    """Yield results for a gate moved by keyboard and a changed baseline, on the Overview tab at 1,024 × 100 ×
+    6."""
     page = browser.new_page(viewport={"width": 1480, "height": 1080})
     page.goto(f"{address}/w/bench/2")
     page.wait_for_selector(".js-plotly-plot .main-svg")
@@ -161,7 +162,7 @@ def window_page(address: str, browser: Browser) -> Iterator[Result]:
 
 
 def groups(page: Page) -> Iterator[Callable[[], None]]:
-    """Picks of one node's ranks after the other's; opening the list of nodes is not what is timed."""
+    """Yield the time of alternating choices of a node; opening the list of nodes is not timed."""
     for name in ("node 3", "node 7", "node 5", "node 9"):
         page.get_by_role("combobox", name="group").click()
         option = page.get_by_role("option", name=name, exact=True)

@@ -1,11 +1,11 @@
-"""The same faults under sfapp, TraceML and HolisticTraceAnalysis: what each tool says. About 8 minutes.
+"""Compare the findings of sfapp, TraceML and HolisticTraceAnalysis on the same faults. About 8 minutes.
 
     python -m benchmarks.peers [--out docs/evidence] [--hta-python PYTHON] [--fault NAME]
 
-Every tool watches a launch of its own of the same job (``peers_job.py``), one for each fault, with the fault
-there from the first step on: neither peer compares parts of a run. A tool that is not installed is left out,
-and the page says so. HolisticTraceAnalysis is started with ``--hta-python`` (or SFAPP_HTA_PYTHON), the Python
-of an environment of its own: ``python -m venv hta && hta/bin/pip install HolisticTraceAnalysis``.
+Every tool watches its own launch of the same job (``peers_job.py``), one for each fault, with the fault
+present from the first step on, because neither peer compares parts of a run. A tool that is not installed is
+left out, which the page states. HolisticTraceAnalysis is started with ``--hta-python`` (or SFAPP_HTA_PYTHON),
+the Python of its own environment: ``python -m venv hta && hta/bin/pip install HolisticTraceAnalysis``.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ RANKS, STEPS = 4, 200
 HTA_VARIABLE = "SFAPP_HTA_PYTHON"
 
 TRACEML_STAGES = {"INPUT_STRAGGLER": DATA, "INPUT_BOUND": DATA, "COMPUTE_STRAGGLER": FORWARD}
-"""The stage that a diagnosis of TraceML names; others name none."""
+"""Stage named by each kind of TraceML's diagnoses; other kinds name none."""
 
 TODAY, EARLIER = "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "ncclKernel_AllReduce_RING_LL_Sum_f32"
-"""Names of the same kernel in today's NCCL and in earlier versions."""
+"""Names of the same kernel in current and earlier versions of NCCL."""
 
 Watch = Callable[[str, Path], ToolFinding]
 
 
 def sfapp_finding(fault: str, folder: Path) -> ToolFinding:
-    """Record a job and return what the verdict on its window names."""
+    """Record a job and return the stage and rank of the verdict on its window."""
     _torchrun(folder, "sfapp", fault)
     (diagnosis,) = diagnose_runs([found.window for found in read_windows([folder]).windows])
     aim = diagnosis.aim
-    if aim is None or diagnosis.is_quiet:
+    if aim is None or diagnosis.is_healthy:
         return ToolFinding("healthy", is_silent=True)
     steps = aim.steps if isinstance(aim.steps, str) else f"{len(aim.steps)} steps"
     rank = aim.rank_reason if aim.rank is None else f"rank {aim.rank}"
@@ -65,11 +65,11 @@ def traceml_finding(fault: str, folder: Path) -> ToolFinding:
     command += [f"--logs-dir={folder}", "--run-name=peers", f"--master-port={_free_port()}"]
     command += [f"--aggregator-port={_free_port()}", "--args", str(folder), "traceml", fault, str(STEPS)]
     _run(command, f"traceml, {fault}")
-    return traceml_says(json.loads((folder / "peers" / "final_summary.json").read_text()))
+    return traceml_result(json.loads((folder / "peers" / "final_summary.json").read_text()))
 
 
-def traceml_says(summary: dict[str, Any]) -> ToolFinding:
-    """Return what a final summary of TraceML names: the primary diagnosis, if it is a warning."""
+def traceml_result(summary: dict[str, Any]) -> ToolFinding:
+    """Return the finding of a final summary of TraceML: the primary diagnosis, if it is a warning."""
     primary, step_time = summary["primary_diagnosis"], summary["step_time"]["diagnosis"]
     text = f"{primary['status']}: {primary['summary']}"
     if primary["severity"] == "info":
@@ -80,17 +80,18 @@ def traceml_says(summary: dict[str, Any]) -> ToolFinding:
 
 
 def hta_finding(python: str) -> Watch:
-    """Return how to trace a job with the profiler and ask HolisticTraceAnalysis for stragglers."""
+    """Return a function that traces a job with the profiler and queries HolisticTraceAnalysis for
+    stragglers."""
 
     def watch(fault: str, folder: Path) -> ToolFinding:
         _torchrun(folder, "profiler", fault)
-        return hta_says(_hta(python, folder))
+        return hta_result(_hta(python, folder))
 
     return watch
 
 
-def hta_says(found: dict[str, Any]) -> ToolFinding:
-    """Return what HolisticTraceAnalysis names: the likeliest straggler, or why it finds none."""
+def hta_result(found: dict[str, Any]) -> ToolFinding:
+    """Return the finding of HolisticTraceAnalysis: the most likely straggler, or why it finds none."""
     if "error" in found:
         return ToolFinding(f"get_potential_stragglers: {found['error']}", has_failed=True)
     ranks = found["stragglers"]
@@ -98,14 +99,15 @@ def hta_says(found: dict[str, Any]) -> ToolFinding:
     return ToolFinding(text, rank=ranks[0] if ranks else None, is_silent=not ranks)
 
 
-def made_up(python: str, folder: Path) -> Iterator[tuple[str, ToolFinding]]:
-    """Yield what HolisticTraceAnalysis says of a made-up GPU job, under both names of its NCCL kernels."""
+def generated(python: str, folder: Path) -> Iterator[tuple[str, ToolFinding]]:
+    """Yield the findings of HolisticTraceAnalysis on a generated GPU job, under both names of its NCCL
+    kernels."""
     for name in (TODAY, EARLIER):
         traces = folder / name
         for path in write_job(traces, Shape()):
             text = gzip.decompress(path.read_bytes()).decode().replace(TODAY, name)
             path.write_bytes(gzip.compress(text.encode()))
-        yield name, hta_says(_hta(python, traces))
+        yield name, hta_result(_hta(python, traces))
 
 
 def _hta(python: str, folder: Path) -> dict[str, Any]:
@@ -120,7 +122,7 @@ def _torchrun(folder: Path, tool: str, fault: str) -> None:
 
 
 def _run(command: Sequence[str], name: str) -> str:
-    """Run a command and return what it printed.
+    """Run a command and return its output.
 
     Raises:
         SystemExit: it failed.
@@ -140,7 +142,8 @@ def _free_port() -> int:
 
 
 def tools(hta_python: str | None) -> dict[str, Watch | None]:
-    """Return how each tool watches a job, by name and version; None where it is not installed."""
+    """Return a function for each tool, by name and version, that watches a job; None if it is not
+    installed."""
     found: dict[str, Watch | None] = {"sfapp": sfapp_finding}
     if importlib.util.find_spec("traceml_ai") is None:
         found["TraceML"] = None
@@ -174,7 +177,7 @@ def main() -> None:
             print(fault, name, rows[fault][name], sep=": ", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory() as folder:
         has_hta = watches.get("HolisticTraceAnalysis", True) is not None
-        traces = dict(made_up(options.hta_python, Path(folder))) if has_hta else {}
+        traces = dict(generated(options.hta_python, Path(folder))) if has_hta else {}
     machine = (
         f"{describe_machine()} over Gloo; other programs used {others.share():.0%} of the cores meanwhile"
     )

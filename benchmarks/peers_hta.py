@@ -1,4 +1,4 @@
-"""What HolisticTraceAnalysis finds in a folder of Kineto traces, as JSON: peers_hta.py FOLDER.
+"""Print the findings of HolisticTraceAnalysis in a folder of Kineto traces as JSON: peers_hta.py FOLDER.
 
 Started by ``benchmarks.peers`` with the Python of an environment in which HolisticTraceAnalysis is installed;
 it has its own versions of pandas and Plotly, so it does not share sfapp's.

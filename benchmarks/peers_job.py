@@ -1,8 +1,9 @@
-"""One rank of the job that tools are compared on: peers_job.py OUT TOOL FAULT STEPS.
+"""One rank of the job for the comparison of tools: peers_job.py OUT TOOL FAULT STEPS.
 
-Started by torchrun or ``traceml run``. TOOL is ``sfapp``, ``traceml`` or ``profiler``, each used as its
-documentation says; FAULT is a key of ``FAULTS``. The job is data-parallel over Gloo: the model, the loader,
-the exchange of gradients and the optimizer are real, the accelerator's time is a wait in each layer.
+Started by torchrun or ``traceml run``. TOOL is ``sfapp``, ``traceml`` or ``profiler``, each used according to
+its documentation; FAULT is a key of ``FAULTS``. The job is data-parallel over Gloo: the model, the loader,
+the exchange of gradients and the optimizer are real, and a wait in each layer represents the accelerator's
+time.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ FAULTS = {
     "optimizer": OPTIMIZER,
     "between steps": BETWEEN,
 }
-"""What is wrong with the slow rank -> the stage."""
+"""Fault of the slow rank -> the stage."""
 
 SLOW_RANK, DELAY_SECONDS = 2, 0.020
 PACE_OF_JOB = 0.5
-"""Times 100 ms: a healthy step."""
+"""Multiple of 100 ms for a healthy step."""
 
 PROFILED_FROM, PROFILED_STEPS = 20, 60
 """Steps that the profiler traces: enough for one pause."""
@@ -51,7 +52,7 @@ Stage = Callable[[str], AbstractContextManager[object]]
 
 
 class SlowSamples(Dataset[torch.Tensor]):
-    """Samples of which each batch may take longer to load."""
+    """Dataset whose batches may take longer to load."""
 
     def __init__(self, batches: int, load: Callable[[], None]) -> None:
         self._batches, self._load = batches, load
@@ -119,8 +120,8 @@ class PeerTool:
     """A tool that watches training.
 
     Attributes:
-        step, stage: what surrounds a step, and a named stage of it.
-        after_step: called when a step and what follows it are done.
+        step, stage: contexts of a step and of a named stage.
+        after_step: called after a step and the work that follows it.
     """
 
     step: Callable[[], AbstractContextManager[object]] = nullcontext
@@ -132,7 +133,7 @@ class PeerTool:
 def watched(
     name: str, training: PeerTraining, out: Path
 ) -> Iterator[tuple[PeerTool, Iterable[torch.Tensor]]]:
-    """Yield a tool that watches a job, and the batches as it sees them."""
+    """Yield a tool that watches a job, and the batches as wrapped by it."""
     if name == "sfapp":
         steps = training.steps
         with sfapp.Recorder(out, run_id="peers", wrapper="ddp", window_steps=steps) as perf:

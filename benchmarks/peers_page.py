@@ -1,4 +1,4 @@
-"""docs/evidence/peers.md: what each tool says of each fault, right, wrong or silent."""
+"""Write docs/evidence/peers.md: the finding of each tool on each fault, right, wrong or silent."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ Written by `python -m benchmarks.peers --out docs/evidence` on {machine}.
 A data-parallel job of {ranks} ranks, {steps} steps of {step:.0f} ms and more. Rank {slow} takes {delay:.0f}
 ms longer in every step: in its loader, inside backward (spread over the layers), in a callback without a
 barrier, or in its optimizer; or it pauses {pause} s after every {every}th step, outside the step. The fault
-is there from the first step on, so that no tool needs to compare parts of a run. Each tool watches a launch
-of its own and is used as its documentation says: sfapp with `perf.step()`, `perf.stage(…)` and
+is present from the first step on, so that no tool needs to compare parts of a run. Each tool watches its own
+launch and is used according to its documentation: sfapp with `perf.step()`, `perf.stage(…)` and
 `perf.watch_waits(model)`; TraceML by `traceml run`, with `init()` and `trace_step` (its primary diagnosis);
 HolisticTraceAnalysis on torch.profiler's traces, by `get_potential_stragglers(num_candidates=1)`.
 
-*right*: stage and rank, or nothing where nothing is wrong. *in part*: the rank without a stage, or the stage
-without a rank. *silent*: no finding. *wrong*: another rank, another stage, or a finding where nothing is
-wrong. *fails*: the analysis ends with an error."""
+*right*: stage and rank, or no finding in the healthy job. *in part*: the rank without a stage, or the stage
+without a rank. *silent*: no finding. *wrong*: another rank, another stage, or a finding in the healthy job.
+*fails*: the analysis ends with an error."""
 
 VERDICTS = ("right", "in part", "silent", "wrong", "fails")
 
 GPU = """\
-## A made-up GPU trace
+## A generated GPU trace
 
-HolisticTraceAnalysis looks at GPU kernels; a job over Gloo has none. So that it can be seen at work, it is
-also given the traces of a made-up GPU job (`benchmarks/kineto_job.py`) of {ranks} ranks, of which rank {late}
-waits {wait:.0f} ms longer for data in every step. Its straggler analysis looks for kernels whose names begin
-with `ncclKernel`, as those of earlier NCCL versions do. It names a rank, never a stage.
+HolisticTraceAnalysis analyses GPU kernels, and a job over Gloo has none. To test its analysis, it also gets
+the traces of a generated GPU job (`benchmarks/kineto_job.py`) of {ranks} ranks, in which rank {late}
+waits {wait:.0f} ms longer for data in every step. Its straggler analysis searches for kernels whose names
+begin with `ncclKernel`, as in earlier NCCL versions. It names a rank, never a stage.
 
 | name of the kernels | finding |
 | --- | --- |"""
@@ -42,12 +42,12 @@ with `ncclKernel`, as those of earlier NCCL versions do. It names a rank, never 
 
 @dataclass(frozen=True, slots=True)
 class ToolFinding:
-    """What a tool says of a job.
+    """The finding of a tool on a job.
 
     Attributes:
-        text: in its own words.
-        stage, rank: what it names; None where it names none.
-        is_silent: whether it finds nothing that is wrong.
+        text: its text.
+        stage, rank: named by it; None if it names none.
+        is_silent: whether it has no finding.
         has_failed: whether it ended with an error, which is in the text.
     """
 
@@ -59,7 +59,7 @@ class ToolFinding:
 
 
 def verdict(finding: ToolFinding, fault: str, slow_rank: int = SLOW_RANK) -> str:
-    """Return how a finding compares with what was planted: one of ``VERDICTS``.
+    """Return the comparison of a finding with the planted fault: one of ``VERDICTS``.
 
     Args:
         fault: a key of ``FAULTS``.
@@ -80,7 +80,7 @@ def verdict(finding: ToolFinding, fault: str, slow_rank: int = SLOW_RANK) -> str
 
 def peers_document(
     rows: Mapping[str, Mapping[str, ToolFinding | None]],
-    made_up: Mapping[str, ToolFinding],
+    generated: Mapping[str, ToolFinding],
     machine: str,
     ranks: int,
     steps: int,
@@ -88,8 +88,8 @@ def peers_document(
     """Return the whole page.
 
     Args:
-        rows: by fault and tool; None where the tool is not installed.
-        made_up: what HolisticTraceAnalysis says of a made-up trace, by the name of its kernels.
+        rows: by fault and tool; None if the tool is not installed.
+        generated: findings of HolisticTraceAnalysis on a generated trace, by the name of its kernels.
     """
     tools = [*next(iter(rows.values()))]
     about = ABOUT.format(
@@ -109,10 +109,10 @@ def peers_document(
     for kind in VERDICTS:
         counts = [_count(rows, tool, kind) for tool in tools]
         lines.append(f"| {kind} | {' | '.join(counts)} |")
-    if made_up:
+    if generated:
         shape = Shape()
         lines += ["", GPU.format(ranks=shape.ranks, late=shape.late_rank, wait=shape.late_us / 1e3)]
-        lines += [f"| `{name}` | {_escaped(finding.text)} |" for name, finding in made_up.items()]
+        lines += [f"| `{name}` | {_escaped(finding.text)} |" for name, finding in generated.items()]
     return "\n".join(lines) + "\n"
 
 

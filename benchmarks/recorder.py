@@ -1,12 +1,12 @@
-"""What the recorder costs the training that it watches. ``make bench-recorder``; an hour.
+"""Measure the cost of the recorder to training. ``make bench-recorder``; an hour.
 
     python -m benchmarks.recorder [--out docs/evidence] [--quick] [--only sfapp:20]
 
-What is lost in throughput is measured inside one job: short blocks of steps with the recorder and without, in
-turn, and a bootstrap over rounds of them. Several launches of the job share the rounds: where a process
-happens to lie in memory makes a difference of its own. Blocks with nothing switched on, in the same turns,
-say how much of it is noise. Other tools are held against the same job. ``--quick`` shows that everything
-runs, and no more; ``--only`` measures the jobs of one tool at one step length.
+Lost throughput is measured inside one job: short alternating blocks of steps with the recorder and without,
+and a bootstrap over rounds of blocks. Several launches of the job share the rounds, because the memory layout
+of a process affects its speed. Additional blocks without the recorder show the noise. Other tools are
+measured on the same job. ``--quick`` is a functional check only; ``--only`` measures the jobs of one tool at
+one step length.
 """
 
 from __future__ import annotations
@@ -38,32 +38,32 @@ from benchmarks.recorder_job import STAGES
 from sfapp.recorder.timing.timer_backend import COMPILED_VARIABLE, IS_COMPILED
 
 ROUNDS, STEPS = 41, 2_000
-"""Repetitions and steps of the timing of a single step."""
+"""Repetitions and steps for the timing of a single step."""
 
 WINDOWS, BEFORE = 10_000, 4_000
-"""That may add nothing to a recorder's memory; and how many are recorded before. Python keeps up to 2,000
-tuples of every length that were let go, for the next ones: some 300 kB, full after about 3,000 windows."""
+"""Number of windows that must not add to a recorder's memory, and number recorded before. Python keeps up to
+2,000 free tuples of every length: some 300 kB, reached after about 3,000 windows."""
 
 
 ROW_NAMES = {"waits": "with waits"}
-"""Names of tools in the table, where they are not the tool's."""
+"""Names of tools in the table that differ from the tool's own."""
 
 HOW = {"stream": "streamed", "waits": "recorded with waits"}
-"""How a tool's bar says that the job was recorded; the others only record it."""
+"""Words for the mode of recording in a tool's bar; other tools only record."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One job: a tool, and how often it is on.
+    """One job: a tool and its blocks.
 
     Attributes:
-        bar: percent of throughput that its bound may reach, where that is the recorder's.
-        launches: how often the job is started.
-        rounds: what is drawn from, in all launches: each has as many steps of every kind.
-        groups: blocks of each kind in a round.
-        steps: of a block.
+        bar: maximum of the bound of lost throughput in percent, for the recorder.
+        launches: number of launches of the job.
+        rounds: number of rounds in all launches; each has equally many steps of every kind.
+        groups: number of blocks of each kind in a round.
+        steps: number of steps in a block.
         real_time: whether the job's threads have a real-time policy, or the kernel's usual one.
-        compiled: whether the recorder may time steps in C, where it was built with a compiler.
+        compiled: whether the recorder may time steps in C, if it was built with a compiler.
     """
 
     tool: str
@@ -78,7 +78,7 @@ class Plan:
 
     @property
     def choice(self) -> str:
-        """What ``--only`` calls it."""
+        """Name for ``--only``."""
         return f"{self.tool}:{self.step_ms:g}"
 
     @property
@@ -92,11 +92,13 @@ class Plan:
 
 
 PLANS = (
-    # A round is one window of 100 steps, in four blocks: the shorter, the less the machine drifts in between.
+    # A round is one window of 100 steps, in four blocks: with shorter blocks the machine drifts less in
+    # between.
     Plan("sfapp", 2.5, 1.0, launches=12, rounds=600, groups=4, steps=25),
     Plan("sfapp", 2.5, None, launches=4, rounds=160, groups=4, steps=25, real_time=False),
     Plan("sfapp", 2.5, None, launches=4, rounds=160, groups=4, steps=25, compiled=False),
-    # Six with blocks on bare locks lose 0.09 % of a 20 ms step: it takes many to tell the rest from the bar.
+    # Six threads that block on bare locks lose 0.09 % of a 20 ms step, so many rounds are needed to compare
+    # with the bar.
     Plan("sfapp", 20.0, 0.2, launches=16, rounds=256, groups=4, steps=25),
     Plan("sfapp", 20.0, None, launches=2, rounds=34, groups=4, steps=25, real_time=False),
     Plan("waits", 2.5, 1.0, launches=12, rounds=600, groups=4, steps=25),
@@ -107,20 +109,21 @@ PLANS = (
 )
 
 LONG_STEP_MS = 20.0
-"""Step length from which the A/A noise is the smallest difference that is asked for."""
+"""Step length from which the A/A noise is the smallest difference that a bar may require."""
 
 
 REAL_TIME = """\
 The jobs' threads therefore have a real-time policy
-  (`SCHED_RR`), with and without a tool: a step scatters by 0.2 ms. † is the same job under the usual
-  policy. Before, threads asked for slices of 0.1 ms, which left the 1.5 ms: at 22 ms a step 34 rounds then
-  gave a bound of 0.73 %, and 0.49 % of noise."""
+  (`SCHED_RR`), with and without a tool, under which the standard deviation of a step is 0.2 ms. † is the same
+  job under the usual policy. Shorter time slices (0.1 ms) did not reduce the 1.5 ms: at 22 ms per step, 34
+  rounds gave a bound of 0.73 %, and 0.49 % of noise."""
 USUAL = """\
-A real-time policy, under which it
-  scatters by 0.2 ms, was not permitted here (CAP_SYS_NICE, or `ulimit -r 1`): all rows are as † elsewhere."""
+A real-time policy, under which it is 0.2 ms, was not permitted here (CAP_SYS_NICE, or `ulimit -r 1`): all
+rows
+  are like † elsewhere."""
 
 PAGE = """\
-# What the recorder costs
+# Cost of the recorder
 
 Written by `python -m benchmarks.recorder --out docs/evidence` on {machine};
 other programs used {others:.0%} of the cores meanwhile. Steps were timed {timed}.
@@ -138,36 +141,38 @@ windows of 400 steps: at most 0.181 %.
 {rows}
 ```
 
-- What rank 0 receives is counted in the results that the reductions put down there, for 100 steps of 6
-  stages; the ranks are simulated, side by side in one process (`benchmarks/reduction.py`). A ring moves up to
-  twice as much over a rank's wire.
-- What windows add to memory is counted once CPython's spare tuples are kept (it holds up to 2,000 of every
-  length for the next ones: some 300 kB, full after about 3,000 windows).
-- The rounds come from several launches of a job; `launches` says how many, and what the lowest and the
-  highest of them alone would have said.
-- A round has 100 steps with the recorder and 200 without, in blocks of 25 in changing order: all see the same
-  minutes of the machine. The first window is not counted. The others close early in a block, so that what
-  closing one costs is counted there; `late` says how many were still being gathered or written when their
-  block ended. Short windows go by eights, so one round in eight pays for all. Without means the bare loop.
-- Two ranks share two cores, each with four threads that Gloo wakes several times a step. Under the kernel's
-  usual policy a thread that wakes may wait for the scheduler's next tick (4 ms here): a bare step of 20 ms
-  then scatters by 1.5 ms (standard deviation). {policy}
+- *Rank 0 receives* counts the results of the reductions on rank 0, for 100 steps of 6 stages; the ranks are
+  simulated in one process (`benchmarks/reduction.py`). A ring transfers up to twice as much over a rank's
+  connection.
+- Memory added by windows is measured after CPython has filled its free lists of tuples (up to 2,000 of every
+  length: some 300 kB, reached after about 3,000 windows).
+- The rounds come from several launches of a job; `launches` is their number, with the lowest and the highest
+  result of a single launch.
+- A round has 100 steps with the recorder and 200 without, in blocks of 25 in changing order, so that all
+  kinds run in the same minutes. The first window is not counted. The others close early in a block, which
+  then includes the cost of closing; `late` is the number of windows still being gathered or written when
+  their block ended. Eight short windows are gathered together, so one round in eight bears the cost of all.
+  *Without* is the bare loop.
+- Two ranks share two cores, each with four threads that Gloo wakes several times per step. Under the kernel's
+  usual policy a waking thread may wait for the scheduler's next tick (4 ms here): a bare step of 20 ms then
+  has a standard deviation of 1.5 ms. {policy}
 - `with waits` is the recorder after `watch_waits(model)`: waits within each stage are measured too.
-- ‡ is the recorder with its steps timed in Python (`SFAPP_COMPILED=off`), as where it was installed without a
-  C compiler.
-- A/A: what ran without the recorder, one half as if it were it. Which one is arbitrary: `noise` is the
-  higher bound of both ways. From steps of {long:g} ms on the bound may reach it, where the bar is lower.
-- Trimmed: by the mean log ratio of the rounds without the {trimmed:.0%} highest and lowest, which bursts
-  of noise do not reach. No bar is held against it.
-- The other tools watch the same job, started as their users start them: TraceML by `traceml run`, with
-  `init()` and `trace_step`; torch.profiler with CPU activities and `record_function`. What they do beside the
-  steps is not charged to them (the stream's heartbeats and samples and TraceML's samplers and aggregator go
-  on in all blocks, the profiler makes its trace after its own): they cost no less than this.
+- ‡ is the recorder with its steps timed in Python (`SFAPP_COMPILED=off`), as if it was installed without a C
+  compiler.
+- A/A: the blocks without the recorder, with one half treated as the recorder. The choice of the half is
+  arbitrary, so `noise` is the larger bound of both choices. From steps of {long:g} ms, the bound may reach
+  `noise` if the bar is lower.
+- Trimmed: the mean log ratio of the rounds without the {trimmed:.0%} highest and lowest, which excludes
+  bursts of noise. It has no bar.
+- The other tools watch the same job, started as documented: TraceML by `traceml run`, with `init()` and
+  `trace_step`; torch.profiler with CPU activities and `record_function`. Their work outside the steps is not
+  charged to them (the stream's heartbeats and samples and TraceML's samplers and aggregator run in all
+  blocks, the profiler makes its trace after its block), so their cost is at least this.
 """
 
 
 def permitted(plans: Sequence[Plan]) -> list[Plan]:
-    """Return the plans that can run here: without permission for a real-time policy, each once without it."""
+    """Return the plans that can run here; without permission for a real-time policy, each once without it."""
     if machine.can_use_real_time():
         return list(plans)
     return [replace(plan, real_time=False) for plan in plans if plan.real_time]
@@ -226,10 +231,10 @@ def _spans(steps: int) -> float:
 
 
 def memory(windows: int, before: int) -> Iterator[Result]:
-    """What a recorder of one rank holds, and what so many windows add to it after those ``before``: the
-    memory of Python and NumPy, not of the Parquet library, which is freed after every packet."""
+    """Yield the memory of a recorder of one rank, and the memory that further windows add to it: memory of
+    Python and NumPy, not of the Parquet library, which is freed after every packet."""
     with tempfile.TemporaryDirectory() as folder:
-        with sfapp.Recorder(folder, run_id="first") as perf:  # loads what is loaded once in a process
+        with sfapp.Recorder(folder, run_id="first") as perf:  # loads libraries
             _windows(perf, 1)
         tracemalloc.start()
         perf = sfapp.Recorder(folder, run_id="bench", window_steps=100, gather="local")
@@ -246,11 +251,11 @@ def memory(windows: int, before: int) -> Iterator[Result]:
         after, _ = tracemalloc.get_traced_memory()
         perf.close()
         tracemalloc.stop()
-    yield Result(f"what {windows:,} windows add to it", max(0, after - held), 50e3, "B")
+    yield Result(f"memory added by {windows:,} windows", max(0, after - held), 50e3, "B")
 
 
 def _windows(perf: sfapp.Recorder, count: int) -> None:
-    """Record so many windows of one step, all written when this returns."""
+    """Record this many windows of one step, and return when all are written."""
     for place in range(count):
         with perf.step():
             pass
@@ -288,7 +293,7 @@ def _launched(plan: Plan) -> dict[str, Any]:
             raise SystemExit(f"the {plan.tool} job failed:\n{done.stdout[-2_000:]}{done.stderr[-4_000:]}")
         trace = {"traceml": "**/final_summary.json", "stream": "**/*.parquet"}.get(plan.tool)
         if trace and not list(Path(folder).glob(trace)):
-            raise SystemExit(f"there is no {trace}: {plan.tool} saw nothing, so nothing was measured")
+            raise SystemExit(f"there is no {trace}: {plan.tool} recorded nothing, so nothing was measured")
         document: dict[str, Any] = json.loads(out.read_text())
     return document
 
@@ -362,7 +367,7 @@ def main() -> None:
 
 
 def results(is_quick: bool, rows: list[str], only: str | None = None) -> Iterator[Result]:
-    """Yield every bar in turn, or those of the jobs ``only``; each job's row is appended to ``rows``."""
+    """Yield every bar, or those of the jobs ``only``; append each job's row to ``rows``."""
     if only is None:
         yield from hot_path(3 if is_quick else ROUNDS)
         yield from memory(100, 10) if is_quick else memory(WINDOWS, BEFORE)
@@ -378,7 +383,7 @@ def results(is_quick: bool, rows: list[str], only: str | None = None) -> Iterato
 
 
 def page(bars: Sequence[str], rows: Sequence[str], others: float) -> str:
-    """docs/evidence/overhead.md; ``others`` is how much of the machine other programs had meanwhile."""
+    """Return docs/evidence/overhead.md; ``others`` is the load of other programs meanwhile."""
     return PAGE.format(
         machine=machine.describe_machine(),
         others=others,

@@ -53,12 +53,12 @@ class Training:
         self.data = torch.ones(16, 96)
         self.rest = 0.0
         self.block(20, self.plain)
-        # The shortest time of a bare step is undisturbed; the rest is waited for, as for an accelerator.
+        # The shortest time of a bare step is undisturbed; a wait fills the rest, as for an accelerator.
         bare = min(self.block(20, self.plain) for _ in range(20)) / 20
         self.rest = max(0.0, step_ms / 1e3 - bare)
 
     def block(self, steps: int, step: Step) -> float:
-        """Return the seconds of some steps, from when all ranks have begun to when all are done."""
+        """Return the seconds of some steps, from the common begin of all ranks to the end of the last."""
         dist.barrier()
         begin = time.perf_counter()
         for _ in range(steps):
@@ -96,7 +96,7 @@ class Training:
             self.update()
 
     def traced(self, trace_step: Callable[[nn.Module], AbstractContextManager[None]]) -> None:
-        """Run the same step for TraceML, which finds the stages itself."""
+        """Run the same step for TraceML, which detects the stages itself."""
         with trace_step(self.model):
             self.plain()
 
@@ -119,8 +119,8 @@ class Tool:
     """A tool that watches training.
 
     Attributes:
-        step: a step with it.
-        around: what surrounds a block of such steps, untimed.
+        step: runs a step with it.
+        around: untimed context of a block of such steps.
         late: returns the number of windows that are being written.
     """
 
@@ -130,7 +130,8 @@ class Tool:
 
 
 class WaitHooks:
-    """The hooks of ``watch_waits``, in place within its own blocks only: the others must not pay for them."""
+    """The hooks of ``watch_waits``, active only within its own blocks, so that the others do not bear their
+    cost."""
 
     def __init__(self, model: nn.Module, perf: sfapp.Recorder) -> None:
         """Remove them, once the recorder knows which gradient comes last."""
@@ -145,7 +146,7 @@ class WaitHooks:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Put them in place for a block."""
+        """Install them for a block."""
         waits = self._waits
         hook = self._parameter.register_post_accumulate_grad_hook(waits._gradient_is_ready)
         COMMUNICATION.listen(get_ident(), waits._was_blocked)
@@ -158,7 +159,7 @@ class WaitHooks:
 
 @contextmanager
 def tool(name: str, training: Training, steps: int) -> Iterator[Tool]:
-    """Yield a tool, configured as its users leave it on."""
+    """Yield a tool in its usual configuration."""
     if name in ("sfapp", "waits", "stream"):
         folder = tempfile.TemporaryDirectory()
         with folder as output, sfapp.Recorder(output, run_id="bench", wrapper="ddp") as perf:
@@ -176,7 +177,7 @@ def tool(name: str, training: Training, steps: int) -> Iterator[Tool]:
 
         traceml_ai.init(mode="auto")
         yield Tool(lambda: training.traced(traceml_ai.trace_step))
-    else:  # The profiler cannot stay on for long: it is on for one block at a time.
+    else:  # The profiler cannot stay on for long, so it is on for one block at a time.
         activities = [torch.profiler.ProfilerActivity.CPU]
         yield Tool(training.profiled, lambda: torch.profiler.profile(activities=activities))
 
@@ -205,7 +206,7 @@ def main() -> None:
 
 
 def measured(training: Training, under_test: Tool, rounds: int, groups: int, steps: int) -> dict[str, object]:
-    """The seconds of every round by kind, and how many windows cost the block after theirs something too."""
+    """Seconds of every round by kind, and number of windows that also cost time in the block after theirs."""
     kinds = iter(schedule(rounds * groups))
     seconds = [[0.0 for _ in KINDS] for _ in range(rounds)]
     late = 0

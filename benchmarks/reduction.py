@@ -2,9 +2,9 @@
 
     python -m benchmarks.reduction
 
-The ranks are simulated: their parts of the reduction run side by side in this process, exactly as they do
-over a process group. The reductions' results on rank 0 are counted; a ring transfers up to twice as much over
-each rank's wire.
+The ranks are simulated: their parts of the reduction run in this process, exactly as over a process group.
+The reductions' results on rank 0 are counted; a ring transfers up to twice as much over each rank's
+connection.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def simulate(parts: Sequence[Generator[ReductionExchange, Ints, Any]]) -> tuple[Any, int]:
-    """Run the ranks' parts side by side.
+    """Run the ranks' parts in one process.
 
     Returns:
         The result of the first rank, and the bytes of all reductions' results there.
@@ -62,7 +62,7 @@ def buffer_of(
     """Return a rank's closed window of these explicit stages, in ns.
 
     Args:
-        waits: measured waits by stage, [N], ns; ``NOT_MEASURED`` where not.
+        waits: waits by stage, [N], ns; ``NOT_MEASURED`` if not measured.
     """
     schema = WindowSchema.of(stages, Accumulation(), None)
     buffer = WindowBuffer.empty(schema, 0, len(spent_NE))

@@ -4,8 +4,9 @@
         ENDPOINT PACKETS NODE RANKS WORLD STEP_SECONDS WINDOW_STEPS WINDOWS LOG
 
 Recorded values are random, but the transport is real: every rank has its own identity and connection, sends
-what a recorder would, including a process sample per second, and keeps it until it is acknowledged. LOG gets
-one line per window: its number, and when the last of these ranks finished its last step (seconds since 1970).
+the same messages as a recorder, including a process sample per second, and keeps them until they are
+acknowledged. LOG gets one line per window: its number, and when the last of these ranks finished its last
+step (seconds since 1970).
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _CLOSING_THREADS = 16
 
 
 class SimulatedRank:
-    """One rank that does what a recorder and its ``StreamWriter`` do, without training."""
+    """One rank that acts like a recorder with its ``StreamWriter``, without training."""
 
     def __init__(
         self, options: StreamOptions, job: JobInfo, identity: RankIdentity, window_steps: int

@@ -1,4 +1,5 @@
-"""The time from a command to its first result: ``sfapp analyze`` of a small folder, and ``sfapp serve``."""
+"""Measure the time from a command to its first result: ``sfapp analyze`` of a small folder, and ``sfapp
+serve``."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ COMMAND = [sys.executable, "-c", "from sfapp.cli import main; main()"]
 
 
 def run() -> Iterator[Result]:
-    """Both commands as whole processes with warm files, medians of 7 runs after one that is not counted."""
+    """Yield results for both commands as whole processes with warm files, medians of 7 runs after an
+    uncounted one."""
     # Without this, every start would compile sfapp again.
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     with tempfile.TemporaryDirectory() as folder:
@@ -45,11 +47,11 @@ def run() -> Iterator[Result]:
     yield Result(f"sfapp analyze, {WINDOWS} windows of {RANKS} ranks", statistics.median(analyze[1:]), 0.7)
     with tempfile.TemporaryDirectory() as folder:
         serve = [_first_answer(Path(folder) / "store.duckdb", environment) for _ in range(RUNS + 1)]
-    yield Result("sfapp serve, to the first answer of the sample job", statistics.median(serve[1:]), 1.5)
+    yield Result("sfapp serve, to the first response of the sample job", statistics.median(serve[1:]), 1.5)
 
 
 def _first_answer(store: Path, environment: dict[str, str]) -> float:
-    """Return the seconds from the command to the first page that answers."""
+    """Return the seconds from the command to the first response."""
     command = [*COMMAND, "serve", str(SAMPLE), "--port", "0", "--no-browser", "--db", str(store)]
     begin = time.perf_counter()
     with subprocess.Popen(

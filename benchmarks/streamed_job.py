@@ -1,7 +1,7 @@
 """A real streamed job for benchmarks of the live page: ranks that wait for each other, one late on demand.
 
 Each rank is a process with a recorder; rows go over the stream to ``sfapp aggregate``. A barrier inside the
-backward stage stands for the all-reduce.
+backward stage represents the all-reduce.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LATE_RANK = 2
 DATA_S, FORWARD_S, BACKWARD_S, OPTIMIZER_S = 0.005, 0.014, 0.024, 0.004
 STEP_S = DATA_S + FORWARD_S + BACKWARD_S + OPTIMIZER_S
 LATE_PART = 0.2
-"""The late rank takes this part of a step longer in data."""
+"""Additional time of the late rank in data, as a part of a step."""
 
 
 def train(
@@ -35,8 +35,8 @@ def train(
     """Train until the barrier is broken.
 
     Args:
-        late: whether the late rank is late. began: when its first late step began, seconds since 1970; 0
-            before that.
+        late: whether the rank is late. began: begin of its first late step, seconds since 1970; 0 before
+            that.
     """
     data, forward, backward, _, optimizer, _ = DEFAULT_STAGES
     os.environ["WORLD_SIZE"] = str(WORLD)
@@ -103,12 +103,12 @@ class StreamedJob:
         self._resources.close()
 
     def set_late(self, late: bool) -> None:
-        """Let the late rank be late from its next step on, or no longer."""
+        """Set whether the rank is late from its next step on."""
         self._began.value = 0.0
         self._late.value = int(late)
 
     def began_at(self) -> float:
-        """Return when the first late step began, seconds since 1970; waits for it."""
+        """Wait for the first late step, and return when it began, seconds since 1970."""
         deadline = time.monotonic() + 30
         while not self._began.value:
             if time.monotonic() > deadline:

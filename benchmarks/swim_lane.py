@@ -1,4 +1,5 @@
-"""The swim-lane of a window: building the figure from measured data, and drawing it in a real Chromium."""
+"""Measure the swim-lane of a window: building the figure from measured data, and drawing it in a real
+Chromium."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from sfapp.views.figures import Figure
 from sfapp.views.figures.swim_lane import swim_lane
 
 SIZES = ((64, 100, 0.100), (1_024, 100, 0.250), (100_000, 20, 0.500))
-"""Ranks, steps, and the most seconds from measured data to the drawn plot."""
+"""Ranks, steps, and maximum seconds from measured data to the drawn plot."""
 
 RUNS = 7
 
@@ -32,7 +33,8 @@ _DRAW = """async (figure) => {
 
 
 def swim_lane_drawn(browser: Browser) -> Iterator[Result]:
-    """From measured data to the drawn plot of the mean step, server and browser together, by ranks."""
+    """Yield the time from measured data to the drawn plot of the mean step, in server and browser, by
+    ranks."""
     page = browser.new_page(viewport={"width": 1480, "height": 1080})
     (plotly,) = (assets() / "vendor").glob("plotly-cartesian-*.min.js")
     page.add_script_tag(path=plotly)
@@ -47,7 +49,7 @@ def swim_lane_drawn(browser: Browser) -> Iterator[Result]:
 
 
 def once(page: Page, measures: Measures, diagnosis: Diagnosis) -> tuple[float, float]:
-    """Return the seconds that building takes, with no step shown before, and that drawing takes."""
+    """Return the seconds of building, without an earlier step, and of drawing."""
     kept = {key: value for key, value in measures._kept.items() if key[0] != "swim_lane"}
     fresh = replace(measures, _kept=kept)
     begin = time.perf_counter()

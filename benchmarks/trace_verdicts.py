@@ -1,6 +1,6 @@
-"""The verdict on real traces of other people's jobs: what ``sfapp import`` and ``sfapp analyze`` say of each.
+"""Judge real traces of other people's jobs with the code of ``sfapp import`` and ``sfapp analyze``.
 
-They are looked for under ``SFAPP_TRACES``; the repository holds none of them.
+They are searched for below ``SFAPP_TRACES``; the repository has none of them.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ KINDS = {
     "differ": "differs",
     "frontier_only": "verdict alone",
     "kair_only": "operator alone",
-    "quiet": "both quiet",
+    "quiet": "both healthy",
 }
 
 NEVER_KNOWN = "Whether this is slower than usual: the run has no healthy window yet."
-"""Of a single window; the page says it once."""
+"""Limitation of a single window, which the page states once."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceSource:
-    """One trace: a folder or file, and how it is read; ``mapping`` is one of the examples."""
+    """One trace: a folder or file, its format, and the name of an example mapping."""
 
     path: Path
     format: str
@@ -46,7 +46,7 @@ class TraceSource:
 
 @dataclass(frozen=True, slots=True)
 class TraceVerdict:
-    """What is said of one window, in words."""
+    """The results for one window, in words."""
 
     trace: str
     format: str
@@ -59,12 +59,12 @@ class TraceVerdict:
 
 
 def folder_of_traces() -> Path:
-    """Where other people's traces lie: ``SFAPP_TRACES``, else beside the repository."""
+    """Return the folder of other people's traces: ``SFAPP_TRACES``, else one next to the repository."""
     return Path(os.environ.get("SFAPP_TRACES", ROOT.parent / "shared" / "traces"))
 
 
 def sources(folder: Path) -> list[TraceSource]:
-    """Every trace that is there."""
+    """Return every trace that exists."""
     found = [TraceSource(path, "kineto") for path in _inside(folder / "kineto" / "torchrec_dlrm")]
     found += [TraceSource(path, "kineto") for path in _inside(folder / "kineto" / "single_rank")]
     found += [TraceSource(path, "nsys") for path in _inside(folder / "nsys")]
@@ -82,12 +82,12 @@ def _inside(folder: Path) -> list[Path]:
 
 
 def rows(folder: Path) -> list[TraceVerdict]:
-    """What is said of every trace below a folder, window by window."""
+    """Return the results for every trace below a folder, window by window."""
     return [row for source in sources(folder) for row in of_source(source)]
 
 
 def of_source(source: TraceSource) -> list[TraceVerdict]:
-    """Import a trace into packets, read those again, and say what they show."""
+    """Import a trace into packets, read the packets, and return the results."""
     mapping = (
         read_mapping(ROOT / "examples" / "mappings" / f"{source.mapping}.toml") if source.mapping else None
     )
@@ -100,13 +100,13 @@ def of_source(source: TraceSource) -> list[TraceVerdict]:
         windows = {
             (each.window.run_id, each.window.number): each for each in read_windows([Path(packets)]).windows
         }
-        said = []
+        rows_found = []
         for diagnosis in diagnose_runs(each.window for each in windows.values()):
             key = (diagnosis.run_id, diagnosis.window)
             operators = read_packet_operators(packet.path for packet in windows[key].packets)
             causes = causes_of(operators, windows[key].window, diagnosis)
-            said.append(_row(source, len(windows) > 1, diagnosis, causes, notes[key]))
-    return said
+            rows_found.append(_row(source, len(windows) > 1, diagnosis, causes, notes[key]))
+    return rows_found
 
 
 def _row(
@@ -129,16 +129,17 @@ def _row(
 
 
 def _operator(causes: Causes) -> str:
-    said = causes.agreement
-    told = "from stages: " if causes.source == "stages" else ""
-    if said is None or said.cause is None:
-        return told + causes.headline
-    cause = said.cause
-    where = "" if said.cause_stage is None else f" in {format.short_stage(said.cause_stage)}"
-    late = f"{format.duration(cause.delay_ns / len(cause.steps))} a step"
+    found = causes.agreement
+    prefix = "from stages: " if causes.source == "stages" else ""
+    if found is None or found.cause is None:
+        return prefix + causes.headline
+    cause = found.cause
+    where = "" if found.cause_stage is None else f" in {format.short_stage(found.cause_stage)}"
+    late = f"{format.duration(cause.delay_ns / len(cause.steps))} per step"
     after = "" if cause.source is None else f" after {format.clip(cause.source)}"
     what = f"{format.clip(cause.name)}{after}, rank {cause.rank}{where}"
-    return f"{told}{what}: {cause.kind}, {cause.nature}, {late} in {format.counted(len(cause.steps), 'step')}"
+    steps = format.counted(len(cause.steps), "step")
+    return f"{prefix}{what}: {cause.kind}, {cause.nature}, {late} in {steps}"
 
 
 def _agreement(found: Agreement | None) -> str:

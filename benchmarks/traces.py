@@ -1,14 +1,14 @@
-"""What importing other tools' traces costs, beside Holistic Trace Analysis on the same files, and what comes
-of traces whose culprit is known.
+"""Measure the import of other tools' traces against Holistic Trace Analysis on the same files, and judge
+traces with known faults.
 
     python -m benchmarks.traces [--huge] [--out docs/evidence]
 
-Eight ranks, about 113 MB of JSON, packed as the profiler's handler packs it. Each tool runs in a process of
-its own; libraries are imported before the clock starts. Ours reads, derives stages and writes packets and
-operator events; Holistic Trace Analysis loads (``TraceAnalysis``). Memory is the most that a tool's processes
-hold together, libraries included, what they share counted once. Its lines are left out where it cannot be
-installed. With ``--huge`` files of 5 GB are read too. With ``--out`` the page traces.md is written: these
-bars, KAIR's, and the verdict on every real trace under ``SFAPP_TRACES``.
+Eight ranks, about 113 MB of JSON, compressed like the profiler's own files. Each tool runs in a separate
+process; libraries are imported before the clock starts. sfapp reads, derives stages and writes packets and
+operator events; Holistic Trace Analysis only loads (``TraceAnalysis``). Memory is the peak of a tool's
+processes together, including libraries, with shared memory counted once. If Holistic Trace Analysis cannot be
+installed, its lines are left out. With ``--huge``, files of 5 GB are read too. With ``--out``, the page
+traces.md is written: these bars, KAIR's, and the verdict on every real trace below ``SFAPP_TRACES``.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ LATE_US = (10_000.0, 20_000.0, 40_000.0, 60_000.0)
 
 
 def run() -> Iterator[Result]:
-    """Every bar but that of files of 5 GB."""
+    """Yield every bar except those of files of 5 GB."""
     return results([])
 
 
-def results(beside: list[str]) -> Iterator[Result]:
-    """Every bar in turn; what the yardstick says of the job goes into the sentences ``beside``."""
-    yield from importing(beside)
+def results(remarks: list[str]) -> Iterator[Result]:
+    """Yield every bar; append sentences on the yardstick to ``remarks``."""
+    yield from importing(remarks)
     yield from verdicts()
     yield from published()
 
 
-def importing(beside: list[str]) -> Iterator[Result]:
-    """Wall time and memory of both, and what four times the text costs in memory."""
+def importing(remarks: list[str]) -> Iterator[Result]:
+    """Yield wall time and memory of both tools, and the memory for four times the text."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         files = write_job(root / "traces", SHAPE)
@@ -69,20 +69,20 @@ def importing(beside: list[str]) -> Iterator[Result]:
         seconds, memory = _medians(ours)
         larger = cost(sys.executable, IMPORT, root / "padded", root / "packets")[1]
         if other is not None:
-            said = stragglers(other, root / "traces")
-            beside.append(f"Asked for the stragglers of the made-up job, {HTA} answers: `{said}`.")
+            answer = stragglers(other, root / "traces")
+            remarks.append(f"The straggler analysis of {HTA} on the generated job returns: `{answer}`.")
     if theirs:
         their_seconds, their_memory = _medians(theirs)
         yield Result("Kineto import against HTA's load, wall", seconds, 1 / 5, yardstick=their_seconds)
         yield Result("Kineto import against HTA's load, memory", memory, 1 / 2, "B", their_memory)
     else:
-        beside.append(f"{HTA} could not be installed: its lines are left out.")
+        remarks.append(f"{HTA} could not be installed: its lines are left out.")
         yield Result("Kineto import, 8 ranks, 113 MB of JSON", seconds, 10.0)
     yield Result("memory of the same events in four times the text", larger, 1.1, "B", memory)
 
 
 def verdicts() -> Iterator[Result]:
-    """Made-up jobs in which rank 5 waits longer for data: what is not named first."""
+    """Yield the result for generated jobs in which rank 5 waits longer for data: wrong verdicts."""
     wrong = 0
     for late_us in LATE_US:
         with tempfile.TemporaryDirectory() as folder:
@@ -90,30 +90,30 @@ def verdicts() -> Iterator[Result]:
             (found,) = read_traces("kineto", [Path(folder)], ImportOptions()).windows
         diagnosis = diagnose(found.window)
         assert found.operators is not None
-        said = agreement(diagnosis, examine(found.operators), found.window)
-        aim, cause = diagnosis.aim, said.cause
+        agreed = agreement(diagnosis, examine(found.operators), found.window)
+        aim, cause = diagnosis.aim, agreed.cause
         wrong += not (
             aim is not None
             and (aim.stage, aim.rank) == (DATA, 5)
             and cause is not None
             and (cause.nature, cause.rank) == ("input", 5)
-            and said.kind == "agree"
+            and agreed.kind == "agree"
         )
     name = f"8 ranks, rank 5 late in data: another verdict, of {len(LATE_US)} jobs"
     yield Result(name, 100 * wrong / len(LATE_US), 0.0, "%")
 
 
 def published() -> Iterator[Result]:
-    """StragglerAnalysis' samples: how far our replay is from the slowdowns that were published with them."""
+    """Yield the distance of our replay from the published slowdowns of StragglerAnalysis' samples."""
     folder = trace_verdicts.folder_of_traces() / "ops" / "straggler_analysis"
     for path in sorted(folder.glob("result-*.json")):
         sample = path.stem.removeprefix("result-")
-        said = json.loads(path.read_text(encoding="utf-8"))
+        expected = json.loads(path.read_text(encoding="utf-8"))
         found = what_if(read_table(folder / f"trace-{sample}.parquet"))
-        pairs = [(found.slowdown, said["blocking_slowdown"])]
-        pairs += [(found.step_s / found.replayed_s, said["launch_slowdown"])]
+        pairs = [(found.slowdown, expected["blocking_slowdown"])]
+        pairs += [(found.step_s / found.replayed_s, expected["launch_slowdown"])]
         for part, ours in (("dp_rank", found.by_replica), ("stage", found.by_stage)):
-            theirs = said[f"blocking_decompose_by_{part}"]
+            theirs = expected[f"blocking_decompose_by_{part}"]
             pairs += [(value, theirs[str(key)]) for key, value in ours.items()]
         apart = max(abs(ours / theirs - 1) for ours, theirs in pairs)
         yield Result(f"StragglerAnalysis {sample}: farthest of {len(pairs)} slowdowns", 100 * apart, 1.0, "%")
@@ -133,7 +133,7 @@ def _expanded(files: Sequence[Path]) -> int:
 
 
 def main() -> int:
-    """Measure; 1 if a bar is missed."""
+    """Run the measurements; return 1 if a bar is missed."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -143,18 +143,18 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="folder for traces.md")
     options = parser.parse_args()
     others = OtherPrograms()
-    beside: list[str] = []
+    remarks: list[str] = []
     bars: list[str] = []
     missed = 0
     print(HEADER)
-    for result in itertools.chain(results(beside), kair.run(), huge_trace.run() if options.huge else ()):
+    for result in itertools.chain(results(remarks), kair.run(), huge_trace.run() if options.huge else ()):
         bars.append(result.line())
         print(bars[-1], flush=True)
         missed += not result.holds
     if options.out is not None:
         command = "python -m benchmarks.traces" + " --huge" * options.huge + f" --out {options.out}"
         rows = trace_verdicts.rows(trace_verdicts.folder_of_traces())
-        text = trace_page.page(command, [HEADER, *bars], beside, rows, others.share())
+        text = trace_page.page(command, [HEADER, *bars], remarks, rows, others.share())
         (options.out / "traces.md").write_text(text, encoding="utf-8")
     return 1 if missed else 0
 

@@ -33,7 +33,8 @@ _HOMES = {
 }
 
 _EXTRA_OF = {"sfapp.notebook": "jupyter"}
-"""The extra that brings everything for the names of a module; elsewhere the missing module decides."""
+"""The extra that installs everything for the names of a module; for other modules, the missing import
+decides."""
 
 __all__ = [
     "Diagnosis",
@@ -49,7 +50,7 @@ __all__ = [
 
 
 def _stream_sink(stream: Any, local_sink: LocalSinkFactory) -> PacketSink:
-    """Return a sink that streams; the stream is imported only now."""
+    """Return a streaming sink; this imports the stream."""
     from sfapp.stream.stream_writer import stream_sink
 
     return stream_sink(stream, local_sink)

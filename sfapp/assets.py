@@ -1,4 +1,4 @@
-"""Where the logo, the styles, the scripts and the plot library lie."""
+"""Paths of the logo, the styles, the scripts and the plot library."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EXAMPLES = "examples"
 
 @cache
 def assets() -> Path:
-    """The folder of assets: in the wheel, or beside the package in a checkout."""
+    """The folder of assets: in the wheel, or next to the package in a checkout."""
     package = Path(__file__).parent
     packed = package / "_assets"
     return packed if packed.is_dir() else package.parent / "assets"

@@ -1,4 +1,4 @@
-"""Every error that sfapp raises on purpose, in one tree:
+"""Every error that sfapp raises deliberately, as one tree:
 
 SfappError
 ├── WindowError            a window cannot be built from these arrays
@@ -35,11 +35,11 @@ from sfapp.terminal import printable
 
 
 class SfappError(Exception):
-    """Base of all errors that sfapp raises on purpose. The message says what is wrong, and what to do."""
+    """Base of all errors that sfapp raises deliberately. The message says what is wrong and what to do."""
 
 
 class WindowError(SfappError):
-    """A window cannot be built: shapes, types or names do not fit together."""
+    """A window cannot be built: shapes, types or names do not match."""
 
 
 class ComparisonError(SfappError):
@@ -138,7 +138,7 @@ class TraceError(SfappError):
     Attributes:
         reason: the fault in one line.
         path: the file, where known.
-        place: where in the file: a byte, an event, a row, a table; None where it is the whole file.
+        place: where in the file: a byte, an event, a row, a table; None if it is the whole file.
     """
 
     def __init__(self, reason: str, *, path: str | None = None, place: str | None = None) -> None:
@@ -154,7 +154,7 @@ class MetricsError(SfappError):
 
 
 class StreamError(SfappError):
-    """A stream cannot be opened as requested (without keys, say), or holds an invalid message."""
+    """A stream cannot be opened as requested (for example without keys), or holds an invalid message."""
 
 
 class StreamVersionError(StreamError):
@@ -178,12 +178,12 @@ class MissingExtraError(SfappError):
 
     @classmethod
     def of(cls, error: ImportError, user: str, extra: str | None = None) -> MissingExtraError | None:
-        """Return the error for a failed import; None where no extra of sfapp installs the module.
+        """Return the error for a failed import; None if no extra of sfapp installs the module.
 
         Args:
-            error: a library may raise one of its own because of the module that is missing.
+            error: the import error; a library may raise its own because of the missing module.
             user: the command or name that needs it.
-            extra: the extra to name; the smallest one that installs the module where None.
+            extra: the extra to name; the smallest one that installs the module if None.
         """
         cause: BaseException | None = error
         while cause is not None and not isinstance(cause, ModuleNotFoundError):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO, Literal, cast
 
 _LONGEST_NAME_KEPT = 100
-"""Characters of the target's name in the temporary one: file systems allow 255 bytes."""
+"""Maximum number of characters of the target's name in the temporary name: file systems allow 255 bytes."""
 
 
 def open_regular(
@@ -26,11 +26,10 @@ def open_regular(
 ) -> BufferedRandom:
     """Open a regular file, or a link to one, in a binary mode.
 
-    Opening a named pipe would wait for its other end, without end; a device may do anything.
+    Opening a named pipe could block forever, and opening a device can have side effects.
 
     Args:
-        permissions: of a new file, less the process's umask.
-        follow_links: whether the path may be a link.
+        permissions: of a new file, minus the process's umask. follow_links: whether the path may be a link.
 
     Raises:
         OSError: it cannot be opened, or is no regular file (``EINVAL``).
@@ -62,7 +61,7 @@ def check_regular(path: str | Path) -> None:
 
 
 def read_regular(path: str | Path, most: int, *, follow_links: bool = True) -> bytes:
-    """Return the content of a regular file of at most so many bytes.
+    """Return the content of a regular file of bounded size.
 
     Raises:
         OSError: as ``open_regular``, or the file is larger (``EFBIG``).
@@ -76,12 +75,12 @@ def read_regular(path: str | Path, most: int, *, follow_links: bool = True) -> b
 
 @contextmanager
 def atomic_writer(path: Path, *, mode: int = 0o666, sync: bool = True) -> Iterator[BinaryIO]:
-    """Open a temporary file beside ``path`` that replaces it when the block ends without an exception.
+    """Open a temporary file next to ``path`` that replaces it when the block ends without an exception.
 
     The temporary file has a name that begins with a dot and is removed when the block raises.
 
     Args:
-        mode: permissions of a new file, less the process's umask.
+        mode: permissions of a new file, minus the process's umask.
         sync: flush the content to disk before the rename, so that a power failure leaves no empty file.
 
     Raises:

@@ -24,7 +24,7 @@ RENAMED = {
 
 
 def new_name(name: str) -> str | None:
-    """Return the present name of a module below a renamed package; None for any other module."""
+    """Return the new name of a module below a renamed package; None for any other module."""
     package = ".".join(name.split(".")[:2])
     renamed = RENAMED.get(package)
     return None if renamed is None else renamed + name[len(package) :]
@@ -36,7 +36,7 @@ class RenamedPackageFinder:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return a spec that loads the module under its present name; None for any other module."""
+        """Return a spec that loads the module under its new name; None for any other module."""
         present = new_name(name)
         if present is None:
             return None
@@ -54,7 +54,7 @@ class RenamedPackageFinder:
 
 
 class _AliasLoader:
-    """Loads a module under its present name, and gives it to the importer of its old one."""
+    """Loader that imports a module under its new name and returns it for the old one."""
 
     def __init__(self, spec: ModuleSpec) -> None:
         self._spec = spec
@@ -70,7 +70,7 @@ class _AliasLoader:
         return importlib.import_module(self._spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Restore the module's own spec, which the import of the old name has replaced."""
+        """Restore the module's own spec, which the import under the old name has replaced."""
         module.__spec__ = self._spec
 
     def get_code(self, name: str) -> CodeType | None:
@@ -81,7 +81,7 @@ class _AliasLoader:
 
 
 def install() -> None:
-    """Let old import paths work from now on."""
+    """Enable the old import paths."""
     if not any(isinstance(finder, RenamedPackageFinder) for finder in sys.meta_path):
-        # In front: the path finder would load a second copy of the modules below an old name.
+        # First in the list: the path finder would load a second copy of the modules below an old name.
         sys.meta_path.insert(0, RenamedPackageFinder())

@@ -1,6 +1,6 @@
 """Registry of remote packet sinks, so that the recorder can stream without importing the stream.
 
-``sfapp/__init__.py`` registers the stream's factory; the recorder asks for it when it is to stream.
+``sfapp/__init__.py`` registers the stream's factory; the recorder looks it up if it is configured to stream.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from sfapp.packets.sink import LocalSinkFactory, PacketSink
 
     SinkFactory = Callable[[Any, LocalSinkFactory], PacketSink]
-    """Makes a sink from the recorder's ``stream`` argument and a factory of local sinks."""
+    """Function that makes a sink from the recorder's ``stream`` argument and a factory of local sinks."""
 
 STREAM = "stream"
 
@@ -20,7 +20,7 @@ _FACTORIES: dict[str, SinkFactory] = {}
 
 
 def register_sink(name: str, factory: SinkFactory) -> None:
-    """Make ``factory`` available under ``name``, in place of an earlier one."""
+    """Register ``factory`` under ``name``, replacing an earlier one."""
     _FACTORIES[name] = factory
 
 

@@ -114,7 +114,7 @@ def ddp_job(
     since: int = 0,
     jitter: int = 1 * MS,
 ) -> Ints:
-    """A data-parallel job in which ranks meet inside backward, event by event: ns [6, steps, ranks].
+    """A data-parallel job whose ranks synchronise inside backward, event by event: ns [6, steps, ranks].
 
     Args:
         extra: ns added to a stage on one rank, or on a ``"random"`` one a step, or on ``"all"``.
@@ -142,11 +142,11 @@ def ddp_job(
     for (stage, rank), extra_N in (by_step or {}).items():
         work[DEFAULT_STAGES.index(stage), :, rank] += extra_N
     clock = np.zeros(ranks, dtype=np.int64)
-    meet = DEFAULT_STAGES.index(BACKWARD)
+    sync = DEFAULT_STAGES.index(BACKWARD)
     for step in range(steps):
         for index in range(len(DEFAULT_STAGES)):
             clock = clock + work[index, step]
-            if index == meet:
+            if index == sync:
                 work[index, step] += clock.max() - clock
                 clock = np.full_like(clock, int(clock.max()))
     return work

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
-import io
+import json
 import re
-import tokenize
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -31,30 +30,30 @@ RETIRED: tuple[Retired, ...] = (
     ),
     Retired(r"points? elsewhere", "conflicting evidence; points to STAGE"),
     Retired(r"share, step by step", "per-step share"),
-    Retired(r"\bwould go\b", "fixing this saves up to"),
-    Retired(r"\bon healthy\b", "vs healthy"),
+    Retired(r"would go\b", "fixing this saves up to"),
+    Retired(r"on healthy\b", "vs healthy"),
     Retired(r"first shows", "likely cause"),
     Retired(r"is behind it|behind it\b", "responsible rank"),
-    Retired(r"\balike\b", "equally; the same"),
+    Retired(r"alike\b", "equally; the same"),
     Retired(r"shows? it as", "wait for it in STAGE"),
     Retired(r"may not return", "may not recur"),
     Retired(r"can(no|')t tell", "cannot identify"),
     Retired(r"sent nothing|slower still", "did not report"),
-    Retired(r"\bother reasons\b", "reasons change"),
+    Retired(r"other reasons\b", "reasons change"),
     Retired(r"withholds?\b|withheld", "suppressed by"),
     Retired(r"less two standard errors", "slope − 2 SE ≥"),
     Retired(r"meeting to meeting|ranks (really )?(meet|met)\b|where ranks meet", "synchronise; at each sync"),
     Retired(r"hand-?overs? of the lead|taking turns|rank again and again", "changes of the slowest rank"),
-    Retired(r"\b(lie|lies|lay|laid) (side by side|beside)", "next to; compare"),
+    Retired(r"(lie|lies|lay|laid) (side by side|beside)", "next to; compare"),
     Retired(r"no one (place|operator)", "no single operator"),
     Retired(r"the address holds", "this URL saves the view"),
     Retired(r"the others as they are", "other thresholds fixed"),
-    Retired(r"\brhythm", "timing pattern"),
+    Retired(r"rhythm", "timing pattern"),
     Retired(r"beside each other", "compare"),
     Retired(r"waiting against transfer", "wait vs transfer"),
     Retired(r"off by more than", "error ≤"),
     Retired(r"what could not be known", "limitations and method"),
-    Retired(r"\bmend(s|ed|ing)?\b", "fix"),
+    Retired(r"mend(s|ed|ing)?\b", "fix"),
     Retired(r"stops? nothing else", "other files are unaffected"),
     Retired(r"still to come|not here any ?more", "not found"),
     Retired(r"what follows from it", "observation and next step"),
@@ -65,92 +64,140 @@ RETIRED: tuple[Retired, ...] = (
     Retired(r"asks? for nothing", "single self-contained file"),
     Retired(r"should be like", "after the fix"),
     Retired(r"is streamed here", "no live job"),
-    Retired(r"\b(some|no|every|any)body\b|\bwhoever\b", "a process, a rank, a user"),
+    Retired(r"(some|no|every|any)body\b|whoever\b", "a process, a rank, a user"),
     Retired(
-        r"\bwho (leads|is late|is last|waits|waited|reaches|is slow|came|is behind|was "
+        r"who (leads|is late|is last|waits|waited|reaches|is slow|came|is behind|was "
         "late|comes|holds)",
         "which rank",
     ),
-    Retired(r"\b(said|say|says) goodbye|\bgoodbye|\bheard of\b|\bheard from\b", "disconnected; reported"),
-    Retired(r"\bchronic\b", "persistent"),
-    Retired(r"\bone-off\b", "transient"),
-    Retired(r"\bconvoys?\b|\bscribe\b|\bthe desk\b", "window queue; packet writer; mailbox"),
-    Retired(r"\bthe house\b|\brooms\b", "architecture; packages"),
+    Retired(r"(said|say|says) goodbye|goodbye|heard (of|from)\b", "disconnected; reported"),
+    Retired(r"chronic\b", "persistent"),
+    Retired(r"one-off\b", "transient"),
+    Retired(r"convoys?\b|scribe\b|the desk\b", "window queue; packet writer; mailbox"),
+    Retired(r"the house\b|rooms\b", "architecture; packages"),
+    Retired(r"(said|told|heard|forgets?|forgot|forgotten)\b", "reported; sent; shown; dropped"),
+    Retired(r"first exposed", "begins; the stage in which the delay begins"),
+    Retired(r"which rank differs", "the rank that changes"),
+    Retired(r"rest(s|ed|ing)? on\b", "is based on; depends on"),
+    Retired(r"opens by itself|from nobody|asks itself", "opens automatically; from no rank"),
+    Retired(r"(ranks?|process(es)?|nodes?|threads?) who\b", "that"),
+    Retired(r"meet(s|ing)? (each other|the others?|again|in)\b|met (each other|in)\b", "synchronise"),
+    Retired(r"quiet (window|run|job|step|rank|stage)s?\b|called quiet\b", "healthy"),
+    Retired(r"made (anew|good)\b|let(s|ting)? go\b", "created again; caught up; released"),
 )
-"""The left column of the string table with its kin, as case-insensitive regular expressions."""
+"""The left column of the string table with its kin, as regular expressions that begin with a word."""
 
-ALLOWED: tuple[tuple[str, str, str], ...] = ()
+RETIRED_NAMES: tuple[Retired, ...] = (
+    *RETIRED,
+    Retired(r"(say|says|saying|tell|tells|forgetting)\b", "report; show; return"),
+    Retired(r"(who|whose)\b", "the rank, the process or the user that is meant"),
+    Retired(r"(meet|meets|met|meeting|meetings)\b", "sync; synchronise"),
+    Retired(r"quiet\b", "healthy; small"),
+    Retired(r"beside\b", "with; next to"),
+)
+"""Applies to names too: functions, classes, arguments and variables, whose words are joined by spaces."""
+
+ALLOWED: tuple[tuple[str, str, str], ...] = (
+    ("sfapp/", "met boundary", "key of a diagnosis in JSON and in the store"),
+    ("sfapp/", "met fit", "key of a diagnosis in JSON"),
+    ("sfapp/views/palette.py", "quiet", "tone: a machine value, which is also a CSS class"),
+)
 """Path prefix, text and the reason why the text may stay: machine values and citations."""
 
+PYTHON_FILES = ("sfapp/**/*.py", "tests/**/*.py", "benchmarks/**/*.py", "examples/**/*.py", "assets/*.py")
+
 TEXT_FILES = (
+    "*.md",
     "docs/**/*.md",
-    "assets/*.js",
-    "examples/**/*.py",
     "sample_data/README.md",
+    "assets/*.js",
+    "assets/*.css",
     "sfapp/report/templates/*",
+    "sfapp/**/*.px[yd]",
+    "Makefile",
+    ".ci/run",
 )
 
 _CODE = re.compile(r"```.*?```|``[^`]*``|`[^`]*`|^\s*[a-z_]\w*(, [a-z_]\w*)*:", re.DOTALL | re.MULTILINE)
 """Code spans, and the names of arguments and attributes in a docstring's list."""
 
+_ANY = re.compile(rf"\b(?:{'|'.join(retired.pattern for retired in RETIRED_NAMES)})")
+_VALUE = re.compile(r"[a-z0-9_.:/#-]*")
+_COMMENT = re.compile(r"(^|\s)# .*")
+_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+
 
 @dataclass(frozen=True, slots=True)
 class WrittenText:
-    """A text of the product and its place."""
+    """A text of the project, its place, and whether it consists of the words of a name."""
 
     path: str
     line: int
     text: str
+    name: bool = False
 
 
-def strings_of(path: str, source: str) -> Iterator[WrittenText]:
-    """Yield prose of a Python module: strings with a space, docstrings, f-strings with ``…`` for values,
-    comments."""
+def names_of(node: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield the line and the name where a node names a function, class, argument, attribute or variable."""
+    if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+        yield node.lineno, node.id if isinstance(node, ast.Name) else node.attr
+    elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        yield node.lineno, node.name
+    elif isinstance(node, ast.arg):
+        yield node.lineno, node.arg
+
+
+def texts_of(path: str, source: str) -> Iterator[WrittenText]:
+    """Yield the texts of a Python module: names, comments, strings, f-strings with ``…`` for values.
+
+    A string of lower-case letters without a space is a machine value; all others are read.
+    """
     parts: set[int] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.JoinedStr):
             pieces = [part.value if isinstance(part, ast.Constant) else "…" for part in node.values]
             parts |= {id(part) for part in node.values}
             yield WrittenText(path, node.lineno, "".join(map(str, pieces)))
-        elif (
-            isinstance(node, ast.Constant)
-            and isinstance(node.value, str)
-            and " " in node.value
-            and id(node) not in parts
-        ):
-            yield WrittenText(path, node.lineno, node.value)
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT:
-            yield WrittenText(path, token.start[0], token.string)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in parts:
+            yield WrittenText(path, node.lineno, "" if _VALUE.fullmatch(node.value) else node.value)
+        for line, name in names_of(node):
+            yield WrittenText(path, line, " ".join(_WORDS.findall(name)).lower(), name=True)
+    for number, line in enumerate(source.splitlines(), 1):
+        if comment := _COMMENT.search(line):
+            yield WrittenText(path, number, comment.group())
+
+
+def cells_of(path: str, source: str) -> Iterator[WrittenText]:
+    """Yield the texts of a notebook; the line is the number of the cell."""
+    for number, cell in enumerate(json.loads(source)["cells"], 1):
+        text = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            yield WrittenText(path, number, text)
+        else:
+            yield from (replace(each, line=number) for each in texts_of(path, text))
 
 
 def texts() -> Iterator[WrittenText]:
-    """Yield every text of the product."""
-    for path in sorted((ROOT / "sfapp").rglob("*.py")):
-        yield from strings_of(str(path.relative_to(ROOT)), path.read_text(encoding="utf-8"))
-    for pattern in TEXT_FILES:
+    """Yield every text of the project but those of this file."""
+    readers = dict.fromkeys(PYTHON_FILES, texts_of) | {"docs/**/*.ipynb": cells_of}
+    for pattern in (*readers, *TEXT_FILES):
         for path in sorted(ROOT.glob(pattern)):
-            if path.is_file() and path.suffix in {
-                ".md",
-                ".js",
-                ".py",
-                ".html",
-                ".typ",
-                ".css",
-                ".j2",
-                ".txt",
-            }:
-                name = str(path.relative_to(ROOT))
-                for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-                    yield WrittenText(name, number, line)
+            if path.is_file() and path != Path(__file__):
+                name, source = str(path.relative_to(ROOT)), path.read_text(encoding="utf-8")
+                if reader := readers.get(pattern):
+                    yield from reader(name, source)
+                else:
+                    yield from (WrittenText(name, n, line) for n, line in enumerate(source.splitlines(), 1))
 
 
 def findings(text: WrittenText) -> list[str]:
     """Return what is wrong with a text, one line per retired phrase."""
+    if not _ANY.search(text.text.lower()):  # quick
+        return []
     prose = " ".join(_CODE.sub("", text.text).split())
     found = []
-    for retired in RETIRED:
-        for match in re.finditer(retired.pattern, prose, re.IGNORECASE):
+    for retired in RETIRED_NAMES if text.name else RETIRED:
+        for match in re.finditer(rf"\b(?:{retired.pattern})", prose, re.IGNORECASE):
             allowed = any(
                 text.path.startswith(path) and words in text.text and match.group() in words
                 for path, words, _ in ALLOWED
@@ -177,17 +224,36 @@ def test_no_text_uses_a_retired_phrase() -> None:
         "78.9 ms a step would go",
         "From meeting to meeting ranks wait for who is late",
         "with no one place that accounts for half of it",
+        "the aggregator has not heard of rank 3",
+        "the stage in which the delay is first exposed",
+        "what it rests on",
+        "a quiet window",
     ],
 )
 def test_a_retired_phrase_is_found(text: str) -> None:
     assert findings(WrittenText("sfapp/any.py", 1, text))
 
 
+def test_names_are_read_as_words() -> None:
+    source = "class MeetingPoint:\n    def __init__(self, who_waits): self.said = who_waits\n"
+    assert {text.text for text in texts_of("sfapp/any.py", source) if findings(text)} == {
+        "meeting point",
+        "who waits",
+        "said",
+    }
+
+
+def test_a_label_without_a_space_is_read() -> None:
+    assert [text.text for text in texts_of("sfapp/any.py", 'LABEL = "Rhythm"') if findings(text)] == [
+        "Rhythm"
+    ]
+
+
 def test_code_spans_and_machine_values_are_not_prose() -> None:
     source = 'KINDS = ("chronic", "one-off")\n"""Return `chronic` or ``one-off``."""\n'
-    assert not [line for text in strings_of("sfapp/any.py", source) for line in findings(text)]
+    assert not [line for text in texts_of("sfapp/any.py", source) for line in findings(text)]
 
 
-if __name__ == "__main__":  # prints what remains, by package
+if __name__ == "__main__":  # prints what remains
     for each in texts():
         print(*findings(each), sep="\n", end="\n" if findings(each) else "")

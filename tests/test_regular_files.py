@@ -121,7 +121,7 @@ def test_a_packet_that_is_a_pipe_is_quarantined(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["store.duckdb", "store.duckdb.lock", "store.duckdb.wal"])
-def test_a_store_beside_packets_opens_in_spite_of_pipes(tmp_path: Path, name: str) -> None:
+def test_a_store_next_to_packets_opens_despite_pipes(tmp_path: Path, name: str) -> None:
     with Store.open([tmp_path]):
         pass
     if name != "store.duckdb.wal":

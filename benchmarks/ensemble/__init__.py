@@ -1,1 +1,1 @@
-"""How often verdicts are right, on simulated jobs of known truth."""
+"""Measure how often verdicts are right, on simulated jobs with known faults."""

@@ -1,4 +1,4 @@
-"""Judge simulated jobs of known truth, and write docs/evidence/ensemble.md.
+"""Judge simulated jobs with known faults, and write docs/evidence/ensemble.md.
 
 python -m benchmarks.ensemble [--jobs 1000] [--seed 0] [--out docs/evidence]
 """
@@ -20,10 +20,10 @@ from benchmarks.experiments.acceptance import AcceptanceBar
 PAGE = """\
 # How often verdicts are right
 
-Written by `python -m benchmarks.ensemble --jobs {jobs} --seed {seed}` on {machine}: simulated jobs, of which
-the truth is known.
+Written by `python -m benchmarks.ensemble --jobs {jobs} --seed {seed}` on {machine}: simulated jobs
+with known faults.
 
-| asked for | measured | |
+| target | measured | |
 | --- | --- | --- |
 {bars}
 
@@ -35,11 +35,11 @@ ranks differ by up to 0.5 % (standard deviation), and a job drifts by up to 2 %.
 A fault begins within the third window: on one rank in every step, every tenth step or two steps of a window,
 on a random rank in every step, or on all ranks; one job in eight has two. Its size is the time that it takes
 per step of the window. *Right* is the planted stage, with the rank, or with "changing ranks" or "all ranks"
-where that was planted; *stage only* names the stage and no rank.
+if that was planted; *stage only* names the stage and no rank.
 
-For where faults begin and end, jobs have 6 windows and one fault, which begins anywhere in the third and ends
-at least 20 steps later, before the sixth. The interval that counts is that of the first episode of the fault
-which was found, and of its last.
+For the steps at which faults begin and end, jobs have 6 windows and one fault, which begins anywhere in the
+third and ends at least 20 steps later, before the sixth. The intervals are those of the first and the last
+episode found for the fault.
 
 ## Healthy windows
 
@@ -119,8 +119,8 @@ def _fault_bars(score: FaultScore) -> Iterator[AcceptanceBar]:
 def _resolution_bars(rank: Counter[bool], growth: Counter[bool]) -> Iterator[AcceptanceBar]:
     for name, found in (("one late rank", rank), ("growth", growth)):
         part = found[True] / max(1, found.total())
-        asked = f"faults at exactly the resolution found, {name}: 90 to 98 % (of {found.total()})"
-        yield AcceptanceBar(asked, _percent(part), 0.90 <= part <= 0.98)
+        target = f"faults at exactly the resolution found, {name}: 90 to 98 % (of {found.total()})"
+        yield AcceptanceBar(target, _percent(part), 0.90 <= part <= 0.98)
 
 
 def _onset_bars(name: str, score: OnsetScore) -> Iterator[AcceptanceBar]:

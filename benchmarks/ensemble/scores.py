@@ -1,4 +1,4 @@
-"""Compare the verdicts on simulated jobs with what was planted in them."""
+"""Compare the verdicts on simulated jobs with the planted faults."""
 
 from __future__ import annotations
 
@@ -26,15 +26,16 @@ from sfapp.model.onsets import Episode, StepEstimate
 from sfapp.model.stages import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER
 
 CLEAR = 3.0
-"""Faults of so many times the resolution are clear ones."""
+"""Multiple of the resolution from which a fault is clear."""
 
 _AT_MOST = 0.5
-"""Resolutions above this part of a step are not tried exactly: too few ranks or steps."""
+"""Part of a step above which a resolution is not tested exactly: too few ranks or steps."""
 
 
 @dataclass
 class HealthyScore:
-    """Windows of healthy jobs by noise: how many, how many need attention, how many have a strong label."""
+    """Counts of windows of healthy jobs by noise: all, those that need attention, those with a strong
+    label."""
 
     windows: Counter[float] = field(default_factory=Counter)
     attention: Counter[float] = field(default_factory=Counter)
@@ -43,7 +44,8 @@ class HealthyScore:
 
 @dataclass
 class FaultScore:
-    """Outcomes on windows with faults: those that are clear by the window's resolution, and the others."""
+    """Outcomes on windows with faults, for faults that are clear by the window's resolution and for the
+    others."""
 
     clear: Counter[str] = field(default_factory=Counter)
     smaller: Counter[str] = field(default_factory=Counter)
@@ -74,7 +76,7 @@ def faulty(count: int, seed: int, *, waits: bool) -> FaultScore:
 
 
 def needed(fault: Fault, diagnosis: Diagnosis) -> float:
-    """Return the smallest fault of this kind that the window would show, as a part of a healthy step."""
+    """Return the smallest fault of this kind that the window could show, as a part of a healthy step."""
     resolution = diagnosis.resolution
     if resolution is None:
         return float("inf")
@@ -108,7 +110,7 @@ def at_resolution(count: int, seed: int) -> tuple[Counter[bool], Counter[bool]]:
     """Plant faults of exactly the stated resolution, and return how often they are found.
 
     Returns:
-        of one rank, late in every step of a stage; of growth on all ranks.
+        for one rank that is late in a stage in every step; for growth on all ranks.
     """
     random = np.random.default_rng(seed)
     rank: Counter[bool] = Counter()
@@ -131,10 +133,10 @@ def at_resolution(count: int, seed: int) -> tuple[Counter[bool], Counter[bool]]:
 
 
 def _growth_at_resolution(job: SimulatedJob, alone: Diagnosis) -> bool | None:
-    """Return whether growth of exactly the resolution is found; None where it is too large to try.
+    """Return whether growth of exactly the resolution is found; None if it is too large to test.
 
-    Only a finding of growth counts: a false alarm about a late rank has not found it. Which windows are
-    healthy depends on the growth, and the resolution on them, so it is looked up again.
+    Only a finding of growth counts, not a false alarm about a late rank. The healthy windows depend on the
+    growth, and the resolution on the healthy windows, so the resolution is read again.
     """
     diagnosis = alone
     for _ in range(3):
@@ -152,23 +154,23 @@ def _planted(job: SimulatedJob, fault: Fault) -> Diagnosis:
 
 
 def _healthy_steps(diagnosis: Diagnosis) -> float:
-    """Return how many healthy steps the window's mean step takes."""
+    """Return the window's mean step in units of a healthy step."""
     return diagnosis.step_time.mean_ns / (STEP_MS * MS)
 
 
 LARGE = 0.10
-"""Faults from this part of a healthy step on, in the steps that they occur in, have an onset to be found."""
+"""Size in the affected steps, as a part of a healthy step, from which the onset of a fault must be found."""
 
 _ENDING_WINDOWS = 6
-"""Windows of a job whose fault ends, so that one after it is healthy."""
+"""Number of windows of a job whose fault ends, so that a healthy window follows."""
 
 
 @dataclass
 class OnsetScore:
-    """Where large faults were said to begin and to end, against where they did.
+    """Estimated against true begins or ends of large faults.
 
     Attributes:
-        within: whether the true step lies in the interval. widths: steps in the intervals.
+        within: whether the true step lies in the interval. widths: number of steps in the intervals.
     """
 
     within: Counter[bool] = field(default_factory=Counter)
@@ -183,7 +185,7 @@ def onsets(count: int, seed: int) -> tuple[OnsetScore, OnsetScore]:
     """Locate large faults of jobs with one fault that begins in the third window and ends in a later one.
 
     Returns:
-        of where those that were found began; of where they ended.
+        the begins of the faults that were found; their ends.
     """
     random = np.random.default_rng(seed)
     began, ended = OnsetScore(), OnsetScore()
@@ -207,7 +209,7 @@ def onsets(count: int, seed: int) -> tuple[OnsetScore, OnsetScore]:
 
 
 def _is_of(episode: Episode, fault: Fault) -> bool:
-    """Return whether an episode is about a fault: same stage, time and, of one late rank, the rank."""
+    """Return whether an episode shows a fault: same stage, time and, for one late rank, the same rank."""
     first, last = int(fault.steps()[0]) // STEPS, int(fault.steps()[-1]) // STEPS
     if episode.stage != fault.stage or episode.last_window < first or episode.first_window > last:
         return False

@@ -1,6 +1,6 @@
-"""Simulated training jobs of known truth, healthy or with planted faults.
+"""Simulated training jobs, healthy or with planted faults.
 
-Each job is simulated rank by rank and step by step; ranks go on together where their wrapper makes them
+Each job is simulated rank by rank and step by step; ranks continue together where their wrapper makes them
 wait. Jobs vary in ranks, wrapper, noise (of ranks, of whole steps, heavy tails, autocorrelation), drift and
 bias between ranks. A fault begins within the third window.
 """
@@ -24,7 +24,7 @@ FaultKind = Literal["persistent", "rotating", "periodic", "transient", "all"]
 MS = 1_000_000
 STEP_MS = 100.0
 SHARES = (0.02, 0.28, 0.60, 0.02, 0.07, 0.01)
-"""Part of a healthy step that each of the six default stages takes."""
+"""Parts of a healthy step for the six default stages."""
 
 WINDOWS, STEPS, HEALTHY_WINDOWS = 4, 40, 2
 NOISES = (0.01, 0.04, 0.10)
@@ -36,9 +36,9 @@ class Fault:
     """A planted fault.
 
     Attributes:
-        size: time that it takes in each step it occurs in, as a part of a healthy step.
-        rank: which one has it; ignored where the rank changes or all have it.
-        first: step that it begins with. until: step that it has ended before.
+        size: time that it adds to each affected step, as a part of a healthy step.
+        rank: the affected rank; ignored if the rank changes or all are affected.
+        first: first affected step. until: step after the last affected one.
     """
 
     kind: FaultKind
@@ -49,7 +49,7 @@ class Fault:
     until: int = WINDOWS * STEPS
 
     def steps(self) -> Ints:
-        """Return the steps that it occurs in."""
+        """Return the affected steps."""
         if self.kind == "periodic":
             return np.arange(self.first, self.until, PERIOD)
         if self.kind == "transient":
@@ -59,26 +59,26 @@ class Fault:
         return np.arange(self.first, self.until)
 
     def per_step(self, window: int) -> float:
-        """Return the time that it takes in a window, a step, as a part of a healthy step."""
+        """Return the time that it adds per step of a window, as a part of a healthy step."""
         return self.size * float(np.count_nonzero(self.steps() // STEPS == window)) / STEPS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedJob:
-    """What a job is simulated from; noises and biases are relative standard deviations.
+    """Parameters of a simulated job; noises and biases are relative standard deviations.
 
     Attributes:
-        meets: stages at whose end ranks wait for each other.
+        sync_stages: stages at whose end ranks wait for each other.
         noise: of each rank's time in each step; ``tails``: whether it has heavy tails (Student's t, 3 degrees
             of freedom); ``memory``: its autocorrelation from step to step.
-        common: of all ranks' time in a step together, such as varying sequence lengths.
+        common: noise of all ranks' time in a step together, such as varying sequence lengths.
         bias: between ranks, the same in all steps. drift: by how much the last step is longer than the first.
-        windows: how many windows it has.
+        windows: number of windows.
     """
 
     seed: int
     ranks: int
-    meets: tuple[str, ...]
+    sync_stages: tuple[str, ...]
     noise: float
     tails: bool
     memory: float
@@ -90,15 +90,15 @@ class SimulatedJob:
 
 
 def jobs(count: int, seed: int, *, healthy: bool) -> Iterator[SimulatedJob]:
-    """Yield varied jobs; those that are not healthy have one fault, or two in one of eight."""
+    """Yield varied jobs; faulty ones have one fault, or two in one of eight jobs."""
     random = np.random.default_rng(seed)
     for place in range(count):
         ranks = int(random.choice([2, 4, 8, 32, 128, 256, 1024], p=[0.1, 0.15, 0.25, 0.2, 0.15, 0.1, 0.05]))
-        meets = (BACKWARD,) if random.random() < 0.5 else (FORWARD, BACKWARD)
+        sync_stages = (BACKWARD,) if random.random() < 0.5 else (FORWARD, BACKWARD)
         job = SimulatedJob(
             seed=int(random.integers(2**32)),
             ranks=ranks,
-            meets=meets,
+            sync_stages=sync_stages,
             noise=NOISES[place % len(NOISES)],
             tails=bool(random.random() < 0.3),
             memory=float(random.choice([0.0, 0.0, 0.5, 0.9])),
@@ -136,7 +136,7 @@ def _fault(random: np.random.Generator, ranks: int) -> Fault:
 
 
 def simulate(job: SimulatedJob, *, waits: bool) -> list[Window]:
-    """Return the windows of a job; with the waits within stages where asked for."""
+    """Return the windows of a job, with the waits within stages on request."""
     random = np.random.default_rng(job.seed)
     steps, stages = job.windows * STEPS, len(DEFAULT_STAGES)
     work_SNR = _work(job, random, steps)
@@ -146,7 +146,7 @@ def simulate(job: SimulatedJob, *, waits: bool) -> list[Window]:
     for step in range(steps):
         for stage in range(stages):
             clock_R += work_SNR[stage, step]
-            if DEFAULT_STAGES[stage] in job.meets:
+            if DEFAULT_STAGES[stage] in job.sync_stages:
                 together = clock_R.max() + transfer_N[step]
                 wait_SNR[stage, step] = together - clock_R
                 clock_R[:] = together
@@ -215,6 +215,6 @@ def _window(
         ),
         waits={
             stage: np.ascontiguousarray(wait_SNR[DEFAULT_STAGES.index(stage), rows])
-            for stage in (job.meets if waits else ())
+            for stage in (job.sync_stages if waits else ())
         },
     )

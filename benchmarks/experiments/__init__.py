@@ -1,5 +1,5 @@
-"""Faults put into real training jobs on purpose, and what is said of them.
+"""Inject faults into real training jobs, and compare the verdicts with them.
 
-``python -m benchmarks.experiments`` makes the paper's tables again, ``--plan waits`` tests what sfapp adds
-for ranks that are slow inside waiting stages; both write docs/evidence. ``--small`` runs a short version.
+``python -m benchmarks.experiments`` reproduces the paper's tables, ``--plan waits`` tests ranks that are slow
+inside waiting stages; both write docs/evidence. ``--small`` runs a short version.
 """

@@ -1,9 +1,9 @@
-"""Run the jobs of a plan, judge their windows, write the tables.
+"""Run the jobs of a plan, judge their windows and write the tables.
 
     python -m benchmarks.experiments [--plan waits] [--small] [--only ddp-8] [--packets FOLDER]
 
 The plan ``routing`` (the default) writes docs/evidence/routing.md, ``waits`` docs/evidence/waits.md. With
-``--packets`` what is there already is judged again, and only what is missing is run.
+``--packets`` existing packets are judged again, and only missing jobs are run.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RowT = TypeVar("RowT")
 
 
 def judge(job: PlannedJob, packets: Path) -> list[Seen]:
-    """What is said of a job's windows; windows that are missing or were not put together are an error.
+    """Return the verdicts on a job's windows; missing or incomplete windows are an error.
 
     Shares and labels are compared with the paper's, which are step-aligned; the carry-over delta is the same
     on either frontier.
@@ -42,12 +42,12 @@ def judge(job: PlannedJob, packets: Path) -> list[Seen]:
 
 
 def experiment(jobs: Sequence[PlannedJob], packets: Path) -> tuple[list[Seen], list[Launch]]:
-    """Run what is missing of the plan ``routing``, judge everything."""
+    """Run the missing jobs of the plan ``routing``, and judge all."""
     return _experiment(jobs, packets, judge)
 
 
 def waits_experiment(jobs: Sequence[WaitJob], packets: Path) -> tuple[list[WaitSeen], list[Launch]]:
-    """Run what is missing of the plan ``waits``, judge everything."""
+    """Run the missing jobs of the plan ``waits``, and judge all."""
     return _experiment(jobs, packets, _judge_waits)
 
 
@@ -94,7 +94,7 @@ def _page(plan: str, is_small: bool, only: Sequence[str], packets: Path, command
     """Run a plan and return its page.
 
     Args:
-        only: names of the jobs to run; all where empty.
+        only: names of the jobs to run; all if empty.
     """
     if plan == "routing":
         jobs = [job for job in (small() if is_small else full()) if not only or job.name in only]

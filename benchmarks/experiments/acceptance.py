@@ -1,6 +1,6 @@
-"""What the experiments have to show, and whether they do: the head of docs/evidence/routing.md.
+"""The targets of the experiments and whether they are reached: the head of docs/evidence/routing.md.
 
-The kinds of bar are those of docs/evidence/waits.md too.
+docs/evidence/waits.md has bars of the same kinds.
 """
 
 from __future__ import annotations
@@ -17,49 +17,49 @@ RowT = TypeVar("RowT")
 
 SHARDED = ("fsdp", "zero1")
 PAPER_TOLERANCE_MS = 8.63
-"""How close to A1 the paper asks A2 to come."""
+"""Largest distance of A2 from A1 that the paper allows."""
 
 
 @dataclass(frozen=True, slots=True)
 class AcceptanceBar:
-    """One thing asked for: in words, and what was measured against it."""
+    """One target in words, with the measured result."""
 
-    asked: str
+    target: str
     measured: str
     holds: bool
 
     @property
     def line(self) -> str:
         """Return its row of a table."""
-        return f"| {self.asked} | {self.measured} | {'holds' if self.holds else '**missed**'} |"
+        return f"| {self.target} | {self.measured} | {'holds' if self.holds else '**missed**'} |"
 
 
 def bars(rows: Sequence[Seen]) -> list[AcceptanceBar]:
-    """Every bar that the rows say something about."""
-    found = [*_routing(rows), *_beyond(rows), *_scoped(rows), *_removed(rows), *_quiet(rows)]
+    """Return every bar for which there are rows."""
+    found = [*_routing(rows), *_beyond(rows), *_scoped(rows), *_removed(rows), *_no_fault(rows)]
     return [bar for bar in found if bar is not None]
 
 
 def bar_table(found: Sequence[AcceptanceBar]) -> list[str]:
-    """Return the lines of a page's head: how many bars hold, and each of them."""
+    """Return the lines of a page's head: the number of bars that hold, and each bar."""
     held = sum(bar.holds for bar in found)
     return [
         f"**{held} of {len(found)} bars hold.**",
         "",
-        "| asked for | measured | |",
+        "| target | measured | |",
         "| --- | --- | --- |",
         *(bar.line for bar in found),
     ]
 
 
 def share_bar(
-    asked: str, rows: Sequence[RowT], right: Callable[[RowT], bool], least: float = 1.0
+    target: str, rows: Sequence[RowT], right: Callable[[RowT], bool], least: float = 1.0
 ) -> AcceptanceBar | None:
-    """At least a part of some rows, all of them unless told."""
+    """Return the bar that at least a part of some rows is right; by default all of them."""
     if not rows:
         return None
     hits = sum(map(right, rows))
-    return AcceptanceBar(asked, f"{hits}/{len(rows)}", hits >= least * len(rows) - 1e-9)
+    return AcceptanceBar(target, f"{hits}/{len(rows)}", hits >= least * len(rows) - 1e-9)
 
 
 def _routing(rows: Sequence[Seen]) -> Iterable[AcceptanceBar | None]:
@@ -79,12 +79,12 @@ def _beyond(rows: Sequence[Seen]) -> Iterable[AcceptanceBar | None]:
     for family in BEYOND:
         first = [row for row in _host_only(rows) if row.fault.family == family]
         later = [row for row in _host_only(rows, kept_on=True) if row.fault.family == family]
-        yield share_bar(f"{family}, carry-over delta: all, in the window it sets in", first, _aims)
-        yield share_bar(f"{family}, carry-over delta: all, in the window after that", later, _aims)
+        yield share_bar(f"{family}, carry-over delta: all, in the first window with the fault", first, _aims)
+        yield share_bar(f"{family}, carry-over delta: all, in the second window with the fault", later, _aims)
 
 
 def _host_only(rows: Sequence[Seen], kept_on: bool = False) -> list[Seen]:
-    """Callbacks without a barrier and optimizers on one host, plain and sharded."""
+    """Return the rows with callbacks without a barrier and optimizers on one host, plain and sharded."""
     ending = KEPT_ON if kept_on else ""
     chosen = [row for name in ("beyond", *SHARDED) for row in of(rows, name + ending)]
     return [row for row in chosen if row.fault.family in BEYOND]
@@ -109,13 +109,13 @@ def _removed(rows: Sequence[Seen]) -> Iterable[AcceptanceBar | None]:
         found = compare(*(row.diagnosis for row in chosen[place : place + 3]))
         before, _, after = (float(found.account(side).step_ns) / 1e6 for side in found.sides)
         away.append(abs(after - before))
-    asked = f"A/B/A: back within {PAPER_TOLERANCE_MS} ms, as the paper"
-    yield AcceptanceBar(asked, f"{max(away):.2f} ms at most", max(away) <= PAPER_TOLERANCE_MS)
+    target = f"A/B/A: back within {PAPER_TOLERANCE_MS} ms, as the paper"
+    yield AcceptanceBar(target, f"at most {max(away):.2f} ms", max(away) <= PAPER_TOLERANCE_MS)
 
 
-def _quiet(rows: Sequence[Seen]) -> Iterable[AcceptanceBar | None]:
+def _no_fault(rows: Sequence[Seen]) -> Iterable[AcceptanceBar | None]:
     chosen = of(rows, "no fault")
-    yield share_bar("no fault: none needs attention", chosen, lambda row: row.diagnosis.is_quiet)
+    yield share_bar("no fault: none needs attention", chosen, lambda row: row.diagnosis.is_healthy)
     yield share_bar("no fault: no strong label, as the paper", chosen, lambda row: not row.is_strong)
 
 

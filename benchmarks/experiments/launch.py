@@ -1,4 +1,4 @@
-"""Starting a job with torchrun, and what else the machine did meanwhile."""
+"""Start a job with torchrun, and measure the load of other programs meanwhile."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ class Launchable(Protocol):
 
     @property
     def faults(self) -> Sequence[object]:
-        """One for each window."""
+        """The faults, one for each window."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What one launch took.
+    """Time and load of one launch.
 
     Attributes:
-        seconds: on the wall.
-        others: part of all cores' time that other programs used meanwhile.
+        seconds: wall time.
+        others: part of all cores' time used by other programs meanwhile.
     """
 
     seconds: float
@@ -50,7 +50,7 @@ class Launch:
 
 
 def launch(job: Launchable, packets: Path) -> Launch:
-    """Run a job: all its windows go to ``packets``/<its name>, and what it took beside them."""
+    """Run a job; write its windows to ``packets``/<its name>, with time and load next to them."""
     plan = packets / f"{job.name}.json"
     plan.write_bytes(msgspec.json.encode(job))
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
@@ -65,12 +65,12 @@ def launch(job: Launchable, packets: Path) -> Launch:
 
 
 def launched(job: Launchable, packets: Path) -> Launch:
-    """What an earlier launch took."""
+    """Return time and load of an earlier launch."""
     return msgspec.json.decode(_record_of(job, packets).read_bytes(), type=Launch)
 
 
 def machine(launches: Sequence[Launch]) -> str:
-    """What the numbers were measured on, and how much of it was left to them."""
+    """Return a description of the machine and of the load of other programs."""
     seconds = sum(found.seconds for found in launches)
     others = sum(found.others * found.seconds for found in launches) / max(1.0, seconds)
     return (

@@ -1,4 +1,4 @@
-"""Which faults go into which windows of which jobs."""
+"""The plan of faults by job and window."""
 
 from __future__ import annotations
 
@@ -23,39 +23,39 @@ STAGE_OF = {
     "callback/host": CALLBACKS,
     "optimizer/host": OPTIMIZER,
 }
-"""Fault family -> the stage that it is put into.
+"""Fault family -> the stage with the fault.
 
 data, forward/host, backward, optimizer/host: the rank sleeps there. forward/device: it multiplies matrices
-for as long, since a CPU has no queue of its own to be late in. backward/comm: it comes late to the exchange
-of gradients, inside backward. callback/sync: it sleeps in a callback that ends in a barrier; callback/host:
-in one that does not.
+for as long, because a CPU has no separate queue. backward/comm: it comes late to the exchange of gradients,
+inside backward. callback/sync: it sleeps in a callback that ends with a barrier; callback/host: in a callback
+without one.
 """
 
 HIDDEN_RANK = ("data", "backward", "backward/comm", "forward/device", "forward/host")
 """The paper's five scenarios (E3)."""
 
 BEYOND = ("callback/host", "optimizer/host")
-"""What the paper leaves unrouted: no group wait follows the delay within the step."""
+"""Families that the paper leaves unrouted: no group wait follows the delay within the step."""
 
 KEPT_ON = ", kept on"
-"""After the name of an experiment: the second window in a row with the same fault."""
+"""Suffix of an experiment's name for the second window in a row with the same fault."""
 
 AFTERWARDS = "after a host-only fault"
-"""The healthy window whose first step still waits for the rank that was late."""
+"""Experiment of the healthy window whose first step still waits for the rank that was late."""
 
 STEPS = 16
-"""A window's steps: the wait fit needs ten."""
+"""Steps of a window; the wait fit needs ten."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedFault:
-    """What is wrong in one window.
+    """The fault in one window.
 
     Attributes:
-        experiment: which table the window belongs to.
-        family: None where nothing is wrong.
-        delay_ms: how much later, each step.
-        rank: which rank.
+        experiment: the table of the window.
+        family: None without a fault.
+        delay_ms: delay of each step.
+        rank: the late rank.
     """
 
     experiment: str
@@ -70,7 +70,7 @@ class PlannedFault:
 
 
 Windows = tuple[PlannedFault, ...]
-"""Windows that follow each other in a run."""
+"""Consecutive windows of a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class PlannedJob:
 
     Attributes:
         training: ``ddp``, ``accumulation`` (four micro-steps), ``fsdp`` (FULL_SHARD), ``zero1``.
-        pace: times the 100 ms that an accelerator would take for a step. With it, a healthy step comes close
+        pace: multiple of the 100 ms that an accelerator would take for a step. It brings a healthy step close
             to the paper's 207 and 235 ms, and a delay of 120 ms to the same part of it.
     """
 
@@ -99,7 +99,7 @@ class PlannedJob:
 def hidden(
     experiment: str, families: Iterable[str], seeds: int, delay_ms: int, ranks: int
 ) -> Iterator[PlannedFault]:
-    """Every family at every seed, on a rank that the seed chooses."""
+    """Return every family at every seed, on a rank chosen by the seed."""
     for family in families:
         for seed in range(seeds):
             rank = random.Random(f"{family} {seed} {ranks}").randrange(ranks)
@@ -112,13 +112,13 @@ def healthy(count: int, experiment: str = "no fault") -> Iterator[PlannedFault]:
 
 
 def kept_on(experiment: str, families: Iterable[str], delay_ms: int, ranks: int) -> Iterator[Windows]:
-    """Three seeds of every family, two windows each: the second begins with the fault already there."""
+    """Return three seeds of every family, two windows each; the second begins with the fault present."""
     for fault in hidden(experiment, families, 3, delay_ms, ranks):
         yield fault, replace(fault, experiment=experiment + KEPT_ON)
 
 
 def removed(seeds: int, delay_ms: int, ranks: int) -> Iterator[PlannedFault]:
-    """A/B/A: healthy, a slow callback with a barrier, healthy again."""
+    """Return the windows of A/B/A: healthy, a slow callback with a barrier, healthy again."""
     for fault in hidden("A/B/A", ["callback/sync"], seeds, delay_ms, ranks):
         yield PlannedFault("A/B/A", seed=fault.seed)
         yield fault
@@ -126,26 +126,26 @@ def removed(seeds: int, delay_ms: int, ranks: int) -> Iterator[PlannedFault]:
 
 
 def interleaved(faults: Iterable[PlannedFault], beyond: Iterable[Windows]) -> Iterator[PlannedFault]:
-    """A run: a window to warm up, then faults with healthy windows among them.
+    """Return a run: a warm-up window, then faults with healthy windows in between.
 
-    Four healthy ones come first and one after every third fault. One more follows each host-only fault, which
-    leaves its rank behind the others: the first step after it still waits for that rank, and without a window
-    between them the next fault would start with that.
+    Four healthy windows come first and one after every third fault. Another one follows each host-only fault,
+    which leaves its rank behind the others: the next step still waits for that rank, and the next fault must
+    not start with this.
     """
-    quiet = healthy(1 << 10)
+    without_fault = healthy(1 << 10)
     yield PlannedFault("warm-up")
-    yield from islice(quiet, 4)
+    yield from islice(without_fault, 4)
     for place, fault in enumerate(faults, start=1):
         yield fault
         if place % 3 == 0:
-            yield next(quiet)
+            yield next(without_fault)
     for windows in beyond:
         yield from windows
         yield PlannedFault(AFTERWARDS)
 
 
 def full() -> tuple[PlannedJob, ...]:
-    """All tables: about 25 minutes on two cores."""
+    """Return the plan of all tables: about 25 minutes on two cores."""
     jobs = []
     for ranks, pace in ((8, 1.85), (32, 1.85)):
         faults = [*hidden("routing", HIDDEN_RANK, 5, 120, ranks)]
@@ -171,7 +171,7 @@ def full() -> tuple[PlannedJob, ...]:
 
 
 def small() -> tuple[PlannedJob, ...]:
-    """One launch of four ranks, for the tests."""
+    """Return the plan for the tests: one launch of four ranks."""
     faults = [PlannedFault("warm-up"), *healthy(2), *hidden("routing", ("data", "forward/host"), 1, 120, 4)]
     faults += hidden("beyond", ("callback/host",), 1, 120, 4)
     return (PlannedJob("ddp-4", "ddp", 4, 12, 1.0, (*faults, PlannedFault(AFTERWARDS))),)

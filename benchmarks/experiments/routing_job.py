@@ -1,8 +1,7 @@
-"""One rank of a training job with faults put in, started by torchrun: routing_job.py PLAN.json OUT.
+"""One rank of a training job with injected faults, started by torchrun: routing_job.py PLAN.json OUT.
 
 The model, the loader, the exchange of gradients, the sharding and the optimizer are real. Two cores cannot
-run many ranks at an accelerator's pace, so the time that one would take is a wait beside them, never quite
-the same twice.
+run many ranks at an accelerator's pace, so an additional wait of slightly varying length represents its time.
 """
 
 from __future__ import annotations
@@ -44,12 +43,12 @@ WIDTH = 32
 MICRO_STEPS = 4
 
 PACE = {DATA: 0.010, FORWARD: 0.032, BACKWARD: 0.048, CALLBACKS: 0.002, OPTIMIZER: 0.008}
-"""Seconds an accelerator would take in each stage of a step, at a pace of 1. The loader's part is what the
-paper's shares imply: 0.43 of a step of 207 + 120 ms are 20 ms more than the delay."""
+"""Seconds that an accelerator would take in each stage of a step, at a pace of 1. The loader's part follows
+from the paper's shares: 0.43 of a step of 207 + 120 ms are 20 ms more than the delay."""
 
 JITTER = 0.02
-"""Standard deviation of each wait, as a part of it: an accelerator and its host vary from step to step. Where
-nothing at all varies, nothing shows that ranks wait for each other."""
+"""Standard deviation of each wait, as a part of it: an accelerator and its host vary from step to step.
+Without any variation, nothing would show that ranks wait for each other."""
 
 LABEL_OF: dict[str, Wrapper] = {"ddp": "ddp", "accumulation": "ddp", "fsdp": "fsdp1", "zero1": "zero1"}
 
@@ -68,10 +67,10 @@ def endless(loader: DataLoader[torch.Tensor]) -> Iterator[torch.Tensor]:
 
 
 class NodeGroups:
-    """An all-reduce in three hops: to the node's first rank, among those, and back.
+    """An all-reduce in three hops: to the node's first rank, among first ranks, and back.
 
-    Gloo's ring over 32 processes on two cores takes 150 ms of waking each other up, which would be most of a
-    step; this takes a quarter of that, and is how clusters are wired.
+    Gloo's ring over 32 processes on two cores takes 150 ms for wake-ups, which would be most of a step. This
+    takes a quarter of that and matches the topology of clusters.
     """
 
     def __init__(self, world_size: int) -> None:
@@ -84,12 +83,12 @@ class NodeGroups:
 
     @classmethod
     def of(cls, world_size: int) -> NodeGroups | None:
-        """None where there is one node, or they are not full."""
+        """Return the groups of this rank; None for one node or if nodes are not full."""
         whole = world_size > RANKS_PER_NODE and world_size % RANKS_PER_NODE == 0
         return cls(world_size) if whole else None
 
     def mean(self, gradient: torch.Tensor) -> torch.Tensor:
-        """The mean over all ranks, in place."""
+        """Replace a tensor by its mean over all ranks."""
         dist.reduce(gradient, self.first, group=self.node)
         if dist.get_rank() == self.first:
             dist.all_reduce(gradient, group=self.firsts)
@@ -146,7 +145,7 @@ class ExperimentTraining:
         return torch.optim.SGD(self.model.parameters(), lr=1e-3)
 
     def _exchange(self, nodes, bucket):  # type: ignore[no-untyped-def]  # torch reads the annotations itself
-        """DDP's all-reduce, which one rank may come late to."""
+        """DDP's all-reduce, to which one rank may come late."""
         time.sleep(self._extra("backward/comm"))
         if nodes is None:
             world = dist.group.WORLD
@@ -161,7 +160,8 @@ class ExperimentTraining:
         return self.fault.delay_ms / 1e3 if mine else 0.0
 
     def _take(self, stage: str, *families: str, part: int = 1) -> None:
-        """As long as an accelerator would, and what is put in; ``part`` of as many a step."""
+        """Wait for an accelerator's time and the injected delay; ``part`` is the fraction of the step's
+        total."""
         usual = self.job.pace * PACE[stage] * max(0.0, self.random.gauss(1.0, JITTER))
         time.sleep((usual + self._extra(*families)) / part)
 
@@ -192,7 +192,7 @@ class ExperimentTraining:
                 if self.fault.family == "callback/sync":
                     dist.barrier()
             with perf.stage(OPTIMIZER):
-                # The update is computed before it is sent round (ZeRO-1); the fault comes behind both.
+                # The update is computed before it is sent (ZeRO-1); the fault follows both.
                 self._take(OPTIMIZER)
                 self.optimizer.step()
                 self.optimizer.zero_grad()

@@ -1,4 +1,4 @@
-"""The tables of docs/evidence/routing.md, each beside the paper's."""
+"""Write the tables of docs/evidence/routing.md, each with the paper's numbers."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ Table = list[str]
 
 
 def document(rows: Sequence[Seen], command: str, machine: str) -> str:
-    """The whole page."""
-    tables = (_rules, _families, _tau, _beyond, _detectability, _callbacks, _removed, _scoped, _quiet)
+    """Return the whole page."""
+    tables = (_rules, _families, _tau, _beyond, _detectability, _callbacks, _removed, _scoped, _no_fault)
     parts = ["\n".join(table(rows)) for table in tables]
     return "\n\n".join([_head(rows, command, machine), *filter(None, parts)]) + "\n"
 
@@ -41,22 +41,22 @@ def document(rows: Sequence[Seen], command: str, machine: str) -> str:
 def _head(rows: Sequence[Seen], command: str, machine: str) -> str:
     return "\n".join(
         [
-            "# Faults put in on purpose, and what is said of them",
+            "# Injected faults and the verdicts on them",
             "",
             f"Written by `{command}` on {machine}: {len(rows)} windows of real torchrun jobs.",
             "",
             *bar_table(bars(rows)),
             "",
             "The model, the data loader, the exchange of gradients, the sharding and the optimizer are "
-            "real; the time that an accelerator would take is a wait, never quite the same twice, since a "
-            "few cores cannot run many ranks at its pace. forward/device stands for a device fault as far "
-            "as a CPU can: the rank multiplies matrices inside forward, which is visible at once, where a "
-            "GPU's queue would show it later. So that row is easier here than in the paper, and says nothing "
-            "about CUDA events.",
+            "real. A few cores cannot run many ranks at an accelerator's pace, so a wait of slightly "
+            "varying length represents its time. forward/device represents a device fault as far as a CPU "
+            "can: the rank multiplies matrices inside forward, which is visible at once, whereas a GPU's "
+            "queue would show it later. This row is therefore easier here than in the paper, and does not "
+            "test CUDA events.",
             "",
-            "Top-1, top-2: the stage that the fault was put into has the largest share, or one of the two "
-            "largest. Candidate hit: it is in the smallest set of leading stages that reaches τC = 0.80; the "
-            "set's mean and largest size follow.",
+            "Top-1, top-2: the stage with the fault has the largest share, or one of the two largest. "
+            "Candidate hit: it is in the smallest set of leading stages that reaches τC = 0.80; the set's "
+            "mean and largest size follow.",
         ]
     )
 
@@ -80,7 +80,7 @@ def _families(rows: Sequence[Seen]) -> Table:
     lines = [
         "## By fault family, 120 ms",
         "",
-        "Delay/p50: the delay over the median healthy step. Paper: 5/5 and 5/5 at 0.58 and 0.51, but for "
+        "Delay/p50: the delay over the median healthy step. Paper: 5/5 and 5/5 at 0.58 and 0.51, except "
         "forward/device (0/5 top-1) and the callbacks below.",
         "",
         "| fault | ranks | delay/p50 | top-1 | top-2 | candidate hit | mean set | largest set |",
@@ -117,17 +117,17 @@ def _beyond(rows: Sequence[Seen]) -> Table:
         "## Beyond the paper: the carry-over delta against the run's healthy window",
         "",
         "The stage with the largest growth, and the rank that leads there. A fault inside backward shows on "
-        "all ranks equally: they wait in the same stage, and reporting that counts as right. The paper "
-        "leaves "
+        "all ranks equally, because they wait in the same stage; a verdict that states this counts as "
+        "right. The paper leaves "
         "a callback without a barrier and an optimizer on one host unrouted (0/3 and 0/18, with reason: the "
         "step-aligned frontier charges them to the next step's wait).",
         "",
-        "These two are recorded for two windows in a row. In the second, the rank is late from the first "
-        "step on, by the same in every step: where the window's own wait fit finds nothing, the other "
-        "windows of the run say where ranks wait (accounting.md §10). The last column counts the windows "
-        "that found it themselves.",
+        "These two are recorded for two windows in a row. In the second, the rank is late by the same "
+        "amount in every step. If the window's own wait fit finds nothing, the other windows of the run "
+        "show where ranks wait (accounting.md §10). The last column counts the windows whose own fit found "
+        "it.",
         "",
-        "| fault | ranks | stage right | rank right, or said to be hidden by the wait | wait found in it |",
+        "| fault | ranks | stage right | rank right, or reported as hidden by wait | own fit finds wait |",
         "| --- | --- | --- | --- | --- |",
     ]
     shown = [("routing", family) for family in HIDDEN_RANK]
@@ -153,13 +153,13 @@ def _aimed(rows: Sequence[Seen]) -> str:
 
 def _detectability(rows: Sequence[Seen]) -> Table:
     lines = [
-        "## From which delay on a slow loader is seen",
+        "## Smallest delay at which a slow loader is found",
         "",
-        "Paper, 8 ranks: mean data share 0.06 at 12 ms to 0.43 at 120 ms; in the compact set from between "
-        "120 and 180 ms on. Below 5 % of a step nothing is said to have grown, and the aim stays where the "
-        "largest share is.",
+        "Paper, 8 ranks: mean data share 0.06 at 12 ms to 0.43 at 120 ms; in the compact set from a delay "
+        "between 120 and 180 ms. Below 5 % of a step no growth is reported, and the suspect is the stage "
+        "with the largest share.",
         "",
-        "| delay | ranks | delay/p50 | mean data share | in the candidate set | aim names data and rank |",
+        "| delay | ranks | delay/p50 | mean data share | in the candidate set | suspect is data and rank |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     for job in _jobs(rows):
@@ -182,7 +182,7 @@ def _detectability(rows: Sequence[Seen]) -> Table:
 
 def _callbacks(rows: Sequence[Seen]) -> Table:
     lines = [
-        "## A callback that ends in a barrier",
+        "## A callback that ends with a barrier",
         "",
         "Paper, 8 ranks: top-1 0/3 at 60 and 120 ms, 3/3 at 180 and 240 ms; top-2 3/3 throughout.",
         "",
@@ -204,9 +204,9 @@ def _removed(rows: Sequence[Seen]) -> Table:
     if not chosen:
         return []
     lines = [
-        "## A fault that is taken out again (A/B/A)",
+        "## A fault that is removed again (A/B/A)",
         "",
-        "A 120 ms callback with a barrier in B alone. Paper: 207.81 → 294.12 → 208.02 ms, recovery 0.998.",
+        "A 120 ms callback with a barrier in B only. Paper: 207.81 → 294.12 → 208.02 ms, recovery 0.998.",
         "",
         "| seed | A1 | B | A2 | recovery (B − A2)/(B − A1) | largest part of the change |",
         "| --- | --- | --- | --- | --- | --- |",
@@ -226,7 +226,7 @@ def _scoped(rows: Sequence[Seen]) -> Table:
     lines = [
         "## Gradient accumulation and sharding, 8 ranks",
         "",
-        "Accumulation: four micro-steps under `no_sync`, kept apart, 120 ms a step. Sharding: 180 ms. Paper: "
+        "Accumulation: four separate micro-steps under `no_sync`, 120 ms per step. Sharding: 180 ms. Paper: "
         "accumulation, data and backward all top-1; sharding, 87 of 90 top-1, host-local optimizer 0/18.",
         "",
         "| training | fault | top-1 | top-2 | candidate hit | delta names the stage |",
@@ -243,19 +243,19 @@ def _scoped(rows: Sequence[Seen]) -> Table:
     return lines if len(lines) > 6 else []
 
 
-def _quiet(rows: Sequence[Seen]) -> Table:
+def _no_fault(rows: Sequence[Seen]) -> Table:
     lines = [
         "## Windows without a fault",
         "",
         "Paper: no strong label in 105 rows, upper bound 2.81 %. sfapp measures the wait model instead of "
-        "taking it as declared, so a healthy window whose backward is a wait may carry "
-        "`sync_wait_dependent`; a window needs attention from a severity of 5 % on. The window after a "
-        "host-only fault stands apart: its first step still waits for the rank that was late.",
+        "relying on a declaration, so a healthy window whose backward is a wait may have the label "
+        "`sync_wait_dependent`; a window needs attention from a severity of 5 %. The window after a "
+        "host-only fault is listed separately: its first step still waits for the rank that was late.",
         "",
-        "The reference is the one that sfapp takes by itself, the lowest mean step of the run, which may be "
-        "a window with a small fault; beside it, the healthy window whose mean step is the median one.",
+        "The reference is sfapp's default, the window with the lowest mean step of the run, which may have a "
+        "small fault. For comparison, the healthy window with the median mean step is used too.",
         "",
-        "| job | windows | reference | needs attention | against the median one | strong label | "
+        "| job | windows | reference | needs attention | vs the median window | strong label | "
         "limited by telemetry |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
@@ -269,7 +269,7 @@ def _quiet(rows: Sequence[Seen]) -> Table:
 
 
 def _reference(rows: Sequence[Seen], job: str) -> str:
-    """What was in the window that a job's windows were compared with."""
+    """Return the fault in the window with which a job's windows were compared."""
     every = [row for row in rows if row.job == job]
     reference = every[0].diagnosis.reference
     if reference is None:
@@ -281,8 +281,8 @@ def _reference(rows: Sequence[Seen], job: str) -> str:
 def _alarms(rows: Sequence[Seen], chosen: Sequence[Seen]) -> str:
     typical = reference_of(_median_healthy(rows, chosen[0].job).diagnosis)
     counts = (
-        sum(not row.diagnosis.is_quiet for row in chosen),
-        sum(not with_reference(row.diagnosis, typical).is_quiet for row in chosen),
+        sum(not row.diagnosis.is_healthy for row in chosen),
+        sum(not with_reference(row.diagnosis, typical).is_healthy for row in chosen),
         sum(row.is_strong for row in chosen),
         sum("telemetry_limited" in row.diagnosis.label_names for row in chosen),
     )
@@ -299,9 +299,9 @@ def _jobs(rows: Sequence[Seen]) -> Iterator[str]:
 
 
 def _healthy_step(rows: Sequence[Seen], job: str) -> float:
-    """Median over the healthy windows of the median step, ns."""
-    quiet = [row.diagnosis.step_time.p50_ns for row in of(rows, "no fault") if row.job == job]
-    return median(quiet) if quiet else float("nan")
+    """Return the median over the healthy windows of the median step, ns."""
+    steps = [row.diagnosis.step_time.p50_ns for row in of(rows, "no fault") if row.job == job]
+    return median(steps) if steps else float("nan")
 
 
 def _hits(found: Count) -> str:

@@ -1,4 +1,4 @@
-"""From what was injected and what was said of it to rows: pure, so that it can be tested by hand."""
+"""Compare injected faults with verdicts, as rows. Pure, so that it can be tested with worked cases."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RULES = (FRONTIER, "per_stage_max", "per_stage_mean", "rank_spread", "slowest_ra
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One window: what was put in, and what came out."""
+    """One window: the injected fault and the verdict."""
 
     job: str
     fault: PlannedFault
@@ -30,30 +30,31 @@ class Seen:
         return next(rival.shares for rival in self.diagnosis.rivals if rival.rule == rule)
 
     def ranked(self, rule: str = FRONTIER) -> list[str]:
-        """Stages by share, largest first."""
+        """Return the stages by share, largest first."""
         shares = self.shares(rule)
         return sorted(shares, key=lambda stage: -shares[stage])
 
     def candidates(self, rule: str = FRONTIER, tau_c: float = 0.8) -> set[str]:
-        """The shortest run of leading stages that reaches τC."""
+        """Return the smallest set of leading stages that reaches τC."""
         shares = self.shares(rule)
         names = list(shares)
         return {names[place] for place in routing_set(np.array([shares[name] for name in names]), tau_c)}
 
     @property
     def aim_stage(self) -> str | None:
-        """Where the verdict points, on whatever grounds."""
+        """The suspect stage, whatever the basis of the verdict."""
         return self.diagnosis.aim.stage if self.diagnosis.aim is not None else None
 
     @property
     def aims_at_stage(self) -> bool:
-        """Whether the carry-over delta against the run's healthy window points at the stage."""
+        """Whether the carry-over delta against the run's healthy window points to the stage."""
         aim = self.diagnosis.aim
         return aim is not None and aim.basis == "delta" and aim.stage == self.fault.stage
 
     @property
     def aims_at_rank(self) -> bool:
-        """Whether it names the rank; one that is late inside a group wait cannot be told from the others."""
+        """Whether the verdict names the rank; a rank that is late inside a group wait cannot be
+        distinguished."""
         aim = self.diagnosis.aim
         if aim is None:
             return False
@@ -67,7 +68,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """How many of some windows a rule routes right, and with how large a set."""
+    """Number of windows that a rule routes right, and the sizes of its sets."""
 
     rows: int
     top_1: int
@@ -78,7 +79,7 @@ class Count:
 
 
 def count(rows: Sequence[Seen], rule: str = FRONTIER, tau_c: float = 0.8) -> Count:
-    """Top-1, top-2 and candidate-set hits of a rule."""
+    """Count top-1, top-2 and candidate-set hits of a rule."""
     sets = [row.candidates(rule, tau_c) for row in rows]
     return Count(
         rows=len(rows),
@@ -91,7 +92,7 @@ def count(rows: Sequence[Seen], rule: str = FRONTIER, tau_c: float = 0.8) -> Cou
 
 
 def of(rows: Iterable[Seen], experiment: str, family: str | None = None) -> list[Seen]:
-    """The rows of one experiment, and of one fault family of it."""
+    """Return the rows of one experiment, optionally of one fault family."""
     return [
         row
         for row in rows

@@ -1,8 +1,8 @@
 """One rank of a training job that is slow inside waiting stages, started by torchrun: PLAN.json OUT.
 
-The model, the wrappers, every exchange between ranks, the loader and the optimizer are real. The time that
-an accelerator would take is a wait in each layer, never quite the same twice. What makes a rank slow is
-computing of its own, in the layers that the plan names: before their gradients are ready, or in forward.
+The model, the wrappers, every exchange between ranks, the loader and the optimizer are real. A wait of
+slightly varying length in each layer represents an accelerator's time. The slow rank computes additionally in
+the layers that the plan names: before their gradients are ready, or in forward.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ from benchmarks.experiments.waits_plan import (
 from sfapp.model import RankIdentity
 
 BUCKET_MB = 2 * (WIDTH * WIDTH + WIDTH) * 4 / 2**20 - 1e-4
-"""DistributedDataParallel's bucket: two layers. Half of the gradients are sent while backward goes on."""
+"""DistributedDataParallel's bucket: two layers. Half of the gradients are sent while backward continues."""
 
 Spend = Callable[[str, int], None]
-"""Take the time of a stage's layer, counted in the order in which the stage computes them."""
+"""Wait for the time of a stage's layer; layers are counted in the stage's order of computation."""
 
 
 class InBackward(torch.autograd.Function):
@@ -72,7 +72,7 @@ in_backward: Callable[[torch.Tensor, Callable[[], None]], torch.Tensor] = InBack
 
 
 class TimedLayer(nn.Module):
-    """A layer that takes its part of the accelerator's time in forward and in backward."""
+    """A layer that waits for its part of the accelerator's time in forward and in backward."""
 
     def __init__(self, place: int, spend: Spend) -> None:
         super().__init__()
@@ -213,7 +213,7 @@ class WaitTraining:
             print(*self.perf.failures, sep="\n", file=sys.stderr)
 
     def _set_delay(self, healthy: list[float]) -> None:
-        """Agree on how long a healthy step takes, and on the delay that follows from it."""
+        """Agree on the duration of a healthy step and the resulting delay."""
         typical = torch.tensor(statistics.median(healthy), dtype=torch.float64)
         dist.all_reduce(typical)
         self.delay = SLOWNESS * float(typical) / self.ranks

@@ -1,4 +1,4 @@
-"""docs/evidence/waits.md: the bars of accounting.md §15 and §16 on real jobs, then the tables."""
+"""Write docs/evidence/waits.md: the bars of accounting.md §15 and §16 on real jobs, then the tables."""
 
 from __future__ import annotations
 
@@ -25,18 +25,19 @@ NAMED = 29 / 30
 PREDICTED, WITHIN = 0.9, 0.05
 
 ABOUT = """\
-Under DDP ranks wait for each other inside backward, under FSDP inside forward too. A rank that is slow in
-there makes the stage equally long on all ranks; only its own time shows it
+Under DDP ranks wait for each other inside backward, under FSDP inside forward too. A rank that is slow inside
+such a stage makes it equally long on all ranks; only its own time shows the delay
 ([accounting.md](../accounting.md#15-own-time-and-waiting-inside-a-stage)). Waits are recorded with
 `perf.watch_waits(model)`.
 
-- Model, wrappers, exchanges between ranks, loader and optimizer are real. The time that an accelerator would
-  take is a wait in each layer, with a standard deviation of 2 %.
+- Model, wrappers, exchanges between ranks, loader and optimizer are real. A wait in each layer, with a
+  standard deviation of 2 %, represents an accelerator's time.
 - The slow rank computes {slowness:.0%} of a healthy step longer, in every step of its window: in the layers
   that compute first (*early*), in the middle ones, or in all of them (*spread*); in backward before the
-  layer's gradient is ready. How long a healthy step takes is measured in the job's first windows. Every
-  window has a rank of its own.
-- DDP sends its gradients in two buckets, the first while backward goes on. FSDP has two units of two layers.
+  layer's gradient is ready. The duration of a healthy step is measured in the job's first windows. Every
+  window has a different slow rank.
+- DDP sends its gradients in two buckets, the first while backward continues. FSDP has two units of two
+  layers.
 - 32 ranks are four nodes of eight: DDP exchanges gradients within nodes and then between them, FSDP shards
   within nodes and replicates over them (HYBRID_SHARD), and ZeRO-1 divides its state within nodes. A ring over
   32 processes on a few cores would take longer than the rest of a step."""
@@ -54,7 +55,7 @@ def waits_document(rows: Sequence[WaitSeen], command: str, machine: str) -> str:
 
 
 def waits_bars(rows: Sequence[WaitSeen]) -> list[AcceptanceBar]:
-    """Return every bar that the rows contain something about."""
+    """Return every bar for which there are rows."""
     return [bar for bar in _bars(rows) if bar is not None]
 
 
@@ -62,13 +63,13 @@ def _bars(rows: Sequence[WaitSeen]) -> Iterable[AcceptanceBar | None]:
     for stage, wrappers in ((BACKWARD, WRAPPERS), (FORWARD, SHARDED)):
         for wrapper in wrappers:
             chosen = [row for row in planted(rows, stage) if row.job.wrapper == wrapper]
-            asked = f"{NAMES[wrapper]}, slow inside {INSIDE[stage]}: stage and rank named in 29 of 30"
-            yield share_bar(asked, chosen, lambda row: row.names_both, NAMED)
+            target = f"{NAMES[wrapper]}, slow inside {INSIDE[stage]}: stage and rank named in 29 of 30"
+            yield share_bar(target, chosen, lambda row: row.names_both, NAMED)
     inside = [row for stage in INSIDE for row in planted(rows, stage)]
-    asked = f"what-if against the fault taken out: within {WITHIN:.0%} of the step in 9 of 10"
-    yield share_bar(asked, inside, _is_predicted, PREDICTED)
-    asked = f"{PAUSE_SECONDS} s between steps, every {PAUSE_EVERY}: stage, rank and period named in all"
-    yield share_bar(asked, planted(rows, BETWEEN), lambda row: row.names_period)
+    target = f"what-if vs the fault removed: within {WITHIN:.0%} of the step in 9 of 10"
+    yield share_bar(target, inside, _is_predicted, PREDICTED)
+    target = f"{PAUSE_SECONDS} s between steps, every {PAUSE_EVERY}: stage, rank and period named in all"
+    yield share_bar(target, planted(rows, BETWEEN), lambda row: row.names_period)
 
 
 def _is_predicted(row: WaitSeen) -> bool:
@@ -78,7 +79,7 @@ def _is_predicted(row: WaitSeen) -> bool:
 def _head(rows: Sequence[WaitSeen], command: str, machine: str) -> str:
     return "\n".join(
         [
-            "# A rank that is slow inside the stage in which others wait",
+            "# A rank that is slow inside a stage in which others wait",
             "",
             f"Written by `{command}` on {machine}: {len(rows)} windows of real torchrun jobs.",
             "",
@@ -90,7 +91,7 @@ def _head(rows: Sequence[WaitSeen], command: str, machine: str) -> str:
 
 
 def _groups(rows: Sequence[WaitSeen]) -> Iterator[Group]:
-    """Yield the first cells of a row, and the windows it is about, of each job and stage."""
+    """Yield the first cells of a row and its windows, for each job and stage."""
     for stage, inside in INSIDE.items():
         for name in dict.fromkeys(row.job.name for row in rows):
             chosen = [row for row in planted(rows, stage) if row.job.name == name]
@@ -124,13 +125,13 @@ def _named(rows: Sequence[WaitSeen]) -> Lines:
 
 
 def _otherwise(rows: Iterable[WaitSeen]) -> str:
-    """What verdicts name that are not right: each once, and how often."""
+    """Return what wrong verdicts name, each once, with its count."""
     counts = Counter(_against(row) for row in rows if not row.names_both)
     return "; ".join(f"{suspect} ({times}×)" for suspect, times in counts.most_common()) or "–"
 
 
 def _against(row: WaitSeen) -> str:
-    """What a verdict names, the rank in relation to the planted one."""
+    """Return what a verdict names, with the rank relative to the planted one."""
     aim = row.diagnosis.aim
     if aim is None or aim.rank is None:
         return row.suspect
@@ -157,12 +158,12 @@ def _predicted(rows: Sequence[WaitSeen]) -> Lines:
     lines = [
         "## What-if: the step without the fault, predicted and measured",
         "",
-        "Predicted from the window with the fault alone: its replay with the planted stage clipped on the "
-        "planted rank. Found: the healthy windows before and after it (A/B/A). Error: predicted against "
-        "found. Drift: the healthy window after it against the one before, which no prediction can know. "
-        "Replay error: the replay with nothing clipped, against the same window. Medians; the largest in "
-        "parentheses. Transfer: how long even the last rank to arrive waits, with the fault and without. The "
-        "replay leaves it as it is; on cores that ranks share it grows when all arrive at once.",
+        "Predicted: from the window with the fault only, by its replay with the planted stage clipped on the "
+        "planted rank. Found: the healthy windows before and after it (A/B/A). Error: predicted vs found. "
+        "Drift: the healthy window after it vs the one before, which no prediction can include. Replay "
+        "error: the replay without clipping vs the same window. Medians, with the largest in parentheses. "
+        "Transfer: wait of the last rank to arrive, with and without the fault. The replay does not change "
+        "it; on shared cores it grows if all ranks arrive at once.",
         "",
         "| wrapper | ranks | slow inside | with the fault | predicted | found | error | drift | "
         "replay error | transfer | within 5 % | not predicted |",
@@ -197,8 +198,8 @@ def _between(rows: Sequence[WaitSeen]) -> Lines:
     lines = [
         "## A pause between steps",
         "",
-        f"One rank sleeps {PAUSE_SECONDS} s after every {PAUSE_EVERY}th step, outside `step()`. The stage "
-        f"asked for is `{BETWEEN}`{_unless_recorded(chosen)}.",
+        f"One rank sleeps {PAUSE_SECONDS} s after every {PAUSE_EVERY}th step, outside `step()`. The target "
+        f"stage is `{BETWEEN}`{_unless_recorded(chosen)}.",
         "",
         "| ranks | planted on | steps | healthy step | with the pauses | verdict | steps named |",
         "| --- | --- | --- | --- | --- | --- | --- |",
@@ -213,7 +214,7 @@ def _between(rows: Sequence[WaitSeen]) -> Lines:
 
 
 def _unless_recorded(rows: Iterable[WaitSeen]) -> str:
-    """What to add where packets lack the stage."""
+    """Return a remark if packets lack the stage."""
     is_recorded = any(BETWEEN in row.diagnosis.recorded_stages for row in rows)
     return "" if is_recorded else "; these packets have none: their recorder does not measure it yet"
 
@@ -231,7 +232,7 @@ def _healthy(rows: Sequence[WaitSeen]) -> Lines:
     ]
     for name in dict.fromkeys(row.job.name for row in rows):
         chosen = [row for row in planted(rows, None) if row.job.name == name]
-        loud = [row for row in chosen if not row.diagnosis.is_quiet]
+        loud = [row for row in chosen if not row.diagnosis.is_healthy]
         counts = Counter(row.suspect for row in loud)
         named = "; ".join(f"{suspect} ({times}×)" for suspect, times in counts.most_common())
         step = _ms(mean(row.step_ns for row in chosen))

@@ -1,4 +1,4 @@
-"""Which ranks are slow inside waiting stages, or between steps, in which windows of which jobs."""
+"""The plan of ranks that are slow inside waiting stages or between steps, by job and window."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks.experiments.plan import BACKWARD, FORWARD
 from sfapp.model.manifest import Wrapper
 
 BETWEEN = "step.between_cpu_wall"
-"""The stage of accounting.md §16. The recorder that writes it may be older than this page."""
+"""The stage of accounting.md §16. Packets of an older recorder lack it."""
 
 BLOCKS = 4
 """Layers of the model, which compute one after the other in forward and, in reverse, in backward."""
@@ -20,31 +20,32 @@ PLACES = {
     "middle": (0.0, 0.5, 0.5, 0.0),
     "spread": (0.25, 0.25, 0.25, 0.25),
 }
-"""Where in a stage a rank is slow: the part of the delay in each layer, in the order of computation."""
+"""Place of the delay in a stage: its part in each layer, in the order of computation."""
 
 SLOWNESS = 0.20
-"""How much longer the slow rank computes in each step, as a part of a healthy step of the same job."""
+"""Additional computing time of the slow rank per step, as a part of a healthy step of the same job."""
 
 WRAPPERS: tuple[Wrapper, ...] = ("ddp", "zero1", "fsdp1", "fsdp2")
 SHARDED = ("fsdp1", "fsdp2")
 """Wrappers whose ranks wait in forward too."""
 
 WARM_UP, HEALTHY_FIRST = 1, 2
-"""Windows before the first fault: connections are made in the first, the others say how long a step takes."""
+"""Number of windows before the first fault: the first makes connections, the others show the duration of a
+step."""
 
 PACES = {8: 1.0, 32: 1.85}
 """Pace by number of ranks: with 1.85, exchanges between 32 processes on two cores are a quarter of a step."""
 
 PAUSE_SECONDS, PAUSE_EVERY = 1.4, 50
-"""A pause between steps, and after how many steps it comes again (marin issue 9205)."""
+"""Length of a pause between steps, and its period in steps (marin issue 9205)."""
 
 
 @dataclass(frozen=True, slots=True)
 class WaitFault:
-    """What is wrong in one window.
+    """The fault in one window.
 
     Attributes:
-        stage: where the rank is slow; None where nothing is wrong.
+        stage: where the rank is slow; None without a fault.
         place: a key of ``PLACES``; empty between steps.
         is_warm_up: whether the window is left out of every table.
     """
@@ -61,8 +62,8 @@ class WaitJob:
 
     Attributes:
         wrapper: one of ``WRAPPERS``.
-        steps: of a window.
-        pace: times the 100 ms that an accelerator would take for a step.
+        steps: number of steps of a window.
+        pace: multiple of the 100 ms that an accelerator would take for a step.
     """
 
     name: str
@@ -79,9 +80,9 @@ class WaitJob:
 
 
 def windows(name: str, ranks: int, stages: tuple[str, ...], count: int) -> Iterator[WaitFault]:
-    """Healthy windows, then ``count`` faults in each stage: two, a healthy window, two, and so on.
+    """Return healthy windows, then ``count`` faults in each stage: two, a healthy window, two, and so on.
 
-    Each fault has a rank and a place of its own, ranks drawn without repetition while there are any left.
+    Each fault has a different rank and place; ranks are drawn without repetition while any are left.
     """
     yield from _healthy_first()
     drawn = random.Random(name)
@@ -100,7 +101,8 @@ def windows(name: str, ranks: int, stages: tuple[str, ...], count: int) -> Itera
 
 
 def pauses(ranks: int, count: int) -> Iterator[WaitFault]:
-    """Healthy windows, then pairs: a window in which one rank pauses between steps, and a healthy one."""
+    """Return healthy windows, then pairs of a window in which one rank pauses between steps and a healthy
+    one."""
     yield from _healthy_first()
     for rank in random.Random("pauses").sample(range(ranks), count):
         yield WaitFault(BETWEEN, rank)
@@ -115,13 +117,13 @@ def _healthy_first() -> Iterator[WaitFault]:
 
 
 def full_waits() -> tuple[WaitJob, ...]:
-    """All tables: about 25 minutes on two cores."""
+    """Return the plan of all tables: about 25 minutes on two cores."""
     jobs = []
     for ranks in PACES:
         for wrapper in WRAPPERS:
             name = f"waits-{wrapper}-{ranks}"
             stages = (BACKWARD, FORWARD) if wrapper in SHARDED else (BACKWARD,)
-            # Steps of 32 sharded ranks take longest on a few cores.
+            # Steps of 32 sharded ranks take the longest time on a few cores.
             count = 8 if ranks == 32 and wrapper in SHARDED else 15
             faults = tuple(windows(name, ranks, stages, count))
             jobs.append(WaitJob(name, wrapper, ranks, 20, PACES[ranks], faults))
@@ -131,7 +133,7 @@ def full_waits() -> tuple[WaitJob, ...]:
 
 
 def small_waits() -> tuple[WaitJob, ...]:
-    """One launch of four ranks, for the tests."""
+    """Return the plan for the tests: one launch of four ranks."""
     faults = (
         *_healthy_first(),
         WaitFault(BACKWARD, 2, "middle"),

@@ -1,4 +1,4 @@
-"""What was planted inside waiting stages, what the verdicts name, what the replay predicts. No I/O."""
+"""Compare faults planted inside waiting stages with verdicts and predictions of the replay. No I/O."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from sfapp.model.window import NOT_MEASURED
 
 @dataclass(frozen=True, slots=True)
 class WaitSeen:
-    """One window: what was planted, what the verdict says, and what the replay predicts without the fault.
+    """One window: the planted fault, the verdict, and the replay's prediction without the fault.
 
     Attributes:
-        fix: the replay with the planted stage and rank clipped; None where nothing was planted, or where the
-            window has no such stage.
-        around_ns: the mean step of the window without a fault that comes next before it, and after it.
-        transfer_ns, healthy_transfer_ns: how long even the last rank to arrive waits, in all stages, as a
-            mean over the steps of this window, and of those around it.
+        fix: the replay with the planted stage and rank clipped; None without a fault, or if the window has no
+            such stage.
+        around_ns: mean steps of the nearest windows without a fault before and after it.
+        transfer_ns, healthy_transfer_ns: wait of the last rank to arrive in all stages, mean over the steps
+            of this window and of the windows around it.
     """
 
     job: WaitJob
@@ -40,7 +40,7 @@ class WaitSeen:
 
     @property
     def drift(self) -> float:
-        """By how much the healthy windows before and after it differ, as a fraction."""
+        """Difference of the healthy windows before and after it, as a fraction."""
         return max(self.around_ns) / min(self.around_ns) - 1
 
     @property
@@ -59,13 +59,13 @@ class WaitSeen:
 
     @property
     def names_period(self) -> bool:
-        """Whether it names stage, rank and how often the pause comes."""
+        """Whether it names stage, rank and period of the pause."""
         aim = self.diagnosis.aim
         return self.names_both and aim is not None and aim.steps == f"every {PAUSE_EVERY}"
 
     @property
     def suspect(self) -> str:
-        """What the verdict names, in words."""
+        """The stage and rank of the verdict, in words."""
         aim = self.diagnosis.aim
         if aim is None:
             return "nothing"
@@ -77,19 +77,19 @@ class WaitSeen:
 
     @property
     def growth(self) -> float:
-        """How much longer its steps are than without the fault, as a fraction."""
+        """Growth of its steps compared with those without the fault, as a fraction."""
         return self.step_ns / self.healthy_ns - 1
 
     @property
     def miss(self) -> float | None:
-        """By how much the prediction differs from the step without the fault, as a fraction of that."""
+        """Difference of the prediction from the step without the fault, as a fraction of it."""
         if self.fix is None or self.fix.predicted_ns is None:
             return None
         return self.fix.predicted_ns / self.healthy_ns - 1
 
 
 def judge_waits(job: WaitJob, windows: Sequence[Window]) -> list[WaitSeen]:
-    """Judge a job's windows in its run, but for those to warm up; a window that is missing is an error.
+    """Judge a job's windows in its run, except warm-up windows; a missing window is an error.
 
     Raises:
         SystemExit: windows are missing.
@@ -138,5 +138,5 @@ def _around(job: WaitJob, number: int) -> list[int]:
 
 
 def planted(rows: Iterable[WaitSeen], stage: str | None) -> list[WaitSeen]:
-    """Return the windows with a fault in a stage; those without one where None."""
+    """Return the windows with a fault in a stage; without a fault if None."""
     return [row for row in rows if row.fault.stage == stage]

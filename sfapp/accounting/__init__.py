@@ -1,4 +1,5 @@
-"""Pure numbers: frontier, carry-over, waits, gains, routing, labels, aim. No file, clock or environment.
+"""Pure numbers: frontier, carry-over, waits, gains, routing, labels, suspect. Reads no file, clock or
+environment.
 
 measure(window, baseline)  ->  Measures    walks the matrix, once
 judge(measures, gates)     ->  Diagnosis   gates only
@@ -160,20 +161,20 @@ def diagnose(
     group: str = ALL_RANKS,
     device: torch.device | str | None = None,
 ) -> Diagnosis:
-    """Diagnose one window by itself.
+    """Diagnose one window alone.
 
-    What its run's other windows say of where ranks wait (§10) is not known here: ``diagnose_runs`` knows it,
-    and so does every surface that has the run's windows.
+    The run's other windows also show where its ranks wait (§10). This function does not use them;
+    ``diagnose_runs`` does, as does every surface that has all windows of the run.
 
     Args:
         window: as read from packets.
-        gates: thresholds; the defaults where None.
-        baseline: what clipped gains are taken against (accounting.md §4).
-        reference: the run's healthy window, for delta, aim and the baseline ``reference``.
-        frontier: whose shares decide routing and labels; ``step`` is the paper's (§5, §10). Where steps have
-            gaps there is no carry-over frontier, and the step-aligned one is used.
+        gates: thresholds; the defaults if None.
+        baseline: the durations that stages are clipped to for their gains (accounting.md §4).
+        reference: the run's healthy window, for delta, suspect and the baseline ``reference``.
+        frontier: the one whose shares decide routing and labels; ``step`` is the paper's (§5, §10). If step
+            numbers have gaps, there is no carry-over frontier and the step-aligned one is used.
         group: ``all``, ``role:NAME`` or ``node:K``; a reference window is cut to the same group.
-        device: where to walk the matrix; where it is when None.
+        device: where to process the matrix; where it already is if None.
 
     Raises:
         WindowNotFoundError: the group has no ranks here.

@@ -2,8 +2,8 @@
 """The array kernels of ``sfapp.accounting.kernels`` in C: the same numbers to the last bit, several times faster.
 
 Each function works on some steps of a matrix and releases the interpreter's lock, so that threads share the
-work. Shapes and units are those of the callers. Only additions, subtractions, comparisons and conversions are
-made, in the order in which NumPy makes them.
+work. Shapes and units are those of the callers. The kernels add, subtract, compare and convert in the order in
+which NumPy does.
 """
 
 from libc.stdint cimport int64_t
@@ -98,7 +98,7 @@ cdef extern from *:
                         first[half][lane] = next[half][lane] = most[half][lane] = INT64_MIN;
                 ptrdiff_t rank = 0;
                 for (; rank + 2 * SFAPP_LANES <= count; rank += 2 * SFAPP_LANES)
-                    for (int half = 0; half < 2; half++) { /* two at a time, which do not wait for each other */
+                    for (int half = 0; half < 2; half++) { /* two independent vectors at a time */
                         const ptrdiff_t at = rank + half * SFAPP_LANES;
                         const sfapp_vector d = *(const sfapp_vector *)(spent + at);
                         const sfapp_vector p = *(sfapp_vector *)(prefix + at) + d;
@@ -171,11 +171,11 @@ cdef extern from *:
          int64_t *largest, int64_t *sums, int64_t *totals),
         (duration, stage_stride, stages, ranks, start, out_stride, top, leader, second, largest, sums, totals))
 
-    #define SFAPP_SEARCH 512 /* ranks among which a leader is looked for once its stretch is known */
+    #define SFAPP_SEARCH 512 /* ranks in a block; only the block of the maximum is searched for the leader */
 
     typedef int64_t sfapp_wide __attribute__((vector_size(64), aligned(8)));
 
-    /* The frontier and its leaders of one step, and nothing else. Four vectors of ranks keep their prefixes in
+    /* The frontier and the leaders of one step only. Four vectors of ranks keep their prefixes in
        registers through all stages, so `VECTOR` has the width of a register. `room` holds one vector a stage. */
     #define SFAPP_STEP_FRONTIER(NAME, VECTOR)                                                              \\
     SFAPP_INLINE int NAME(                                                                                 \\
@@ -477,7 +477,7 @@ cdef extern from *:
 
 
 IS_SUPPORTED = sfapp_level() > 0
-"""Whether this processor has the vectors that the kernels are worth using with."""
+"""Whether this processor has the vector instructions that make the kernels faster than NumPy."""
 
 
 def frontier(
@@ -487,7 +487,7 @@ def frontier(
     Py_ssize_t begin,
     Py_ssize_t end,
 ):
-    """Fill in frontier and leaders of the steps from ``begin`` until ``end``."""
+    """Fill in frontier and leaders of the steps ``begin`` to ``end`` (exclusive)."""
     cdef Py_ssize_t stages = duration_SNR.shape[0], steps = duration_SNR.shape[1], ranks = duration_SNR.shape[2]
     cdef Py_ssize_t stride = steps * ranks, step
     cdef int64_t *room = <int64_t *>malloc(8 * stages * sizeof(int64_t))
@@ -520,9 +520,9 @@ def boundaries(
     Py_ssize_t begin,
     Py_ssize_t end,
 ):
-    """Fill in frontier, leaders and runners-up of the steps from ``begin`` until ``end``.
+    """Fill in frontier, leaders and runners-up of the steps ``begin`` to ``end`` (exclusive).
 
-    ``start_NR`` may be None, and so may ``total_NR``, and ``largest_SN`` together with ``sum_SN``.
+    ``start_NR`` and ``total_NR`` may be None; ``largest_SN`` and ``sum_SN`` may be None together.
     """
     cdef Py_ssize_t stages = duration_SNR.shape[0], steps = duration_SNR.shape[1], ranks = duration_SNR.shape[2]
     cdef Py_ssize_t stride = steps * ranks, step
@@ -563,9 +563,9 @@ def clipped_makespan(
     Py_ssize_t begin,
     Py_ssize_t end,
 ):
-    """Fill in F[S,t] with each broad stage clipped to its baseline, of the steps from ``begin`` until ``end``.
+    """Fill in F[S,t] with each broad stage clipped to its baseline, for some steps (``end`` exclusive).
 
-    ``level`` is broadcast over steps and ranks where it has only one of them.
+    ``level`` is broadcast over an axis (steps or ranks) of length one.
     """
     cdef Py_ssize_t stages = duration_SNR.shape[0], ranks = duration_SNR.shape[2], step
     cdef Py_ssize_t stride = duration_SNR.shape[1] * ranks
@@ -597,7 +597,7 @@ def clipped_frontier(
     Py_ssize_t begin,
     Py_ssize_t end,
 ):
-    """Fill in the frontier with some stages clipped to the baseline, of the steps from ``begin`` until ``end``."""
+    """Fill in the frontier with some stages clipped, for the steps ``begin`` to ``end`` (exclusive)."""
     cdef Py_ssize_t stages = duration_SNR.shape[0], ranks = duration_SNR.shape[2], step
     cdef Py_ssize_t stride = duration_SNR.shape[1] * ranks
     cdef Py_ssize_t by_step = level.shape[2] if level.shape[1] > 1 else 0
@@ -624,7 +624,7 @@ ctypedef fused number:
 
 
 def middle_rows(const number[:, ::1] x_MR, double[::1] lower_M, double[::1] median_M, Py_ssize_t begin, Py_ssize_t end):
-    """Fill in the lower middle value and the median of the rows from ``begin`` until ``end``."""
+    """Fill in the lower middle value and the median of the rows ``begin`` to ``end`` (exclusive)."""
     cdef Py_ssize_t ranks = x_MR.shape[1], row
     cdef number low, high
     cdef number *room = <number *> malloc(2 * ranks * sizeof(number))

@@ -1,6 +1,6 @@
-"""Severity and the aim: one place to look, and what it rests on (accounting.md §12, §13).
+"""Severity and the suspect: the stage and rank to look at, with the evidence (accounting.md §12, §13).
 
-Works on a diagnosis alone, so that a stored one can be compared with another reference without its matrix.
+Needs only a diagnosis, so a stored one can be compared with another reference without its matrix.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ import numpy as np
 from sfapp.accounting.findings import with_findings, with_noise_floor
 from sfapp.accounting.leaders import LISTED_STEPS, ONE_OFF_STEPS, period_of
 from sfapp.model import Aim, Culprit, Diagnosis, EvidenceLine, Reference
-from sfapp.model.diagnosis import QUIET_SEVERITY, AimBasis, CulpritKind
+from sfapp.model.diagnosis import HEALTHY_SEVERITY, AimBasis, CulpritKind
 from sfapp.model.stages import FORWARD, broad_stage
 
 Number = TypeVar("Number", Fraction, float)
 
 ACCOUNTS_FOR = 0.5
-"""All ranks are the answer where what more than half of them took explains this much of a change (choice)."""
+"""Part of a change that more than half of the ranks must share for the verdict to name all ranks (choice)."""
 
 PERSISTENT = 0.8
 
 
 def with_reference(diagnosis: Diagnosis, reference: Reference | None) -> Diagnosis:
-    """Compare a diagnosis with a reference: delta, change, severity, culprit and aim.
+    """Compare a diagnosis with a reference: delta, change, severity, culprit and suspect.
 
-    Below the denominator floor nothing is compared and the diagnosis comes back as it is. Of a reduced window
-    the exposed imbalance is not known: its severity is its growth, and absent without a reference.
+    Below the denominator floor, the diagnosis is returned unchanged. The exposed imbalance of a reduced
+    window is unknown: its severity is its growth, which needs a reference.
     """
     if diagnosis.shares is None:
         return diagnosis
@@ -59,7 +59,7 @@ def _severity(imbalance: float | None, change: float | None) -> float | None:
 
 
 def delta_ns(diagnosis: Diagnosis, reference: Reference) -> dict[str, float]:
-    """Return the change of each stage's mean advance, ns a step: they add up to the change in step time (§4).
+    """Return the change of each stage's mean advance, ns per step; the sum is the change in step time (§4).
 
     Carry-over advances where both windows have them, step-aligned ones otherwise.
     """
@@ -72,10 +72,10 @@ def delta_ns(diagnosis: Diagnosis, reference: Reference) -> dict[str, float]:
 def per_step_delta(
     ours_ns: Mapping[str, int], steps: int, theirs_ns: Mapping[str, Number]
 ) -> dict[str, Number]:
-    """Return per stage Σ_t a / N less what another window took a step, ns, exact where that is (§4, §14).
+    """Return Σ_t a / N of each stage minus another window's, ns per step; exact if the other is (§4, §14).
 
     Args:
-        ours_ns: advances added up over ``steps``. theirs_ns: the other's, a step.
+        ours_ns: advances added up over ``steps``. theirs_ns: the other window's advances per step.
     """
     return {stage: Fraction(total, steps) - theirs_ns[stage] for stage, total in ours_ns.items()}
 
@@ -85,13 +85,14 @@ def _largest(values: dict[str, float]) -> str:
 
 
 def _culprit(diagnosis: Diagnosis, stage: str) -> Culprit:
-    """Return how leaders behave at the aim's stage; of the rank that is late there beyond noise if one is."""
+    """Return how leaders behave at the suspect stage, or how the late rank does if one is late beyond
+    noise."""
     leaders = next(found for found in diagnosis.culprits if found.stage == stage)
     finding = diagnosis.main_finding
     if finding is None or not finding.ranks:
         return leaders
     if len(finding.ranks) > 1:
-        # Leaders change among the late ranks, so how often one of them leads is no pattern of the delay.
+        # Several ranks are late and lead in turn, so how often one of them leads does not describe the delay.
         return leaders if leaders.kind == "rotating" else Culprit(stage, "none")
     rank = finding.ranks[0]
     if leaders.rank == rank and leaders.kind in ("chronic", "periodic", "one-off"):
@@ -130,7 +131,7 @@ def _aim_stage(diagnosis: Diagnosis) -> tuple[str, AimBasis]:
         and diagnosis.change >= diagnosis.smallest_effect
     ):
         return _largest(diagnosis.delta_ns), "delta"
-    if (diagnosis.exposed_imbalance or 0.0) >= QUIET_SEVERITY:
+    if (diagnosis.exposed_imbalance or 0.0) >= HEALTHY_SEVERITY:
         return _largest(diagnosis.telling_excess), "excess"
     return (diagnosis.routing_set or diagnosis.stages)[0], "share"
 
@@ -156,7 +157,7 @@ def _aim(diagnosis: Diagnosis, stage: str, basis: AimBasis, culprit: Culprit) ->
 
 
 def _no_rank_reason(diagnosis: Diagnosis, stage: str, basis: AimBasis, culprit: Culprit) -> str | None:
-    """Return why the aim names no rank; None where it does."""
+    """Return why the verdict names no rank; None if it names one."""
     if diagnosis.ranks == 1:
         return "single_rank"
     if _typical_rank_accounts_for(diagnosis, stage, basis):
@@ -173,7 +174,7 @@ def _no_rank_reason(diagnosis: Diagnosis, stage: str, basis: AimBasis, culprit: 
 
 
 def _typical_rank_accounts_for(diagnosis: Diagnosis, stage: str, basis: AimBasis) -> bool:
-    """Return whether more than half of the ranks explain the change (or, in a quiet window, the share)."""
+    """Return whether more than half of the ranks explain the change (or, in a healthy window, the share)."""
     typical = diagnosis.typical_ns.get(stage)
     if typical is None:
         return False
@@ -258,8 +259,8 @@ def _persistence_line(aim: Aim, culprit: Culprit) -> EvidenceLine:
 
 
 def _wait_line(diagnosis: Diagnosis, aim: Aim) -> EvidenceLine:
-    """Return the wait fit's line: ranks that wait in a stage wait for another one, so the fit contradicts an
-    aim at that stage. Where own time and waiting in that stage are known, it says nothing more."""
+    """Return the wait fit's line. Ranks that wait in a stage wait for another rank, so the fit contradicts a
+    suspect in that stage. It adds nothing if own time and waiting in that stage are known."""
     if diagnosis.wait_fit is None:
         return EvidenceLine("wait_fit", reason="reduced_rows")
     if aim.stage in (diagnosis.wait_advances_ns or {}):

@@ -1,7 +1,7 @@
-"""The carry-over frontier: prefixes that run on over the whole window (accounting.md §10).
+"""The carry-over frontier: prefixes that continue over the whole window (accounting.md §10).
 
-A delay after a step's last group wait reaches the group only in the next step. Running the prefixes on
-charges it to the stage that caused it, is additive just as exactly, and needs no clock either.
+A delay after a step's last group wait reaches the group only in the next step. Continuous prefixes charge it
+to the stage that caused it. The advances still add up exactly, and no shared clock is needed.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class CarryOverFrontier:
     """The window-aligned accounting.
 
     Attributes:
-        boundaries: F', leaders and runners-up, [S, N] each.
+        boundaries: F', leaders and runners-up, each [S, N].
         start: F' before the first boundary, ns.
         advance_SN: a', int64 ns ≥ 0; sums exactly to F'(last) − F'(start).
         offset_R: o, int64 ns, subtracted from each rank so that ranks synchronise at the sync boundary.
-        sync_stage: position of the sync boundary's stage, None where no wait stage was found.
+        sync_stage: position of the sync boundary's stage, None if no wait stage was found.
     """
 
     boundaries: Boundaries
@@ -42,7 +42,7 @@ def steps_before(total_NR: Array) -> Array:
     xp = namespace(total_NR)
     before = xp.empty_like(total_NR)
     before[..., 0, :] = 0
-    # Row by row: a cumulative sum along any but the last axis is several times slower on wide rows.
+    # Row by row: on wide rows, a cumulative sum along another axis than the last is several times slower.
     for step in range(1, total_NR.shape[-2]):
         xp.add(before[..., step - 1, :], total_NR[..., step - 1, :], out=before[..., step, :])
     return before
@@ -63,13 +63,13 @@ def carry_over(
     offset_R: Array | None = None,
     sync_stage: int | None = None,
 ) -> CarryOverFrontier:
-    """Compute the carry-over accounting with rank offsets o (§10).
+    """Compute the carry-over accounting with the rank offsets o (§10).
 
     Args:
         duration_SNR: int64 ns.
         before_NR: int64 ns, from ``steps_before``.
-        offset_R: int64 ns; zeros where None.
-        sync_stage: the stage whose offsets they are.
+        offset_R: int64 ns; zeros if None.
+        sync_stage: the stage that the offsets belong to.
     """
     if offset_R is None:
         offset_R = placed(np.zeros(duration_SNR.shape[2], dtype=np.int64), duration_SNR)
@@ -96,9 +96,9 @@ def sync_offsets(duration_SNR: Array, before_NR: Array, stage: int) -> tuple[Arr
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CarryOver:
-    """The carry-over accounting of a window, in NumPy on the host; fields as those of ``CarryOverFrontier``.
+    """The carry-over accounting of a window, in NumPy on the host; fields as in ``CarryOverFrontier``.
 
-    ``own_advance_SN``, ``leader_SN`` and ``gap_SN`` are as those of ``Measures``.
+    ``own_advance_SN``, ``leader_SN`` and ``gap_SN`` are as in ``Measures``.
     """
 
     frontier_SN: Ints

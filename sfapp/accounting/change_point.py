@@ -1,8 +1,8 @@
-"""Where in a series of steps its level rose: a posterior over the steps (accounting.md §17).
+"""Find the step at which the level of a series rose, as a posterior over the steps (accounting.md §17).
 
-The model is one lasting rise of the mean under autocorrelated noise with heavy tails. Every step is equally
-likely beforehand. Levels and scale are those that fit best for each place, and the autocorrelation is
-averaged over, since a few dozen steps tell little about it.
+The model is one lasting rise of the mean under autocorrelated noise with heavy tails. The prior is uniform
+over the steps. Levels and scale are fitted for each place. The autocorrelation is averaged over, because a
+few dozen steps hold little information on it.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
 LEAST_VALUES = 5
-"""Fewer values show no change."""
+"""Minimum number of values; a shorter series shows no change."""
 
 WITHIN = 0.95
 """Probability that the change lies within the interval."""
 
 LEAST_EVIDENCE = 7.0
-"""Log-likelihood by which a rise must fit better than none: by chance, the best of 100 places has 4."""
+"""Minimum gain in log-likelihood of a rise over no rise; by chance, the best of 100 places reaches 4."""
 
 REACH = 128
-"""Values on either side of the best place that are looked at; the work grows with the square of this."""
+"""Values examined on either side of the best place; the work grows with the square of this."""
 
 _FREEDOM = 4.0
-"""Degrees of freedom of Student's t: a single long step moves levels and places little."""
+"""Degrees of freedom of Student's t; so few that a single long step hardly moves levels and places."""
 
 _MEMORIES = (0.0, 0.15, 0.3, 0.45, 0.6, 0.75, 0.85, 0.92, 0.97)
 """Autocorrelations of neighbouring steps that are averaged over."""
@@ -42,8 +42,8 @@ class ChangePoint:
     """Where a series rose, as positions: the first value at the higher level.
 
     Attributes:
-        place: the most likely one. low, high: the shortest range that holds it with 95 %.
-        evidence: log-likelihood by which the rise fits better than none.
+        place: the most likely one. low, high: the shortest range with a probability of 95 %.
+        evidence: gain in log-likelihood over no rise.
     """
 
     place: int
@@ -55,11 +55,11 @@ class ChangePoint:
 def change_point(
     value_N: npt.ArrayLike, start_N: npt.ArrayLike | None = None, least: int = 1
 ) -> ChangePoint | None:
-    """Return where a series rose to a higher level for good; None where it is too short or shows no rise.
+    """Return where a series rose to a lasting higher level; None if it is too short or shows no rise.
 
     Args:
-        start_N: whether a value does not follow the one before it directly; the first never does.
-        least: the first position that it may have risen at.
+        start_N: whether a value begins a stretch of consecutive values; the first always does.
+        least: the first position at which it may have risen.
     """
     value_N = np.asarray(value_N, dtype=np.float64)
     count = len(value_N)
@@ -138,7 +138,7 @@ def _fit(
 
 
 def _innovations(value_N: Floats, start_N: Flags, memory: float) -> Floats:
-    """Return what each value has beyond what the one before it lets expect, over the last axis."""
+    """Return each value minus its prediction from the one before it, over the last axis."""
     found: Floats = np.asarray(value_N * np.sqrt(1.0 - memory * memory))
     follows = np.flatnonzero(~start_N)
     found[..., follows] = value_N[..., follows] - memory * value_N[..., follows - 1]
@@ -146,7 +146,8 @@ def _innovations(value_N: Floats, start_N: Flags, memory: float) -> Floats:
 
 
 def _shortest(chance_K: Floats) -> tuple[int, int]:
-    """Return the shortest range of positions with WITHIN of the probability; of several the likeliest."""
+    """Return the shortest range of positions with the probability WITHIN; the likeliest if there are
+    several."""
     below_K = np.concatenate(([0.0], np.cumsum(chance_K)))
     low, high = 0, len(chance_K) - 1
     for length in range(1, len(chance_K) + 1):

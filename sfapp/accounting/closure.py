@@ -1,4 +1,4 @@
-"""Closing the step: what the named stages leave out or count twice (accounting.md §2)."""
+"""Closure of the step: the time that the named stages leave out or count twice (accounting.md §2)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Closure:
 
     Attributes:
         residual_share: Σ residual / Σ w over all steps and ranks.
-        overlap_share: the largest over ranks of Σ_t overlap / Σ_t w.
+        overlap_share: maximum over ranks of Σ_t overlap / Σ_t w.
     """
 
     residual_share: float
@@ -31,7 +31,7 @@ def closures(explicit_WNR: Array, wall_WNR: Array) -> list[Closure]:
     overlap_WR = (explicit_WNR - wall_WNR).clip(min=0).sum(axis=1)
     wall_WR = wall_WNR.sum(axis=1)
     wall_W = wall_WR.sum(axis=1)
-    # Σ max(0, e) = Σ e + Σ max(0, −e): one pass over the matrix saved.
+    # Σ max(0, e) = Σ e + Σ max(0, −e) saves one pass over the matrix.
     residual_W = wall_W - explicit_WNR.sum(axis=(1, 2)) + overlap_WR.sum(axis=1)
     residual_share_W = as_float(residual_W) / wall_W.clip(min=1)
     overlap_share_WR = as_float(overlap_WR) / wall_WR.clip(min=1)

@@ -1,6 +1,6 @@
 """Compare windows or whole runs: an exact split of the change in step time (accounting.md §14).
 
-Works on diagnoses alone, so that stored ones can be compared without their matrices.
+Needs only diagnoses, so stored ones can be compared without their matrices.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def compare(
     b: Diagnosis | Sequence[Diagnosis],
     c: Diagnosis | Sequence[Diagnosis] | None = None,
 ) -> Comparison:
-    """Compare two windows or whole runs, or three of which the last is after the fix.
+    """Compare two windows or whole runs; a third one shows the state after a fix.
 
     Args:
         a, b, c: one diagnosis for a window, all diagnoses of one run for the whole run; judged with the
@@ -63,7 +63,7 @@ def _require_one_run(letter: str, diagnoses: Sequence[Diagnosis]) -> None:
 
 
 def _require_comparable(named: Sequence[tuple[str, Diagnosis]]) -> None:
-    """Check that every window has the same stages and was judged in the same way."""
+    """Check that all windows have the same stages and were judged in the same way."""
     first_letter, first = named[0]
     for letter, other in named[1:]:
         places = f"{_place(first_letter, first)} and {_place(letter, other)} cannot be compared"
@@ -105,7 +105,7 @@ def _stage_difference(ours: Sequence[str], theirs: Sequence[str]) -> str:
 
 
 def _suspect(diagnoses: Sequence[Diagnosis]) -> tuple[str, int | None] | None:
-    """Return the stage and rank that all windows which need attention point to; None where they differ."""
+    """Return the stage and rank that all windows which need attention point to; None if they differ."""
     found = {
         (one.aim.stage, one.aim.rank) for one in diagnoses if one.aim is not None and one.needs_attention
     }
@@ -141,11 +141,11 @@ def _side(diagnoses: Sequence[Diagnosis], *, whole: bool) -> Side:
 
 
 def _waits(diagnoses: Sequence[Diagnosis], carried: int) -> dict[str, int]:
-    """Return Σ a_wait by stage over windows that all know it, ns.
+    """Return Σ a_wait by stage, ns, for stages whose a_wait every window has.
 
     Args:
-        carried: how many have a carry-over frontier, which their a_wait are on. Where only some have it, the
-            windows' a_wait cannot be added up, and nothing is returned.
+        carried: how many windows have a carry-over frontier, to which their a_wait refers. If only some have
+            one, their a_wait cannot be added up and the result is empty.
     """
     if carried not in (0, len(diagnoses)):
         return {}
@@ -170,7 +170,7 @@ def _window_account(diagnosis: Diagnosis) -> WindowAccount:
 
 
 def _together(accounts: Sequence[Account]) -> Account:
-    """Add accounts up, each step counted once."""
+    """Add up accounts; each step counts once."""
     stages = accounts[0].advance_ns
     totals = {stage: sum(account.advance_ns[stage] for account in accounts) for stage in stages}
     return Account(sum(account.steps for account in accounts), totals)
@@ -191,7 +191,8 @@ def _leader(diagnoses: Sequence[Diagnosis], stage: str) -> StageLeader | None:
 
 
 def _same(one: Side, other: Side) -> bool:
-    """Return whether two sides hold the same windows, by content: two folders may hold runs of one name."""
+    """Return whether two sides hold the same windows, by content: two folders may hold runs of the same
+    name."""
     return (one.run_id, one.windows) == (other.run_id, other.windows)
 
 

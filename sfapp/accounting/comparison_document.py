@@ -96,7 +96,7 @@ def _change_document(change: Change | None) -> dict[str, Any] | None:
 
 
 def _waits_document(found: Comparison, before: Side, after: Side) -> dict[str, dict[str, float]]:
-    """Return the change of own and of waiting time of stages with known waits, on ``split_on`` (§15)."""
+    """Return the changes of own and waiting time in stages with known waits, on ``split_on`` (§15)."""
     whole = Change(found.account(before), found.account(after)).delta_ns
     return {
         stage: {"own_ns": float(whole[stage] - waiting), "waiting_ns": float(waiting)}

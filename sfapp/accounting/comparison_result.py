@@ -13,10 +13,10 @@ from sfapp.errors import ComparisonError
 from sfapp.model import Frontier, Gates
 
 LETTERS = ("A", "B", "C")
-"""What the sides of a comparison are called, in order."""
+"""Names of the sides of a comparison, in order."""
 
 INTERVAL = 0.025
-"""Chance that the truth lies above (or below) an interval."""
+"""Chance that the true value lies above (or below) an interval."""
 
 CAVEATS = {
     "rank_counts_differ": "the sides do not have the same number of ranks",
@@ -30,12 +30,11 @@ CAVEATS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Two sides, or three of which the last is after the fix (A/B/A).
+    """Two sides, or three if the last one is after the fix (A/B/A).
 
     Attributes:
-        split_on: the frontier on which times, changes and shares are stated: carry-over where every window
-            has it.
-        frontier: the one whose shares decide routing and labels, as the windows were judged.
+        split_on: the frontier for times, changes and shares: carry-over if every window has it.
+        frontier: the one whose shares decided routing and labels when the windows were judged.
         caveats: keys of ``CAVEATS``.
     """
 
@@ -48,12 +47,12 @@ class Comparison:
 
     @property
     def sides(self) -> tuple[Side, ...]:
-        """A, B and, where there is one, C."""
+        """A, B and, if present, C."""
         return (self.a, self.b) if self.c is None else (self.a, self.b, self.c)
 
     @property
     def gates(self) -> Gates:
-        """The gates that every window of every side was judged under."""
+        """The gates under which all windows of all sides were judged."""
         return self.a.gates
 
     @property
@@ -61,10 +60,10 @@ class Comparison:
         return self.a.stages
 
     def change(self, before: Side, after: Side, frontier: Frontier | None = None) -> Change | None:
-        """Return the change from one side to another; None where a side lacks the frontier.
+        """Return the change from one side to another; None if a side lacks the frontier.
 
         Args:
-            frontier: ``split_on`` where None.
+            frontier: ``split_on`` if None.
         """
         frontier = frontier or self.split_on
         first, second = before.on(frontier), after.on(frontier)
@@ -77,7 +76,7 @@ class Comparison:
 
     @property
     def error(self) -> MeanError | None:
-        """Standard error of the change from A to B, ns; None where noise is not known (§17)."""
+        """Standard error of the change from A to B, ns; None if noise is not known (§17)."""
         known = [side.error_variance(self.split_on) for side in (self.a, self.b)]
         parts = [part for part in known if part is not None]
         if len(parts) < len(known):
@@ -94,13 +93,13 @@ class Comparison:
 
     @property
     def chance(self) -> float | None:
-        """Chance of a growth from A to B at least as large, were both as long in truth."""
+        """Chance of a growth from A to B at least this large if the true lengths are equal."""
         return None if self.error is None else self.error.chance(float(self.main.total_ns))
 
     @property
     def is_beyond_noise(self) -> bool:
-        """Whether the step grew from A to B by more than noise explains: its chance is at most alpha; taken
-        for so where it is not known."""
+        """Whether the step grew from A to B by more than noise explains: its chance is at most alpha. True if
+        the chance is unknown."""
         return self.chance is None or self.chance <= self.gates.alpha
 
     @property
@@ -122,8 +121,8 @@ class Comparison:
         return account
 
     def waiting_ns(self, before: Side, after: Side) -> dict[str, Fraction]:
-        """Return the change of the mean a_wait per step, ns, by stage, where both sides know its waits on
-        ``split_on`` (§15). What is left of such a stage's change is that of own time."""
+        """Return the change of the mean a_wait per step, ns, by stage whose waits both sides know on
+        ``split_on`` (§15). The rest of such a stage's change is that of its own time."""
         if {before.waits_on, after.waits_on} != {self.split_on}:
             return {}
         return {
@@ -134,7 +133,7 @@ class Comparison:
 
     @property
     def recovery(self) -> Fraction | None:
-        """(B − A2) / (B − A1) of the mean steps, A2 being C; None where ``recovery_reason`` gives one."""
+        """(B − A2) / (B − A1) of the mean steps, A2 being C; None if ``recovery_reason`` gives one."""
         if self.c is None or not self.main.total_ns:
             return None
         return (self.account(self.b).step_ns - self.account(self.c).step_ns) / self.main.total_ns
@@ -147,13 +146,13 @@ class Comparison:
         return None if self.main.total_ns else "no_change"
 
     def labels_gained(self, before: Side, after: Side) -> tuple[str, ...]:
-        """Return labels that hold in some window after, and in none before."""
+        """Return labels that hold in some window after and in no window before."""
         return tuple(label for label in after.labels if label not in before.labels)
 
     def document(self) -> dict[str, Any]:
         """Return the JSON object of this comparison, the same on every surface.
 
-        ``advance_ns`` and ``steps`` of the sides are whole numbers: every delta follows from them exactly.
+        ``advance_ns`` and ``steps`` of the sides are integers, from which every delta follows exactly.
         """
         from sfapp.accounting.comparison_document import comparison_document  # builds on this module
 

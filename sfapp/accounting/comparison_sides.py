@@ -1,7 +1,7 @@
-"""The sides of a comparison: what a window or a whole run exposed, stage by stage (accounting.md §14).
+"""The sides of a comparison: exposed time of a window or a whole run by stage (accounting.md §14).
 
-Everything additive is kept in whole nanoseconds over a whole number of steps, so that the parts of a change
-add up to it exactly.
+Additive quantities are integer nanoseconds over an integer number of steps, so the parts of a change add up
+exactly.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sfapp.model.findings import StepNoise
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What some steps exposed on one frontier: whole nanoseconds by broad stage, over ``steps`` steps."""
+    """Exposed time on one frontier: integer nanoseconds by broad stage, over ``steps`` steps."""
 
     steps: int
     advance_ns: Mapping[str, int]
@@ -33,26 +33,26 @@ class Account:
 
     @property
     def per_step_ns(self) -> dict[str, Fraction]:
-        """Mean advance a step by broad stage, ns; adds up to ``step_ns`` exactly."""
+        """Mean advance per step by broad stage, ns; the sum is exactly ``step_ns``."""
         return {stage: Fraction(total, self.steps) for stage, total in self.advance_ns.items()}
 
     @property
     def shares(self) -> dict[str, float]:
-        """A or A' of these steps taken together (§1, §10)."""
+        """A or A' over all these steps (§1, §10)."""
         total = sum(self.advance_ns.values())
         return {stage: advance / total if total else 0.0 for stage, advance in self.advance_ns.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """From one account to another on the same frontier."""
+    """The change from one account to another on the same frontier."""
 
     before: Account
     after: Account
 
     @property
     def delta_ns(self) -> dict[str, Fraction]:
-        """Change of each stage's mean advance a step, ns; adds up to ``total_ns`` exactly (§4)."""
+        """Change of each stage's mean advance per step, ns; the sum is exactly ``total_ns`` (§4)."""
         return per_step_delta(self.after.advance_ns, self.after.steps, self.before.per_step_ns)
 
     @property
@@ -62,7 +62,7 @@ class Change:
 
     @property
     def relative(self) -> Fraction | None:
-        """``total_ns`` as a part of the step before; None where that took no time."""
+        """``total_ns`` as a fraction of the earlier step time; None if that is 0."""
         return self.total_ns / self.before.step_ns if self.before.step_ns else None
 
 
@@ -70,7 +70,7 @@ class Change:
 class StageLeader:
     """The rank that leads most often at a stage (§3, §12): in ``led`` of ``eligible`` steps.
 
-    Over several windows each one contributes its most frequent leader, so ``led`` is a least number.
+    Each of several windows contributes only its most frequent leader, so ``led`` is a lower bound.
     """
 
     rank: int
@@ -85,7 +85,7 @@ class StageLeader:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """The smallest, the middle and the largest of some windows' values, in the unit of the values."""
+    """Minimum, median and maximum of some windows' values, in the unit of the values."""
 
     least: float
     median: float
@@ -94,7 +94,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class WindowAccount:
-    """One window of a side, on both frontiers; ``carry_over`` is None where it is not defined (§10)."""
+    """One window of a side, on both frontiers; ``carry_over`` is None if it is not defined (§10)."""
 
     window: int
     step: Account
@@ -114,16 +114,16 @@ class Side:
 
     Attributes:
         window: its number; None for a whole run.
-        windows: what it is made of, ascending.
-        step, carry_over: all steps on either frontier; ``carry_over`` is None where a window lacks it.
-        ranks: how many ranks the windows have, ascending, each number once.
+        windows: their numbers, ascending.
+        step, carry_over: all steps on each frontier; ``carry_over`` is None if a window lacks it.
+        ranks: the distinct numbers of ranks that the windows have, ascending.
         labels: every label that holds in some window, with the number of windows, in order of decision.
-        leaders: by broad stage, None where no step is eligible.
+        leaders: by broad stage, None if no step is eligible.
         severity: the worst window's.
-        suspect: the stage and rank (None: no single one) that its windows which need attention point to; None
-            where none needs attention or they differ.
-        waits: Σ of what is left of the advances once even the last rank waits, ns by broad stage, for those
-            whose waits every window knows (§15); on the frontier ``waits_on``.
+        suspect: the stage and rank (None: no single one) to which all windows that need attention point; None
+            if none needs attention or they differ.
+        waits: Σ of the advances while even the last rank waits, ns by broad stage, for stages whose waits
+            every window knows (§15); on the frontier ``waits_on``.
     """
 
     run_id: str
@@ -153,8 +153,8 @@ class Side:
         return self.carry_over if frontier == "carry_over" else self.step
 
     def error_variance(self, frontier: Frontier) -> tuple[float, float] | None:
-        """Return the variance of the mean step, ns², and its degrees of freedom; None where a window is too
-        short to tell (§17). What windows differ by beyond the noise of their steps counts from four on."""
+        """Return the variance of the mean step, ns², and its degrees of freedom; None if a window is too
+        short (§17). From four windows on, their differences beyond the noise of steps count too."""
         noises = [window.noise for window in self.windows if window.noise is not None]
         if len(noises) < len(self.windows):
             return None
@@ -182,8 +182,8 @@ class Side:
         return names(self.stages, routing_set(np.array(list(shares.values())), self.gates.tau_c))
 
     def spread(self, frontier: Frontier, stage: str | None = None) -> Spread | None:
-        """Return how the windows' mean steps (or one stage's mean advances) spread, ns, each window counted
-        once."""
+        """Return the spread of the windows' mean steps (or of one stage's mean advances), ns; each window
+        counts once."""
         accounts = [window.on(frontier) for window in self.windows]
         values = [
             (sum(account.advance_ns.values()) if stage is None else account.advance_ns[stage]) / account.steps

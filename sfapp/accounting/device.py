@@ -1,4 +1,5 @@
-"""Device evidence: sampled CUDA events round forward and loss (accounting.md §7.8). Never in the prefix."""
+"""Device evidence: sampled CUDA events around forward and loss, never part of the prefix (accounting.md
+§7.8)."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ _NS_PER_MS = 1e6
 
 
 def device_evidence(window: Window, makespan_N: Ints) -> DeviceEvidence | None:
-    """Return what the events show, or None where the packet has no event channel or no forward stage.
+    """Return the evidence of the events, or None if the packet has no event channel or no forward stage.
 
     Args:
         makespan_N: F[S,t], int64 ns.
@@ -47,7 +48,7 @@ def device_labels(
     forward_share: float,
     top_is_after_forward: bool,
 ) -> list[Label]:
-    """Return the labels the events support (§7.8)."""
+    """Return the labels that the events support (§7.8)."""
     if evidence.ready < gates.min_event_samples or (
         evidence.sampled and evidence.ready / evidence.sampled < gates.min_event_ready
     ):

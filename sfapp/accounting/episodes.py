@@ -12,12 +12,12 @@ from sfapp.model.onsets import Episode, StepEstimate
 
 @dataclass(frozen=True, slots=True)
 class EpisodeWindows:
-    """The windows of one episode and their neighbours, whose steps tell where it began and ended.
+    """The windows of one episode and their neighbours; their steps show where it began and ended.
 
     Attributes:
-        seen: verdicts on its windows, in order. findings: of these, one each.
-        ranks: that all findings of late ranks name, or any of them where ranks take turns; empty for growth.
-        before, after: verdicts on the windows next to it; None where the run begins or ends.
+        seen: verdicts on its windows, in order. findings: one of each of these windows.
+        ranks: named by all findings of late ranks, or by any of them if ranks take turns; empty for growth.
+        before, after: verdicts on the windows next to it; None if the run begins or ends.
     """
 
     seen: tuple[Diagnosis, ...]
@@ -36,24 +36,24 @@ class EpisodeWindows:
 
     @property
     def telling(self) -> tuple[tuple[Diagnosis, Finding], ...]:
-        """The windows that say the most: those that name ranks, or all where none does."""
+        """The most informative windows: those that name ranks, or all if none does."""
         every = tuple(zip(self.seen, self.findings, strict=True))
         return tuple(one for one in every if one[1].kind == "rank") or every
 
     @property
     def finding(self) -> Finding:
-        """The first of these findings."""
+        """The finding of the first of these windows."""
         return self.telling[0][1]
 
     @property
     def edges(self) -> tuple[Diagnosis, ...]:
-        """The windows, four at most, that show where it began and ended, in order."""
+        """The windows (at most four) that show where it began and ended, in order."""
         begin = [found for found in (self.before, self.first) if found is not None]
         end = [] if self.after is None else [self.last, self.after]
         return tuple({found.window: found for found in (*begin, *end)}.values())
 
     def episode(self, began: StepEstimate | None = None, ended: StepEstimate | None = None) -> Episode:
-        """Return the episode; where it began and ended to the nearest window if that is not given."""
+        """Return the episode; its beginning and end are known to the nearest window unless given."""
         finding, after = self.finding, self.after
         earliest = (self.before or self.first).first_step
         if ended is None and after is not None:
@@ -75,7 +75,7 @@ class EpisodeWindows:
 
 @dataclass(slots=True)
 class _Open:
-    """An episode that the next window may go on with."""
+    """An episode that the next window may continue."""
 
     before: Diagnosis | None
     seen: list[Diagnosis]
@@ -83,7 +83,7 @@ class _Open:
     ranks: frozenset[int]
 
     def takes(self, diagnosis: Diagnosis, finding: Finding) -> bool:
-        """Return whether a finding of the next window is the same effect."""
+        """Return whether a finding of the next window shows the same effect."""
         last = self.findings[-1]
         if last.stage != finding.stage:
             return False
@@ -112,15 +112,15 @@ class _Open:
 
 
 _SHARED_RANKS = 0.5
-"""Part of the ranks of two windows that both must name for their lateness to be the same effect."""
+"""Part of the late ranks that two windows must share for their lateness to be the same effect."""
 
 _ONE_RANK = ("chronic", "periodic", "one-off")
-"""Kinds of culprits that name a rank."""
+"""Kinds of culprit that name a rank."""
 
 
 def effects_of(diagnosis: Diagnosis) -> tuple[Finding, ...]:
-    """Return the findings of a window that need attention. Where noise cannot be told, from too few steps,
-    and its severity calls for attention, that is one of the suspect, of unknown chance (§12)."""
+    """Return the findings of a window that need attention. If the window has too few steps to estimate noise
+    and is severe, this is one finding for the suspect, of unknown chance (§12)."""
     aim, severity = diagnosis.aim, diagnosis.severity
     if diagnosis.knows_noise or not diagnosis.needs_attention or aim is None or severity is None:
         return tuple(finding for finding in diagnosis.findings if finding.needs_attention)
@@ -130,12 +130,12 @@ def effects_of(diagnosis: Diagnosis) -> tuple[Finding, ...]:
 
 
 def takes_turns(finding: Finding) -> bool:
-    """Return whether several ranks are late in single steps: other windows may name others."""
+    """Return whether several ranks are late in single steps, so that other windows may name other ranks."""
     return len(finding.ranks) > 1 and bool(finding.steps)
 
 
 def _leading(diagnosis: Diagnosis, finding: Finding) -> frozenset[int]:
-    """Return the late ranks of a finding; of growth, the rank that leads the stage, if there is one."""
+    """Return the late ranks of a finding; for growth, the rank that leads the stage, if there is one."""
     if finding.ranks:
         return frozenset(finding.ranks)
     return frozenset(
@@ -148,13 +148,13 @@ def _leading(diagnosis: Diagnosis, finding: Finding) -> frozenset[int]:
 def episodes_of(diagnoses: Sequence[Diagnosis]) -> list[EpisodeWindows]:
     """Return the episodes of one run, the earliest first.
 
-    A window goes on with an episode where it has a finding that needs attention in the same stage and, where
-    it names ranks, half of them are those that all windows so far named (or several ranks take turns in
-    both). Every such finding counts, not the largest alone: another fault may be larger for a while. A rank
-    that is late in a part of a window may show as growth, of a stage that it leads.
+    A window continues an episode if it has a finding that needs attention in the same stage and, if it names
+    ranks, half of them are ranks that all windows so far named (or several ranks take turns in both). Every
+    such finding counts, not only the largest: another fault may be larger for a while. A rank that is late in
+    a part of a window may appear as growth of a stage that it leads.
 
     Args:
-        diagnoses: of the windows of one run in order, under the same gates.
+        diagnoses: of all windows of one run in order, under the same gates.
     """
     current: list[_Open] = []
     found: list[EpisodeWindows] = []

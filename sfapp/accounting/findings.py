@@ -1,7 +1,7 @@
 """From lateness and growth to findings: effects with an interval and a chance (accounting.md §17).
 
-A finding needs attention where its chance is at most alpha and its effect at least min_effect. Half of alpha
-is spent on growth, a quarter each on ranks late on average and on ranks late in single steps.
+A finding needs attention if its chance is at most alpha and its effect at least min_effect. Growth gets half
+of alpha, ranks late on average and ranks late in single steps a quarter each.
 """
 
 from __future__ import annotations
@@ -25,24 +25,25 @@ POWER = 0.05
 """Chance of missing an effect as large as the resolution."""
 
 LARGEST_RESOLUTION = 10.0
-"""A stage in which only more than so many steps' time would show has no resolution."""
+"""Largest resolution, as a multiple of the step; a stage in which only a longer delay would be found has
+none."""
 
 INTERVAL = 0.025
-"""Chance that the true effect lies above (or below) the interval."""
+"""Chance that the true effect lies above (or below) an interval."""
 
 GROWTH_PART, PERSISTENT_PART, SINGLE_PART = 0.5, 0.25, 0.25
 """How alpha is divided among growth, ranks late on average, and ranks late in single steps."""
 
 STRONG_PART = 1e-3
-"""Part of alpha that a finding's chance must be below for strong labels to stand: of healthy windows a share
-alpha needs attention by chance, and none of them may carry one."""
+"""Part of alpha that a finding's chance must not exceed for strong labels to stand. A share alpha of healthy
+windows needs attention by chance, and none of these may carry a strong label."""
 
 _DOMINANT = 0.8
-"""One rank is named where its lateness alone accounts for this much of what all late ranks cost."""
+"""Part of the cost of all late ranks that one rank must cause alone to be named alone."""
 
 
 def with_late_ranks(judged: Diagnosis, measures: Measures, carry: CarryOver | None) -> Diagnosis:
-    """Return the diagnosis with what its own matrix shows beyond noise (§17)."""
+    """Return the diagnosis with the findings of its own matrix (§17)."""
     advance_SN = measures.advance_SN if carry is None else carry.advance_SN
     known = set(judged.wait_advances_ns or {})
     hidden = [stage for stage in map(broad_stage, judged.wait_stages) if stage not in known]
@@ -57,8 +58,8 @@ def with_late_ranks(judged: Diagnosis, measures: Measures, carry: CarryOver | No
 
 
 def late_findings(measures: Measures, carry: CarryOver | None, gates: Gates) -> list[tuple[Finding, Floats]]:
-    """Return a finding for each broad stage in which ranks are late, the largest first, with what the window
-    would gain in each step without their lateness, ns [N]."""
+    """Return a finding for each broad stage in which ranks are late, largest first, with the time that each
+    step would save without their lateness, ns [N]."""
     boundary = None if carry is None else carry.boundary
     lateness = lateness_of(measures, boundary)
     if lateness is None:
@@ -79,7 +80,7 @@ def mean_step_ns(measures: Measures, carry: CarryOver | None) -> float:
 
 
 def _tests(measures: Measures) -> int:
-    """Return how many ranks in how many stages are looked at."""
+    """Return the number of tests: ranks times stages."""
     return measures.ranks * len(measures.broad)
 
 
@@ -129,7 +130,7 @@ def _late_finding(
 
 
 def _margin_of_mean(value_N: Floats) -> float:
-    """Return how far the mean of some steps may be from its true value, to either side of its interval."""
+    """Return the half-width of the interval of a mean over some steps."""
     noise = step_noise(value_N)
     if noise is None:
         return 0.0
@@ -137,10 +138,10 @@ def _margin_of_mean(value_N: Floats) -> float:
 
 
 def _ordered(alone: Mapping[int, float], whole: float) -> list[int]:
-    """Return late ranks, the one that costs most first; that one alone where the others cost little.
+    """Return late ranks, the costliest first; only that one if the others cost little.
 
     Args:
-        alone: what each costs alone. whole: what all cost.
+        alone: cost of each rank alone. whole: cost of all together.
     """
     ordered = sorted(alone, key=lambda rank: -alone[rank])
     return ordered[:1] if alone[ordered[0]] >= _DOMINANT * whole else ordered
@@ -149,7 +150,7 @@ def _ordered(alone: Mapping[int, float], whole: float) -> list[int]:
 def rank_resolution(
     measures: Measures, carry: CarryOver | None, gates: Gates, hidden: Sequence[str]
 ) -> dict[str, float]:
-    """Return by broad stage how much longer, as a part of the step, one rank must take in every step to be
+    """Return for each broad stage the lateness, as a part of the step, at which a rank late in every step is
     found.
 
     Args:
@@ -176,14 +177,15 @@ def rank_resolution(
 
 
 def growth_error(noise: StepNoise | None, reference: Reference | None) -> MeanError | None:
-    """Return the error of a window's mean step less that of the healthy windows, ns; None where unknown."""
+    """Return the error of the difference between a window's mean step and the healthy windows', ns; None if
+    unknown."""
     if noise is None or reference is None or reference.noise is None:
         return None
     return difference_error(noise, reference.noise, reference.steps, reference.between_ns)
 
 
 def growth_finding(diagnosis: Diagnosis, gates: Gates) -> Finding | None:
-    """Return the growth of the mean step that late ranks do not explain; None where there is none."""
+    """Return the growth of the mean step that late ranks do not explain, or None."""
     reference, change, delta = diagnosis.reference, diagnosis.change, diagnosis.delta_ns
     error = growth_error(diagnosis.noise, reference)
     if reference is None or change is None or delta is None or error is None or change <= 0.0:
@@ -212,7 +214,8 @@ def growth_finding(diagnosis: Diagnosis, gates: Gates) -> Finding | None:
 
 
 def _chance_of_longest_step(diagnosis: Diagnosis, reference: Reference) -> float:
-    """Return the chance of the window's longest step in a healthy window: one step may make the growth."""
+    """Return the chance of the window's longest step in a healthy window: a single step may cause the
+    growth."""
     if reference.noise is None or reference.noise.lag1 <= 0.0:
         return 1.0
     beyond = diagnosis.step_time.longest_ns - reference.step_time_ns
@@ -221,7 +224,7 @@ def _chance_of_longest_step(diagnosis: Diagnosis, reference: Reference) -> float
 
 
 def growth_resolution(diagnosis: Diagnosis, gates: Gates) -> float | None:
-    """Return the smallest growth that the window would have shown, as a part of its step."""
+    """Return the smallest growth that this window could show, as a part of its step."""
     error = growth_error(diagnosis.noise, diagnosis.reference)
     if error is None:
         return None
@@ -234,13 +237,13 @@ def growth_resolution(diagnosis: Diagnosis, gates: Gates) -> float | None:
 def jitter_finding(
     judged: Diagnosis, measures: Measures, carry: CarryOver | None, saved: Sequence[Floats]
 ) -> Finding | None:
-    """Return what is lost because the slowest rank changes: the imbalance that late ranks do not explain.
+    """Return the time lost because the slowest rank changes: the imbalance that late ranks do not explain.
 
-    None where there is none, where late ranks could not be looked for, or between roles. Its interval is that
-    of the mean over steps of what is left of each step's excess.
+    None if there is none, if late ranks could not be searched for, or between roles. Its interval is that of
+    the mean over steps of the excess that remains in each step.
 
     Args:
-        saved: what the window would gain in each step without the late ranks of each finding, ns [N].
+        saved: for each finding, the time that each step would save without its late ranks, ns [N].
     """
     imbalance, excess = judged.exposed_imbalance, judged.telling_excess
     is_known = judged.resolution is not None and judged.resolution.rank and not judged.mixes_roles
@@ -258,8 +261,8 @@ def jitter_finding(
 
 
 def _excess_N(judged: Diagnosis, measures: Measures, carry: CarryOver | None) -> Floats:
-    """Return the excess of each step that the exposed imbalance is made of, ns [N]: that of own time where
-    it is larger (§15)."""
+    """Return each step's excess as used in the exposed imbalance, ns [N]: that of own time if it is larger
+    (§15)."""
     source = carry or measures
     excess_SN = source.advance_SN - measures.median_SN
     whole = judged.carry_over_excess or judged.excess or {}
@@ -269,7 +272,7 @@ def _excess_N(judged: Diagnosis, measures: Measures, carry: CarryOver | None) ->
 
 
 def with_findings(diagnosis: Diagnosis) -> Diagnosis:
-    """Return the diagnosis with growth beside what its own matrix shows, the largest first."""
+    """Return the diagnosis with growth added to the findings of its own matrix, largest first."""
     gates = diagnosis.gates
     findings = [found for found in diagnosis.findings if found.kind != "growth"]
     growth = growth_finding(diagnosis, gates)
@@ -285,9 +288,9 @@ def with_findings(diagnosis: Diagnosis) -> Diagnosis:
 
 
 def with_noise_floor(diagnosis: Diagnosis) -> Diagnosis:
-    """Return the diagnosis without the strong stage labels where nothing is exposed far beyond noise (§17).
+    """Return the diagnosis without its strong stage labels if no finding is far beyond noise (§17).
 
-    They come back where the same window, compared with another reference, has such a finding.
+    They return if the same window, compared with another reference, has such a finding.
     """
     within_noise = ("within_noise",)
     restored = [Label(label.label) for label in diagnosis.suppressed if label.reasons == within_noise]

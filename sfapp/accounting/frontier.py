@@ -2,8 +2,9 @@
 
     P[s,t,r] = start[t,r] + Σ_{j ≤ s} d[j,t,r]        F[s,t] = max_r P[s,t,r]
 
-With ``start`` 0 the frontier restarts at every step: the paper's. With ``start`` the time a rank has used
-in the steps before, it runs on over the window: the carry-over frontier (§10). One recurrence serves both.
+With ``start`` 0, the frontier restarts at every step, as in the paper. With ``start`` the time that a rank
+used in earlier steps, it continues over the window: the carry-over frontier (§10). One recurrence serves
+both.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ _LOWEST = np.iinfo(np.int64).min
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Boundaries:
-    """What is known at each boundary (s, t), on the matrix' device.
+    """Frontier and leaders at each boundary (s, t), on the device of the matrix.
 
     Attributes:
         frontier_SN: int64 ns, the largest prefix.
-        leader_SN: int64, position of the rank that holds it (the lowest of equal ones).
+        leader_SN: int64, position of the rank with that prefix (the lowest of equal ones).
         second_SN: int64 ns, the largest prefix of the other ranks; the frontier itself where R = 1.
     """
 
@@ -49,14 +50,14 @@ class Boundaries:
 
 
 def _prefix_room(duration_SNR: Array) -> Iterator[tuple[slice, Array]]:
-    """Yield each block of steps with room for its prefixes [n, R], as the block before left it.
+    """Yield each block of steps with a buffer for its prefixes [n, R], which still holds the block before.
 
-    One room for all: a new megabyte each is new pages each, where malloc happens to map it.
+    All blocks share one buffer: a new one for each block would need new memory pages each time.
     """
     _, steps, ranks = duration_SNR.shape
     room_nR: Array | None = None
     for rows in row_blocks(steps, ranks):
-        if room_nR is None:  # the first block is the highest
+        if room_nR is None:  # the first block is the largest
             room_nR = empty((rows.stop, ranks), duration_SNR)
         yield rows, room_nR[: rows.stop - rows.start]
 
@@ -66,7 +67,7 @@ def running_boundaries(duration_SNR: Array, start_NR: Array | None = None) -> Bo
 
     Args:
         duration_SNR: int64 ns, stage-major.
-        start_NR: int64 ns, what each rank's prefix starts from in each step; 0 where None.
+        start_NR: int64 ns, the value at which each rank's prefix starts in each step; 0 if None.
     """
     stages, steps, ranks = duration_SNR.shape
     frontier_SN, leader_SN, second_SN = (empty((stages, steps), duration_SNR) for _ in range(3))
@@ -89,7 +90,7 @@ def running_boundaries(duration_SNR: Array, start_NR: Array | None = None) -> Bo
             top_n = prefix_nR[held]
             frontier_SN[stage, rows], leader_SN[stage, rows] = top_n, leader_n
             if ranks > 1:
-                # The leaders step aside for one maximum; cheaper than selecting the top two.
+                # Mask the leaders and take the maximum again; cheaper than selecting the top two.
                 prefix_nR[held] = _LOWEST
                 second_SN[stage, rows] = max_last(prefix_nR)
                 prefix_nR[held] = top_n
@@ -100,7 +101,7 @@ def running_boundaries(duration_SNR: Array, start_NR: Array | None = None) -> Bo
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Walk:
-    """What one pass over a matrix finds, on the matrix' device.
+    """Results of one pass over a matrix, on the device of the matrix.
 
     Attributes:
         boundaries: of the step-aligned accounting.
@@ -131,7 +132,7 @@ def walk(duration_SNR: Array) -> Walk:
 def frontier(duration_SNR: Array) -> tuple[Array, Array, Array]:
     """Compute frontier F, advances a and leaders of the step-aligned accounting, each [S, N].
 
-    The bare core of the paper's Section 3, for callers that need nothing else.
+    This is the core of the paper's Section 3, for callers that need nothing else.
     """
     stages, steps, _ = duration_SNR.shape
     if kernels.uses_compiled(duration_SNR):
@@ -152,7 +153,8 @@ def frontier(duration_SNR: Array) -> tuple[Array, Array, Array]:
 
 
 def _leaders_prefix(duration_SNR: Array, leader_SN: Array) -> Array:
-    """Return the leaders' own prefixes, [S, N]: few cells, so summing again beats picking from each block."""
+    """Return the leaders' own prefixes, [S, N]. They are few, so summing again is faster than selecting from
+    each block."""
     stages, steps = leader_SN.shape
     # [earlier stage, boundary, step]
     spent_SSN = duration_SNR[:, placed(np.arange(steps), leader_SN), leader_SN]

@@ -1,4 +1,4 @@
-"""What clipping a stage would bring: baselines, static gain, takeover (accounting.md §4; paper eq. 4)."""
+"""Effects of clipping a stage: baselines, static gain, takeover (accounting.md §4; paper eq. 4)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def baseline_of(
         median_SN: float64 ns, the median over ranks of every stage and step.
         baseline: ``rank_median``: each rank's median over the window's steps; ``cohort_median``: each
             step's median over ranks; ``reference``: per stage, the median of a healthy window.
-        reference: needed for ``reference``.
+        reference: needed for the baseline ``reference``.
 
     Raises:
         WindowError: baseline ``reference`` without a reference of the same stages.
@@ -50,7 +50,7 @@ def baseline_of(
 
 
 def _over_baseline(duration_nR: Array, baseline: Array, rows: slice) -> Array:
-    """Return d − min(d, b̃), ns: what clipping takes off, for some steps of one stage."""
+    """Return d − min(d, b̃), ns: the time that clipping removes, for some steps of one stage."""
     level = baseline[rows] if baseline.shape[0] > 1 else baseline
     return (duration_nR - level).clip(min=0)
 
@@ -63,7 +63,7 @@ def clipped_makespan(
 ) -> Array:
     """Return F[S,t] with each broad stage clipped to its baseline in turn: float64 ns [B, N].
 
-    Only totals move, so no second frontier pass is needed.
+    Only totals change, so no second frontier pass is needed.
     """
     broads = max(broad_of_S) + 1
     _, steps, ranks = duration_SNR.shape

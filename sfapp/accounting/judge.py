@@ -1,4 +1,4 @@
-"""From measures to a verdict: gates only, never the matrix (docs/architecture.md, Rules)."""
+"""Turn measures into a verdict under gates, without reading the matrix (docs/architecture.md, Rules)."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ def wait_stages(slope_S: Floats, se_S: Floats, wait_slope: float) -> tuple[int, 
 
 
 def sync_boundary(measures: Measures, waits: tuple[int, ...]) -> int | None:
-    """The wait stage at whose end ranks synchronise best; of equal ones the first (§10)."""
+    """Return the wait stage at whose end ranks synchronise best; the first of equal ones (§10)."""
     return min(waits, key=lambda stage: measures.sync_offsets(stage)[1]) if waits else None
 
 
 def boundary_in_run(measures: Measures, own: int | None) -> int | None:
-    """Return the sync boundary by the run's windows; the window's own where they show none, or where this
+    """Return the sync boundary that the run's windows show; the window's own if they show none or if this
     window cannot be aligned (§10)."""
     alignable = measures.consecutive and measures.has_all_rows and measures.ranks > 1
     if measures.run_waits is None or not alignable:
@@ -82,10 +82,10 @@ def judge(
 
     Args:
         measures: from ``measure``.
-        gates: defaults where None.
-        frontier: whose shares decide routing and labels: ``carry_over`` or ``step``, the paper's (§5, §10).
-            Carry-over falls back to step where step numbers have gaps.
-        reference: the run's healthy window, for delta, change and aim (§12, §13).
+        gates: defaults if None.
+        frontier: the one whose shares decide routing and labels: ``carry_over`` or the paper's ``step`` (§5,
+            §10). Carry-over falls back to step if step numbers have gaps.
+        reference: the run's healthy window, for delta, change and suspect (§12, §13).
     """
     gates = gates or Gates()
     is_below_floor = measures.makespan < max(1, gates.floor_ns)
@@ -108,8 +108,8 @@ class _FoundWaits:
 
     Attributes:
         own: wait stages by the window's own fit; ``own_boundary`` is its sync boundary.
-        boundary: the sync boundary that the carry-over frontier is aligned at.
-        stages: all wait stages, with ``boundary``.
+        boundary: the sync boundary at which the carry-over frontier is aligned.
+        stages: all wait stages, ``boundary`` included.
     """
 
     own: tuple[int, ...]
@@ -129,7 +129,7 @@ def _find_waits(measures: Measures, gates: Gates, is_below_floor: bool) -> _Foun
 def _judge_shares(
     measures: Measures, raw: Diagnosis, waits: _FoundWaits, carry: CarryOver | None
 ) -> Diagnosis:
-    """Return the raw account with everything that is decided on shares."""
+    """Return the raw account with everything that depends on shares."""
     gates = raw.gates
     step_share_B = _shares(measures, measures.advance_SN)
     carry_share_B = None if carry is None else _shares(measures, carry.advance_SN)
@@ -140,7 +140,7 @@ def _judge_shares(
     top = ranked(share_B)[0]
     at_top = stage_leaders(source.advance_SN, source.leader_SN, source.gap_SN, measures.members(top))
     eligible_N = eligible_steps(at_top, measures.makespan_N, gates.gamma_elig, gates.eta_q, measures.ranks)
-    # Labels state how far this window's own evidence reaches, so W is left to its own fit.
+    # Labels describe this window's own evidence, so W uses its own fit.
     facts = _facts(measures, share_B, top, eligible_N, at_top.leader_N, waits.own, gates)
     routing = names(measures.broad, routing_set(share_B, gates.tau_c))
     residual_share = _residual_share(measures, step_share_B)
@@ -194,7 +194,7 @@ def _named(measures: Measures, value_B: Floats | None) -> dict[str, float] | Non
 
 
 def _raw_account(measures: Measures, gates: Gates, frontier: Frontier, carry: CarryOver | None) -> Diagnosis:
-    """Return what holds even below the denominator floor: identity and raw advances."""
+    """Return the part that exists even below the denominator floor: identity and raw advances."""
     window = measures.window
     return Diagnosis(
         run_id=window.run_id,
@@ -224,8 +224,8 @@ def _raw_account(measures: Measures, gates: Gates, frontier: Frontier, carry: Ca
 
 
 def _step_time(measures: Measures, frontier: Frontier, carry: CarryOver | None) -> StepTime:
-    """Return mean and longest step of the carry-over frontier where there is one, and the quantiles of the
-    frontier in use."""
+    """Return mean and longest step of the carry-over frontier if there is one, and quantiles of the frontier
+    in use."""
     step_N = measures.makespan_N if carry is None else carry.advance_SN.sum(axis=0)
     sorted_N = np.sort(step_N if frontier == "carry_over" else measures.makespan_N).tolist()
     p50, p95 = quantile(sorted_N, 0.5), quantile(sorted_N, 0.95)
@@ -233,11 +233,10 @@ def _step_time(measures: Measures, frontier: Frontier, carry: CarryOver | None) 
 
 
 def _typical_ns(measures: Measures, frontier: CarryOver | Measures) -> dict[str, float]:
-    """Return by broad stage the mean over steps of what more than half of the ranks took; empty where not
-    known.
+    """Return for each broad stage the mean over steps of the time that more than half of the ranks took.
 
-    Of a stage with known waits that is their own time, and what all waited after the last had arrived: a
-    rank that waits for a slow one took long, but not by itself (§15).
+    Empty if not known. In a stage with known waits this is their own time plus the time that all ranks waited
+    after the last one arrived: waiting for a slow rank does not make a rank slow (§15).
     """
     if not measures.has_all_rows:
         return {}
@@ -248,7 +247,7 @@ def _typical_ns(measures: Measures, frontier: CarryOver | Measures) -> dict[str,
 
 
 def _wait_advances(measures: Measures, frontier: CarryOver | Measures) -> dict[str, int] | None:
-    """Return Σ_t a_wait of the broad stages with known waits, ns; None where there are none (§15)."""
+    """Return Σ_t a_wait of the broad stages with known waits, ns; None if there are none (§15)."""
     if measures.own is None:
         return None
     wait_B = measures.by_broad((frontier.advance_SN - frontier.own_advance_SN).sum(axis=1))
@@ -262,14 +261,14 @@ def _integers(measures: Measures, advance_SN: Ints) -> dict[str, int]:
 
 
 def _shares(measures: Measures, advance_SN: Ints) -> Floats:
-    """Return A or A': each broad stage's part of all advances (§1, §10)."""
+    """Return A or A': the share of each broad stage in all advances (§1, §10)."""
     advance_B = measures.by_broad(advance_SN.sum(axis=1))
     return np.asarray(advance_B / advance_B.sum())
 
 
 def _excess(measures: Measures, advance_SN: Ints) -> Floats | None:
-    """Return X or X': the part of the advances that a typical rank did not need, by broad stage (§4, §10);
-    None where no median over ranks is known."""
+    """Return X or X': the part of the advances beyond a typical rank's time, by broad stage (§4, §10); None
+    if no median over ranks is known."""
     if not measures.has_all_rows:
         return None
     over_S = (advance_SN - measures.median_SN).clip(min=0).sum(axis=1)
@@ -277,8 +276,8 @@ def _excess(measures: Measures, advance_SN: Ints) -> Floats | None:
 
 
 def _own_excess(measures: Measures, frontier: CarryOver | Measures) -> Floats | None:
-    """Return the part of the advances that own time took beyond a typical rank's, by broad stage; None where
-    no waits are known (§15), or no median over ranks."""
+    """Return the part of the advances by own time beyond a typical rank's, by broad stage; None if no waits
+    (§15) or no median over ranks are known."""
     if measures.own is None or not measures.has_all_rows:
         return None
     over_S = own_excess(measures.own, frontier, measures.median_SN, measures.ranks)
@@ -286,8 +285,8 @@ def _own_excess(measures: Measures, frontier: CarryOver | Measures) -> Floats | 
 
 
 def _imbalance(excess_B: Floats | None, own_excess_B: Floats | None) -> float | None:
-    """Return the exposed imbalance (§4, §10). Ranks that wait for a slow one within a stage take as long as
-    it does: with known waits, the excess of own time counts where it is larger (§15)."""
+    """Return the exposed imbalance (§4, §10). Ranks that wait for a slow rank within a stage take as long as
+    that rank. With known waits, the excess of own time counts if it is larger (§15)."""
     known = [float(value_B.sum()) for value_B in (excess_B, own_excess_B) if value_B is not None]
     return max(known, default=None)
 
@@ -305,7 +304,7 @@ def _facts(
     declared = measures.window.manifest.model_fit
     measured = any(measures.broad_of_S[stage] != top for stage in waits)
     holds = {"declared": declared, "measured": measured, "on": True, "off": False}
-    whole = measures.has_all_rows  # what needs every rank's rows is absent without
+    whole = measures.has_all_rows  # results that need every rank's rows are absent otherwise
     spread_SN = measures.max_SN - measures.median_SN
     return StageFacts(
         share_B=share_B,
@@ -340,7 +339,7 @@ def _labels(
 def _free_reasons(
     measures: Measures, gates: Gates, step_share_B: Floats, carry_share_B: Floats | None
 ) -> tuple[str, ...]:
-    """Return reasons that belong to no label (§7.5, §10)."""
+    """Return the reasons that belong to no label (§7.5, §10)."""
     reasons = []
     if measures.ranks == 1:
         reasons.append("single_rank")
@@ -354,7 +353,7 @@ def _free_reasons(
 
 
 def _residual_share(measures: Measures, step_share_B: Floats) -> float:
-    """Return the closure residual share: pooled or exposed, whichever is worse (§2)."""
+    """Return the closure residual share: the larger of pooled and exposed (§2)."""
     exposed = float(step_share_B[measures.broad.index(RESIDUAL)]) if RESIDUAL in measures.broad else 0.0
     return max(measures.closure.residual_share, exposed)
 
@@ -369,14 +368,14 @@ def _fit(slope_S: Floats, se_S: Floats, stage: int) -> WaitFit | None:
 
 
 def _sync_boundary_since_sync(measures: Measures, gates: Gates) -> int | None:
-    """Return where ranks synchronise by the fit per sync (§11), over all ranks, since all wait."""
+    """Return where ranks synchronise by the fit per sync (§11), over all ranks because all of them wait."""
     if measures.window.group != ALL_RANKS:
         return None
     return sync_boundary(measures, wait_stages(*measures.slopes_since_sync(), gates.wait_slope))
 
 
 def _leader(measures: Measures, at_top: StageLeaders, eligible_N: Flags) -> Leader:
-    """Return the most frequent leader at s1 over eligible steps; over all where none is eligible."""
+    """Return the most frequent leader at s1 over eligible steps, or over all steps if none is eligible."""
     leader_N = at_top.leader_N[eligible_N] if eligible_N.any() else at_top.leader_N
     position, share = most_frequent(leader_N)
     ranks = measures.led_by
@@ -384,7 +383,7 @@ def _leader(measures: Measures, at_top: StageLeaders, eligible_N: Flags) -> Lead
 
 
 def _culprits(measures: Measures, carry: CarryOver | None, gates: Gates) -> tuple[Culprit, ...]:
-    """Return how leaders behave at every stage, on the carry-over frontier where there is one (§12)."""
+    """Return how leaders behave at every stage, on the carry-over frontier if there is one (§12)."""
     source = carry or measures
     found = []
     for index, stage in enumerate(measures.broad):

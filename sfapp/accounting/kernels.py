@@ -1,12 +1,12 @@
-"""Array kernels that the rest of the accounting is made of, each exact.
+"""Exact array kernels on which the rest of the accounting is built.
 
-Shapes: the last axis is always ranks (R), contiguous. On the host arrays are NumPy's: its partition finds
-exact medians 5 to 8 times faster than torch's median or sort (measured at 16,384 ranks × 100 steps × 6 stages
-on two cores), and its argmax both vectorises and promises the first of equal maxima. Tensors are worked on by
+The last axis is always ranks (R), contiguous. On the host, arrays are NumPy arrays: its partition finds exact
+medians 5 to 8 times faster than torch's median or sort (measured at 16,384 ranks × 100 steps × 6 stages on
+two cores), and its argmax is vectorised and returns the first of equal maxima. Tensors are processed by
 torch, which is imported only then.
 
-``compiled`` is the extension module that makes one pass of what NumPy does in several, where it was built:
-the same numbers to the last bit.
+``compiled`` is the extension module, if it was built. It needs one pass where NumPy needs several, and
+returns the same numbers to the last bit.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ except ImportError:
     compiled = None
 
 _BLOCK_CELLS = 1 << 17
-"""Cells of int64 worked on at a time: 1 MB, so that a running prefix stays in a core's cache."""
+"""Cells of int64 in a block: 1 MB, so that a running prefix stays in a core's cache."""
 
 _PARALLEL_CELLS = 1 << 20
 """Below this many cells a second thread costs more than it saves."""
@@ -73,14 +73,14 @@ def row_blocks(rows: int, width: int) -> Iterator[slice]:
 
 
 def uses_compiled(x: Array) -> bool:
-    """Return whether the compiled kernels work on these values: NumPy's int64 or float64 in C order."""
+    """Return whether the compiled kernels accept these values: NumPy's int64 or float64 in C order."""
     if compiled is None or not isinstance(x, np.ndarray):
         return False
     return x.flags.c_contiguous and x.dtype.char in "ld"
 
 
 def in_parallel(work: Callable[[int, int], None], rows: int, cells: int) -> None:
-    """Call ``work(begin, end)`` until all rows are done, on several threads where ``cells`` are many.
+    """Call ``work(begin, end)`` until all rows are done, on several threads if there are many ``cells``.
 
     Args:
         work: writes its rows of a result; releases the interpreter's lock.
@@ -95,7 +95,7 @@ def in_parallel(work: Callable[[int, int], None], rows: int, cells: int) -> None
         for begin, end in shares:
             work(begin, end)
 
-    # The calling thread works too: it has a core, and no other thread need be woken for its share.
+    # The calling thread takes a share too: it already has a core.
     helpers = [_pool().submit(draw) for _ in range(threads() - 1)]
     draw()
     for helper in helpers:
@@ -136,7 +136,7 @@ def max_last(x_NR: Array) -> Array:
 
 
 def first_argmax(x_NR: Array) -> Array:
-    """Return the index of the largest value of each row; of equal values the lowest index."""
+    """Return the index of the largest value of each row; the lowest index of equal values."""
     if isinstance(x_NR, np.ndarray):
         return x_NR.argmax(axis=-1)
     xp = namespace(x_NR)
@@ -145,7 +145,7 @@ def first_argmax(x_NR: Array) -> Array:
 
 
 def two_largest_last(x: Array) -> Array:
-    """Return the largest and the next value of each row, [..., 2]; [..., 1] of single values."""
+    """Return the two largest values of each row, [..., 2]; [..., 1] for rows of one value."""
     count = min(2, x.shape[-1])
     if isinstance(x, np.ndarray):
         return np.partition(x, x.shape[-1] - count, axis=-1)[..., : -count - 1 : -1] if count > 1 else x
@@ -155,8 +155,8 @@ def two_largest_last(x: Array) -> Array:
 def _middle_rows(x_MR: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     ranks = x_MR.shape[-1]
     middle = ranks // 2
-    # One pivot only: numpy's vectorised selection does not serve two. Below the pivot lie the smaller
-    # half, whose maximum is the other middle value of an even count.
+    # One pivot: NumPy's vectorised selection does not support two. The smaller half lies below the pivot; its
+    # maximum is the other middle value of an even count.
     partitioned = np.partition(x_MR, middle, axis=-1)
     upper = partitioned[..., middle].astype(np.float64)
     lower = upper if ranks % 2 else partitioned[..., :middle].max(axis=-1).astype(np.float64)
@@ -164,7 +164,8 @@ def _middle_rows(x_MR: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
 
 
 def middle_last(x: Array) -> tuple[Array, Array]:
-    """Return the lower middle value and the median over the last axis, float64: the same for an odd count.
+    """Return the lower middle value and the median over the last axis, float64; they are equal for an odd
+    count.
 
     Args:
         x: [..., R], int64 or float64.

@@ -1,6 +1,6 @@
 """Labels, in the order they are decided (accounting.md §7; paper Appendices B and C).
 
-Labels are axes, not a ladder: several can hold at once. Nothing here touches the matrix.
+Several labels can hold at once. Nothing here reads the matrix.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sfapp.model.labels import STRONG_LABELS, SUPPRESSING_LABELS
 
 @dataclass(frozen=True, slots=True)
 class StageFacts:
-    """What the stage verdict is decided on: all shares of Σ_t F[S,t], by broad stage.
+    """Input of the stage verdict: shares of Σ_t F[S,t], by broad stage.
 
     Attributes:
         share_B: A (or A' under the carry-over frontier); gain_B: G; takeover_B: T of clipping s1.
@@ -26,7 +26,7 @@ class StageFacts:
         lag_rise_share: Σ_t lag rise of s1.
         waits: W, whether the wait model holds for s1.
 
-    Gains, takeovers, spread and lag rise need every rank's rows: None where the window was reduced.
+    Gains, takeovers, spread and lag rise need every rank's rows: None if the window was reduced.
     """
 
     share_B: Floats
@@ -43,10 +43,10 @@ class StageFacts:
 
 @dataclass(frozen=True, slots=True)
 class LimitFacts:
-    """What the limiting labels are decided on.
+    """Input of the limiting labels.
 
     Attributes:
-        measures: everything that the window's matrix shows.
+        measures: the measures of the window.
         residual_share, overlap_share: closure of the step (§2).
     """
 
@@ -115,8 +115,8 @@ def limiting_labels(facts: LimitFacts, gates: Gates) -> list[Label]:
 
 
 def stage_labels(facts: StageFacts, gates: Gates) -> list[Label]:
-    """Return the stage verdict (§7.6): the first rule that applies; none of those that need gains where there
-    are none (the diagnosis has the reason ``reduced_rows``)."""
+    """Return the stage verdict (§7.6) of the first rule that applies. Rules that need gains are skipped if
+    there are none (the diagnosis has the reason ``reduced_rows``)."""
     order = ranked(facts.share_B)
     top_share = float(facts.share_B[facts.top])
     runner_up = float(facts.share_B[order[1]]) if len(order) > 1 else 0.0
@@ -139,7 +139,7 @@ def stage_labels(facts: StageFacts, gates: Gates) -> list[Label]:
 
 
 def raw_evidence_agrees(facts: StageFacts, gates: Gates) -> bool:
-    """Return whether maxima, gains and, where ranks differ at all, spread point at s1 too (§7.6c)."""
+    """Return whether maxima, gains and, if ranks differ at all, spread point to s1 too (§7.6c)."""
     top = facts.top
     if facts.gain_B is None or facts.spread_share_B is None:
         return False
@@ -165,10 +165,10 @@ def ambiguity_set(facts: StageFacts, gates: Gates) -> list[int]:
 
 
 def suppress(labels: Sequence[Label]) -> tuple[list[Label], list[Label]]:
-    """Take strong labels out where the telemetry, roles or accumulation do not carry them.
+    """Remove strong labels that telemetry, roles or accumulation do not support.
 
     Returns:
-        the labels that stand; the ones taken out, their reasons being the labels that did it.
+        the remaining labels; the suppressed ones, whose reasons are the labels that suppress them.
     """
     by = tuple(label.label for label in labels if label.label in SUPPRESSING_LABELS)
     if not by:

@@ -1,11 +1,10 @@
 """Which ranks are later than the others in a stage, beyond noise, and what that costs (accounting.md §17).
 
-A rank's lateness in a stage is its own time there less what the other ranks of its role typically take in the
-same step.
-It is late where its mean lateness is more than chance explains, or where single steps lie far outside of what
-all ranks show. The cost is what the frontier would gain if that lateness were taken away, at the end of the
-stage's own part or where ranks next wait for each other, whichever is less: a rank that catches up until then
-costs nothing.
+A rank's lateness in a stage is its own time there minus the typical time of the other ranks of its role in
+the same step. It is late if its mean lateness is more than chance explains, or if single steps lie far
+outside the range of all ranks. The cost is how far the frontier would move forward without that lateness, at
+the end of the stage's own part or where ranks next wait for each other, whichever is less: a rank that
+catches up before that costs nothing.
 """
 
 from __future__ import annotations
@@ -37,19 +36,19 @@ Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
 SingleSteps = tuple[tuple[int, tuple[int, ...]], ...]
-"""Positions of ranks, each with the positions of its late steps."""
+"""Late steps by position of the rank, as positions."""
 
 SAMPLED_RANKS = 256
-"""Ranks that the common noise is estimated from, evenly spaced over all."""
+"""Number of ranks, evenly spaced, from which the common noise is estimated."""
 
 _QUARTILE_VALUES = 1024
-"""Values that an upper quartile is taken from, if there are as many: it is known to 3 % then."""
+"""Maximum number of values from which an upper quartile is taken; enough for an error of 3 %."""
 
 _CANDIDATES = 16
-"""Ranks whose single late steps are looked at: those with the most time far outside."""
+"""Number of ranks whose single late steps are examined: those with the most time far outside."""
 
 _CLEAR = 3.0
-"""Lateness above so many times the upper quartile of all may be an event."""
+"""Multiple of the upper quartile of all lateness from which a late step may be an event."""
 
 _TAIL_POWER = 3.0
 """Single steps are taken to have tails as heavy as Student's t with 3 degrees of freedom."""
@@ -57,24 +56,25 @@ _TAIL_POWER = 3.0
 _MOST_EVENTS = 8
 
 _APART = 2
-"""Late steps no further apart are one event: ranks stay slow for a while."""
+"""Largest distance of late steps that are one event: ranks stay slow for a while."""
 
 _SLACK_RANKS = 64
-"""Ranks that a resolution is computed from, evenly spaced over all."""
+"""Number of ranks, evenly spaced, from which a resolution is computed."""
 
 _FEW_RANKS = 3
-"""So few ranks share a change of level within the window; of more, the median rank has none."""
+"""Largest number of ranks whose levels are examined for a change within the window; with more ranks, the
+median rank has none."""
 
 USUAL_RANKS = 0.9
-"""Part of the ranks that a resolution holds for: some are usually earlier than others."""
+"""Part of the ranks for which a resolution holds: some are usually earlier than others."""
 
 
 @dataclass(frozen=True, slots=True)
 class LateSteps:
-    """Single steps in which a rank is far outside.
+    """Single steps in which a rank is far outside the usual range.
 
     Attributes:
-        steps: positions of the steps. chance: of one healthy rank to show such steps.
+        steps: positions of the steps. chance: that one healthy rank shows such steps.
     """
 
     steps: tuple[int, ...]
@@ -83,12 +83,12 @@ class LateSteps:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slack:
-    """How far ranks' positions, where they next wait for each other, lie before the latest.
+    """Slack of ranks where they next wait for each other: how far they are ahead of the latest one.
 
     Attributes:
         sorted_NR: of up to 64 ranks, evenly spaced over all, each rank's steps in ascending order, ns.
         before_NR: cumulative sum of it.
-        reached_NR: how much the latest position moves, added up over the steps, if the rank is later by the
+        reached_NR: by how much the latest position moves, summed over the steps, if the rank is later by the
             next larger slack in every step, ns.
     """
 
@@ -120,8 +120,8 @@ class Slack:
         )
 
     def spread(self, cost: float) -> Floats:
-        """Return the standard deviation over steps of what the latest position moves by, where each rank is
-        so much later that the mean is the cost, ns [R]."""
+        """Return the standard deviation over steps of the move of the latest position, for each rank so late
+        that the mean move is the cost, ns [R]."""
         later_1R = self.later(np.full((1, self.sorted_NR.shape[1]), cost))
         moved_NR = (later_1R - self.sorted_NR).clip(min=0.0) - cost
         return np.asarray(np.sqrt(np.einsum("tr,tr->r", moved_NR, moved_NR) / len(moved_NR)))
@@ -132,7 +132,7 @@ class StageLateness:
     """Lateness of all ranks in one broad stage.
 
     Attributes:
-        mean_R: own time less that of the other ranks, mean over steps, ns.
+        mean_R: own time minus that of the other ranks, mean over steps, ns.
         error_R: standard error of it. df: its degrees of freedom.
         typical_error: standard error for a typical rank.
         inflation: how many steps are worth an independent one.
@@ -154,10 +154,10 @@ class StageLateness:
 
 
 def lateness(own_NR: Array, typical_N: Floats | None = None) -> Floats:
-    """Return each rank's time less that of the other ranks in the same step: their median, ns [N, R].
+    """Return each rank's time minus the median of the other ranks in the same step, ns [N, R].
 
     Args:
-        typical_N: the median over ranks, where it is known.
+        typical_N: the median over ranks, if it is known.
     """
     own = to_numpy(own_NR).astype(np.float64)
     ranks = own.shape[-1]
@@ -170,14 +170,14 @@ def lateness(own_NR: Array, typical_N: Floats | None = None) -> Floats:
 
 
 def stages_lateness(late_SNR: Floats) -> tuple[StageLateness, ...]:
-    """Return the lateness of several stages, of one window or more, with its noise.
+    """Return the lateness in several stages of one window or more, with its noise.
 
     The common noise comes from a sample of the ranks; a rank's own noise counts where it is larger.
 
     Args:
         late_SNR: lateness in each stage, ns.
     """
-    # All stages at once: on small windows the number of calls is what costs.
+    # All stages at once: on small windows the number of calls dominates the cost.
     stages, steps, ranks = late_SNR.shape
     sample_SNR = late_SNR[:, :, :: -(-ranks // SAMPLED_RANKS)]
     sampled = sample_SNR.shape[2]
@@ -187,7 +187,7 @@ def stages_lateness(late_SNR: Floats) -> tuple[StageLateness, ...]:
     blocks = block_means(sample)
     lags = [squared_differences(values, lag) for values in (sample, blocks) for lag in (1, 2)]
     lag_4SR = np.array(lags).reshape(4, stages, sampled)
-    # Medians: a rank that becomes late within the window would look like a long memory of all.
+    # Medians: one rank that becomes late within the window must not look like a long memory of all ranks.
     common_4S = to_numpy(median_last(lag_4SR))
     some = np.abs(sample[:: max(1, steps * sampled // _QUARTILE_VALUES)])
     sample_SC = some.reshape(len(some), stages, sampled).swapaxes(0, 1).reshape(stages, -1)
@@ -215,8 +215,8 @@ def stages_lateness(late_SNR: Floats) -> tuple[StageLateness, ...]:
 
 
 def _noisier(late_SNR: Floats, mean_SR: Floats, lag1_SR: Floats, common_S: Floats) -> Floats:
-    """Return by how much each rank is noisier than usual, at least 1 [S, R]; of many ranks only those that
-    may be late."""
+    """Return how many times noisier than usual each rank is, at least 1 [S, R]; among many ranks only those
+    that may be late are examined."""
     noisier_SR = np.ones(mean_SR.shape)
     noisy = np.flatnonzero(common_S > 0.0)
     if mean_SR.shape[1] <= SAMPLED_RANKS:
@@ -233,7 +233,7 @@ def persistently_late(stage: StageLateness, chance: float) -> Flags:
     """Return which ranks are late on average, bool [R].
 
     Args:
-        chance: of one healthy rank to be among them.
+        chance: that one healthy rank is among them.
     """
     margin = MeanError(1.0, stage.df).margin(chance)
     late: Flags = (stage.mean_R > stage.error_R * margin) & (stage.mean_R > 0.0)
@@ -241,15 +241,14 @@ def persistently_late(stage: StageLateness, chance: float) -> Flags:
 
 
 def late_steps(late_SNR: Floats, upper_S: Floats) -> Iterator[dict[int, LateSteps]]:
-    """Yield for each stage the ranks with the most time far outside, by position, with their late steps and
-    the chance.
+    """Yield for each stage the ranks with the most time far outside, by position, with late steps and chance.
 
-    A value x is exceeded with the chance (x / upper quartile)^-3 / 2, as under heavy tails. Of k events at
-    least that far outside the expected number over all steps is the chance; that of any rank in any stage is
-    as many times larger as there are ranks and stages.
+    A value x is exceeded with the chance (x / upper quartile)^-3 / 2, as under heavy tails. The chance of k
+    events at least this far outside is their expected number over all steps. The chance over all ranks and
+    stages is larger by the number of ranks times stages.
 
     Args:
-        upper_S: upper quartile of |lateness|. Where it is 0, no step is far outside.
+        upper_S: upper quartile of |lateness|. If it is 0, no step is far outside.
     """
     clear_S = np.where(upper_S > 0.0, _CLEAR * upper_S, np.inf)
     beyond_SNR = late_SNR > clear_S[:, None, None]
@@ -272,11 +271,11 @@ def late_steps(late_SNR: Floats, upper_S: Floats) -> Iterator[dict[int, LateStep
 
 
 _Event = tuple[float, list[int]]
-"""How far outside it is at most, over the upper quartile; and its steps."""
+"""An event: its largest lateness over the upper quartile, and its steps."""
 
 
 def _events(steps: Sequence[int], beyond: Sequence[float]) -> list[_Event]:
-    """Join late steps, in order, into events."""
+    """Join late steps into events, in order."""
     events: list[_Event] = []
     for step, far in zip(steps, beyond, strict=True):
         if events and step - events[-1][1][-1] <= _APART:
@@ -288,7 +287,7 @@ def _events(steps: Sequence[int], beyond: Sequence[float]) -> list[_Event]:
 
 
 def _least_chance(events: list[_Event], steps: int) -> LateSteps:
-    """Return the events of one rank that are least likely together in so many steps."""
+    """Return the events of one rank that are least likely together in this number of steps."""
     furthest = sorted(events, reverse=True)
     least, number = chance_of_events([far for far, _ in furthest[:_MOST_EVENTS]], steps)
     if number == _MOST_EVENTS:
@@ -298,11 +297,11 @@ def _least_chance(events: list[_Event], steps: int) -> LateSteps:
 
 
 def chance_of_events(beyond: Sequence[float], steps: int) -> tuple[float, int]:
-    """Return the least expected number of sets of events so far outside, and how many events the set has.
+    """Return the smallest expected number of sets of events this far outside, and the size of that set.
 
     Args:
-        beyond: how far outside each is, over the usual spread, the furthest first.
-        steps: of the window.
+        beyond: how far outside each event is, over the usual spread, the furthest first.
+        steps: number of steps of the window.
     """
     least, number = math.inf, 0
     for taken, furthest in enumerate(beyond, 1):
@@ -314,7 +313,7 @@ def chance_of_events(beyond: Sequence[float], steps: int) -> tuple[float, int]:
 
 
 def broad_own(window: Window, members: Sequence[int], split_SN: Flags) -> Array:
-    """Return own time of a broad stage, int64 ns [N, R]; the whole duration where waits are not known.
+    """Return own time in a broad stage, int64 ns [N, R]; the whole duration where waits are not known.
 
     Args:
         members: positions of its recorded stages. split_SN: in which steps the waits of each are known.
@@ -345,8 +344,8 @@ def saved(position_NR: Floats, late_NR: Floats, ranks: Sequence[int]) -> Floats:
 
 
 def saved_alone(position_NR: Floats, late_NR: Floats, ranks: Sequence[int]) -> Floats:
-    """Return by how much the latest position moves forward without the lateness of each of these ranks alone,
-    ns [N, len(ranks)].
+    """Return by how much the latest position moves forward without the lateness of one rank, for each of
+    these ranks, ns [N, len(ranks)].
 
     Args:
         late_NR: lateness of ``ranks`` alone, [N, len(ranks)].
@@ -363,11 +362,12 @@ def lateness_for_cost(
     """Return for each stage by how much one rank must be later in every step for the frontier to move by
     ``cost``, ns.
 
-    Some ranks are usually earlier than others: the result is enough for USUAL_RANKS of them, and for all but
-    a share ``power`` of windows.
+    Some ranks are usually earlier than others. The result suffices for USUAL_RANKS of them, and for all
+    windows but a share ``power``.
 
     Args:
-        slacks: for each stage, of ranks where they next wait for each other; stages before one wait share it.
+        slacks: for each stage, slack of ranks where they next wait for each other; stages before the same
+            wait share it.
     """
     by_slack: dict[Slack, list[int]] = defaultdict(list)
     for place, slack in enumerate(slacks):
@@ -385,12 +385,12 @@ def lateness_for_cost(
 
 
 def _margin_of_mean(inflation: float, steps: int, chance: float) -> float:
-    """Return how far above its true value the mean of so many steps lies with this chance, in standard
+    """Return how far above its true value a mean over this number of steps lies with this chance, in standard
     deviations of a step."""
     margin = student_t_quantile(chance, max(1.0, steps / inflation - 1.0))
     return margin * math.sqrt(inflation / steps)
 
 
 def has_enough_steps(steps: int) -> bool:
-    """Return whether noise can be told from so many steps."""
+    """Return whether this number of steps suffices to estimate noise."""
     return steps >= LEAST_STEPS

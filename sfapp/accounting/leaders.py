@@ -1,5 +1,5 @@
-"""The slowest rank per step, its margin and its changes (accounting.md §3, §12). Host-side, on [N]
-vectors."""
+"""The slowest rank per step, its margin and its changes (accounting.md §3, §12). Works on the host on vectors
+[N]."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
 PERSISTENT = 0.8
-"""From this fraction of the eligible steps on, one leader is ``chronic``, and a spacing is a period."""
+"""Fraction of the eligible steps from which one leader is ``chronic`` and a spacing is a period."""
 
 ONE_OFF_STEPS = 2
 LISTED_STEPS = 32
@@ -26,7 +26,7 @@ LISTED_STEPS = 32
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StageLeaders:
-    """One broad stage's exposure in every step: its advance, and the rank that led where it was exposed.
+    """Exposure of one broad stage in every step: its advance and its leading rank.
 
     Attributes:
         advance_N: ns.
@@ -41,7 +41,7 @@ class StageLeaders:
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """How often the lead passed from one rank to another at a boundary (a crossing of prefix curves)."""
+    """How often the lead changed from one rank to another at a boundary (a crossing of prefix curves)."""
 
     stage: str
     from_rank: int
@@ -50,10 +50,10 @@ class Handover:
 
 
 def stage_leaders(advance_SN: Ints, leader_SN: Ints, gap_SN: Ints, members: Sequence[int]) -> StageLeaders:
-    """Collect one broad stage's boundaries.
+    """Collect the boundaries of one broad stage.
 
-    **choice** Where micro-steps are kept apart, a step's leader is the one at the micro-step that exposed
-    the most time; with one boundary a stage this is that boundary.
+    **choice** If micro-steps are separate, a step's leader is the one at the micro-step that exposed the most
+    time.
     """
     if len(members) == 1:
         stage = members[0]
@@ -67,7 +67,7 @@ def stage_leaders(advance_SN: Ints, leader_SN: Ints, gap_SN: Ints, members: Sequ
 def eligible_steps(
     leaders: StageLeaders, makespan_N: Ints, gamma_elig: float, eta_q: float, ranks: int
 ) -> Flags:
-    """Return the steps in which the stage matters and one rank leads it for certain: bool [N] (§3)."""
+    """Return the steps in which the stage matters and one rank leads it clearly: bool [N] (§3)."""
     if ranks < 2:
         return np.zeros(len(makespan_N), dtype=bool)
     eligible: Flags = (leaders.advance_N >= gamma_elig * makespan_N) & (leaders.gap_N >= eta_q * makespan_N)
@@ -75,7 +75,7 @@ def eligible_steps(
 
 
 def switch_rate(leader_N: Ints, eligible_N: Flags) -> float:
-    """Return the changes of leader between consecutive eligible steps, as a rate; 0 with fewer than two."""
+    """Return the rate of leader changes between consecutive eligible steps; 0 with fewer than two."""
     chosen = leader_N[eligible_N]
     if len(chosen) < 2:
         return 0.0
@@ -83,17 +83,17 @@ def switch_rate(leader_N: Ints, eligible_N: Flags) -> float:
 
 
 def most_frequent(leader_N: Ints) -> tuple[int, float]:
-    """Return the most frequent leader (the lowest of equally frequent ones) and its fraction of the steps."""
+    """Return the most frequent leader (the lowest of several) and its fraction of the steps."""
     count_R = np.bincount(leader_N)
     best = int(count_R.argmax())
     return best, float(count_R[best] / len(leader_N))
 
 
 def period_of(eligible_N: Flags) -> int | None:
-    """Return the spacing k ≥ 2 at which eligible steps return, or None.
+    """Return the spacing k ≥ 2 at which eligible steps recur, or None.
 
-    **choice** Real jobs jitter: at least 80 % of the eligible steps must lie on the spacing and at least
-    80 % of the spacing's steps must be eligible, three of them at the fewest.
+    **choice** Real jobs jitter: at least 80 % of the eligible steps must lie on the spacing, and at least 80
+    % and at least three of the spacing's steps must be eligible.
     """
     positions = np.flatnonzero(eligible_N)
     steps = len(eligible_N)
@@ -123,7 +123,7 @@ def culprit(
     """Classify a culprit as ``chronic``, ``rotating``, ``periodic``, ``one-off`` or ``mixed`` (§12).
 
     **choice** In this order: ``one-off`` (≤ 2 eligible steps), ``periodic``, ``chronic``, ``rotating``,
-    ``mixed``; ``none`` where no step is eligible."""
+    ``mixed``; ``none`` if no step is eligible."""
     count = int(np.count_nonzero(eligible_N))
     if not count:
         return Culprit(stage, "none")

@@ -1,11 +1,11 @@
-"""Everything about a window that depends on its matrix, and on no gate.
+"""Everything about a window that depends on its matrix and on no gate.
 
-``measure`` is the only place that walks the matrix; ``judge`` turns the result into a verdict without ever
-coming back. Moving a threshold therefore costs the same at 8 ranks and at 100,000.
+Only ``measure`` reads the matrix; ``judge`` turns the result into a verdict. Moving a threshold therefore
+costs the same at 8 ranks and at 100,000.
 
-(One gate reaches further: ``wait_slope`` picks the sync boundary, and with it an alignment of the
-carry-over frontier; where it leaves no wait stage, a second wait fit is asked. Each alignment, and that fit,
-is computed once, on first use, and kept.)
+One gate is an exception: ``wait_slope`` selects the sync boundary and with it an alignment of the carry-over
+frontier. If it leaves no wait stage, a second wait fit is used. Each alignment and that fit are computed on
+first use and kept.
 """
 
 from __future__ import annotations
@@ -53,22 +53,22 @@ class Measures:
     S recorded stages, B broad stages (S = B without accumulation), N steps, R ranks.
 
     Attributes:
-        window: where it was measured.
-        baseline: the b̃ that gains were taken against.
+        window: the measured window.
+        baseline: the b̃ of the gains.
         broad: the broad stages in order; ``broad_of_S[s]`` is the position of recorded stage s in it.
-        frontier_SN, advance_SN, leader_SN, gap_SN: the step-aligned accounting (§1, §3); leader and gap at
-            the end of the own part where the stage's waits are known (§15).
-        own_advance_SN: how far own time alone moves the frontier; ``advance_SN`` where waits are not known.
+        frontier_SN, advance_SN, leader_SN, gap_SN: the step-aligned accounting (§1, §3); leader and gap are
+            taken at the end of the own part if the stage's waits are known (§15).
+        own_advance_SN: the part of the advance by own time; ``advance_SN`` where waits are not known.
         median_SN, mean_SN, max_SN: of d over ranks.
-        most_SN: what more than half of the ranks took at least: the lower middle value of d over ranks.
+        most_SN: the lower middle value of d over ranks, which more than half of the ranks reach.
         first_rank_SN: d of the lowest rank (rival rule); a reduced window keeps its rows.
-        slowest_SN: d of the rank with the largest step total (rival rule); zeros where its rows are not kept.
+        slowest_SN: d of the rank with the largest step total (rival rule); zeros if its rows are not kept.
         clipped_BN: F[S,t] with each broad stage clipped to the baseline (§4).
         wait_slope_S, wait_se_S: the wait fit, NaN where absent (§11).
         closure: residual and overlap (§2).
-        consecutive: whether step numbers have no gap; without, there is no carry-over.
-        before_NR: time that each rank used before each step.
-        run_waits: where ranks wait by the windows of its run, None where those were not looked at.
+        consecutive: whether step numbers have no gap, which carry-over needs.
+        before_NR: time that each rank spent before each step.
+        run_waits: where ranks wait according to all windows of the run; None if these were not read.
     """
 
     window: Window
@@ -105,18 +105,18 @@ class Measures:
 
     @property
     def ranks(self) -> int:
-        """R: how many took part, with or without rows of their own."""
+        """R: the number of ranks that took part, with or without rows of their own."""
         return self.window.rank_count
 
     @property
     def has_all_rows(self) -> bool:
-        """Whether every rank's rows are there. Without, there are no medians over ranks, and with them no
-        gains, excess or wait fit: these fields are NaN."""
+        """Whether every rank's rows are present. Otherwise there are no medians over ranks, so gains, excess
+        and wait fit are NaN."""
         return self.window.reduced is None
 
     @cached_property
     def led_by(self) -> RankTable:
-        """The ranks that leaders are positions in."""
+        """The ranks to which positions of leaders refer."""
         return self.window.led_by
 
     @cached_property
@@ -141,11 +141,11 @@ class Measures:
         return self._baseline_SNR
 
     def members(self, broad: int) -> tuple[int, ...]:
-        """Return positions of the recorded stages that make up a broad one."""
+        """Return positions of the recorded stages that make up a broad stage."""
         return tuple(stage for stage, owner in enumerate(self.broad_of_S) if owner == broad)
 
     def by_broad(self, value_S: npt.NDArray[Number]) -> npt.NDArray[Number]:
-        """Add recorded stages up into broad ones: [S, …] to [B, …]."""
+        """Add up recorded stages to broad ones: [S, …] to [B, …]."""
         if len(self.broad) == len(self.broad_of_S):
             return value_S
         summed = np.zeros((len(self.broad), *value_S.shape[1:]), dtype=value_S.dtype)
@@ -153,17 +153,17 @@ class Measures:
         return summed
 
     def in_run(self, waits: RunWaits | None) -> Measures:
-        """Return these measures with where ranks wait by the windows of their run (§10)."""
+        """Return these measures with the waits that the windows of the run show (§10)."""
         return self if waits == self.run_waits else replace(self, run_waits=waits)
 
     # ---- computed on first use, then kept -------------------------------------------------------
 
     def takeover_B(self, broad: int) -> Floats:
-        """Return T: how each broad stage's share of the old makespan changes when one is clipped (§4)."""
+        """Return T: the change of each broad stage's share of the old makespan when one is clipped (§4)."""
         return self.keep("takeover", broad, self._takeover)
 
     def lag_rise(self, broad: int) -> float:
-        """Return Σ_t of the lag rise L[s] − L[s−1] of a broad stage, ns (§3)."""
+        """Return Σ_t of a broad stage's lag rise L[s] − L[s−1], ns (§3)."""
         return self.keep("lag_rise", broad, self._lag_rise)
 
     def sync_offsets(self, stage: int) -> tuple[Floats, float]:
@@ -175,15 +175,15 @@ class Measures:
         return self.keep("since_sync", None, self._slopes_since_sync)
 
     def carry(self, boundary: int | None = None) -> CarryOver | None:
-        """Return the carry-over accounting aligned at a wait stage; None where steps are not consecutive."""
+        """Return the carry-over accounting aligned at a wait stage; None if steps are not consecutive."""
         if not self.consecutive:
             return None
         return self.keep("carry", boundary, self._carry)
 
     @cached_property
     def own(self) -> OwnDurations | None:
-        """Own time over the ranks; None where no stage's waits are known (§15). Of a reduced window, its
-        medians are NaN."""
+        """Own time over the ranks; None if no stage's waits are known (§15). Its medians are NaN for a
+        reduced window."""
         if not self.has_all_rows:
             split_SN = split_steps(self.window)
             return OwnDurations(split_SN, self.median_SN, self.most_SN) if split_SN.any() else None
@@ -204,12 +204,12 @@ class Measures:
         return to_numpy(median_last(self.window.duration_SNR.reshape(len(self.window.stages), -1)))
 
     def handovers(self) -> list[Handover]:
-        """Return hand-overs of the step-aligned lead, per boundary (§3)."""
+        """Return the changes of the step-aligned leader, per boundary (§3)."""
         return count_handovers(self.leader_SN, self.window.stages, self.led_by)
 
     def remember_unaligned(self, boundaries: Boundaries, own: OwnBoundaries | None = None) -> None:
-        """Keep the carry-over frontier without offsets, which is known already: measuring the wait slopes
-        needed it, or it was reduced, and with it its leaders at the end of own time."""
+        """Keep the carry-over frontier without offsets and its leaders at the end of own time. It is already
+        known, from the wait slopes or from a reduced window."""
         advance_SN = boundaries.frontier_SN - frontier_before(boundaries.frontier_SN)
         offset_R = np.zeros(len(self.window.ranks), dtype=np.int64)
         unaligned = CarryOverFrontier(boundaries, 0, advance_SN, offset_R, None)
@@ -219,7 +219,7 @@ class Measures:
         self._kept["carry", None] = kept
 
     def keep(self, name: str, key: Key, compute: Callable[[Key], Kept]) -> Kept:
-        """Return what is computed from the matrix and a key: on first use, then kept."""
+        """Return the value of a key, computed from the matrix on first use and then kept."""
         with self._lock:
             if (name, key) not in self._kept:
                 self._kept[name, key] = compute(key)
@@ -260,7 +260,7 @@ class Measures:
     def _carry(self, boundary: int | None) -> CarryOver:
         offset_R = None
         if boundary is not None:
-            # np.rint rounds half to even, as §10 asks.
+            # np.rint rounds half to even, as §10 requires.
             offset_R = placed(np.rint(self.sync_offsets(boundary)[0]).astype(np.int64), self.before_NR)
         found = carry_over(self.window.duration_SNR, self.before_NR, offset_R, boundary)
         return CarryOver.of(found, self.window, self.before_NR)
@@ -269,15 +269,15 @@ class Measures:
 def measure(
     window: Window, baseline: Baseline = "cohort_median", reference: Reference | None = None
 ) -> Measures:
-    """Walk one window's matrix once.
+    """Measure one window in one pass over its matrix.
 
     Args:
         window: of all ranks or of a group, on any device.
-        baseline: what clipped gains are taken against (§4).
+        baseline: the durations that stages are clipped to for their gains (§4).
         reference: needed for baseline ``reference`` only.
 
     Raises:
-        WindowError: no reference where one is needed, or durations too large to add up.
+        WindowError: a needed reference is missing, or durations are too large to add up.
     """
     return measure_many([window], baseline, reference)[0]
 
@@ -287,11 +287,12 @@ def measure_many(
 ) -> list[Measures]:
     """Measure many windows of the same stages, steps and ranks together.
 
-    What restarts at each step does not depend on the window that the step is in: windows are laid end to end,
-    which saves the per-call cost that dominates small windows. A reduced window was walked by its ranks.
+    The step-aligned accounting restarts at each step and does not depend on the window of the step. Windows
+    are therefore concatenated, which saves the per-call cost that dominates small windows. The ranks of a
+    reduced window have measured it already.
 
     Raises:
-        WindowError: as ``measure``, or the windows differ in stages, steps or ranks.
+        WindowError: as for ``measure``, or the windows differ in stages, steps or ranks.
     """
     one_by_one = baseline != "cohort_median" or any(window.reduced is not None for window in windows)
     if len(windows) > 1 and one_by_one:
@@ -366,7 +367,7 @@ def _measure_together(
 
 
 def _with_own(window: Window, planes: dict[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
-    """Return the planes of one window with leaders at the end of own time where waits are known (§15)."""
+    """Return the planes of one window, with leaders at the end of own time where waits are known (§15)."""
     whole = OwnBoundaries(planes["advance_SN"], planes["leader_SN"], planes["gap_SN"])
     own = whole
     if window.waits:
@@ -376,7 +377,7 @@ def _with_own(window: Window, planes: dict[str, npt.NDArray[Any]]) -> dict[str, 
 
 
 def _host_planes(duration: Array, walked: Walk) -> dict[str, npt.NDArray[Any]]:
-    """Return what one pass over the matrix gives, [S, N] each, by field of ``Measures``."""
+    """Return the results of one pass over the matrix, each [S, N], by field of ``Measures``."""
     aligned = walked.boundaries
     return {
         "frontier_SN": to_numpy(aligned.frontier_SN),
@@ -395,5 +396,5 @@ def _end_to_end(parts: Sequence[Array], axis: int) -> Array:
 
 
 def _of_rank(duration_SNR: Array, rank_N: Array) -> Array:
-    """Return d of one chosen rank a step: [S, N]."""
+    """Return d of one chosen rank per step: [S, N]."""
     return duration_SNR[:, placed(np.arange(len(rank_N)), rank_N), rank_N]

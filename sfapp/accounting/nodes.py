@@ -1,7 +1,7 @@
 """How evenly ranks and nodes keep pace, step by step: TraceML's cross-node summary (its design, §8.2).
 
-Only for looking at. Ranks that wait for each other finish their steps together, so a small skew says that
-they are synchronised, not that no rank delays them: see the diagnosis for that.
+This is an overview only. Ranks that wait for each other finish their steps together, so a small skew means
+that they are synchronised, not that no rank delays them. The diagnosis shows which rank does.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class StepTimes:
-    """How long some steps took on each rank.
+    """Durations of some steps on each rank.
 
     Attributes:
         ranks: identities of the R ranks.
         step_N: int64, step numbers, ascending.
-        wall_NR: ns; NaN where a rank has not reported how long the step took.
-        steps_each: how many steps each row is the mean of; they end with the one it is named after.
+        wall_NR: ns; NaN where a rank has not reported the step's duration.
+        steps_each: number of steps in the mean of each row; ``step_N`` names the last of them.
     """
 
     ranks: RankTable
@@ -42,7 +42,7 @@ class StepTimes:
         return cross_node(self.wall_NR, self.ranks.node_rank)
 
     def recent_R(self, rows: int) -> Floats:
-        """Return mean of each rank's newest rows, ns [R]; NaN where it has none."""
+        """Return the mean of each rank's newest rows, ns [R]; NaN where it has none."""
         recent_NR = self.wall_NR[-rows:]
         there_R = np.count_nonzero(~np.isnan(recent_NR), axis=0)
         total_R = np.nansum(recent_NR, axis=0)
@@ -51,15 +51,15 @@ class StepTimes:
 
 
 def step_times(ranks: RankTable, rows: Sequence[Integers], newest: int = 200) -> StepTimes:
-    """Lay the steps of ranks side by side; ranks may be at different steps.
+    """Align the steps of ranks in one table; ranks may be at different steps.
 
     Args:
-        rows: per rank, in the order of ``ranks``, int64 [n, at least 2]: step number and wall ns, then
-            whatever; where a step is there twice, the later row counts.
-        newest: how many step numbers to keep, the highest.
+        rows: per rank, in the order of ``ranks``, int64 [n, at least 2]: step number, wall ns, and any other
+            columns. If a step occurs twice, the later row counts.
+        newest: how many of the highest step numbers to keep.
 
     Raises:
-        WindowError: not one array a rank.
+        WindowError: there is not one array per rank.
     """
     if len(rows) != len(ranks):
         raise WindowError(f"steps of {len(rows)} ranks for {len(ranks)} identities")
@@ -80,16 +80,15 @@ def paced_steps(
     wall_mean_M: npt.ArrayLike,
     most: int = 240,
 ) -> StepTimes:
-    """Lay the steps of ranks side by side that report at intervals how long their last steps took.
+    """Align the steps of ranks that report at intervals how long their last steps took.
 
-    A row is one step where there are few, else the mean of as many as it takes for no more than ``most``
-    rows, and for no row to be narrower than what is usually reported at once. Where a rank went back to an
-    earlier step, only what came after that counts.
+    A row is one step, or the mean of several: as many as are needed for at most ``most`` rows, each at least
+    as wide as a usual report. If a rank returned to an earlier step, only later reports count.
 
     Args:
-        rank_M: whose M statements they are, each rank's in the order of time.
-        step_M: number of the newest step that each is about, at least 0.
-        steps_M: of how many steps it is, at least 1.
+        rank_M: the rank of each of the M reports, each rank's reports in order of time.
+        step_M: number of the newest step in each report, at least 0.
+        steps_M: number of steps in it, at least 1.
         wall_mean_M: their mean wall time, ns.
     """
     place_M, known_M = _places(ranks, rank_M)
@@ -116,8 +115,8 @@ def paced_steps(
 
 
 def _spread(first_M: Integers, last_M: Integers, width: int) -> tuple[Integers, Integers, Floats]:
-    """Return an entry for each row that a report reaches into: which report, the row, and how many steps lie
-    there."""
+    """Return an entry for each row that a report overlaps: the report, the row, and the number of steps in
+    it."""
     begin_M = first_M // width
     times_M = last_M // width - begin_M + 1
     which_E = np.repeat(np.arange(len(last_M)), times_M)
@@ -128,7 +127,7 @@ def _spread(first_M: Integers, last_M: Integers, width: int) -> tuple[Integers, 
 
 
 def _places(ranks: RankTable, rank_M: Integers) -> tuple[Integers, npt.NDArray[np.bool_]]:
-    """Return where each rank stands in the table, and whether it does."""
+    """Return the position of each rank in the table, and whether it has one."""
     numbers = np.asarray(ranks.rank, dtype=np.int64)
     if not len(numbers):
         return np.zeros(len(rank_M), np.int64), np.zeros(len(rank_M), bool)
@@ -137,14 +136,14 @@ def _places(ranks: RankTable, rank_M: Integers) -> tuple[Integers, npt.NDArray[n
 
 
 def _not_replaced(place_M: Integers, step_M: Integers) -> npt.NDArray[np.bool_]:
-    """Return which reports no later one of the same rank replaces by covering the same step or an earlier
-    one."""
+    """Return which reports are not replaced by a later one of the same rank for the same or an earlier
+    step."""
     kept_M = np.ones(len(step_M), bool)
-    narrow_M = place_M.astype(np.min_scalar_type(int(place_M.max(initial=0))))  # sorted several times as fast
+    narrow_M = place_M.astype(np.min_scalar_type(int(place_M.max(initial=0))))  # sorts several times faster
     order_M = np.argsort(narrow_M, kind="stable")
     place_sorted, step_sorted = place_M[order_M], step_M[order_M]
     went_back = (place_sorted[1:] == place_sorted[:-1]) & (step_sorted[1:] <= step_sorted[:-1])
-    for place in np.unique(place_sorted[1:][went_back]):  # few, if any
+    for place in np.unique(place_sorted[1:][went_back]):  # usually few or none
         members = order_M[
             np.searchsorted(place_sorted, place) : np.searchsorted(place_sorted, place, "right")
         ]
@@ -155,7 +154,7 @@ def _not_replaced(place_M: Integers, step_M: Integers) -> npt.NDArray[np.bool_]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CrossNode:
-    """N steps of R ranks on K nodes; NaN, and −1 for a place, where no rank has a time.
+    """N steps of R ranks on K nodes; NaN (or −1 for a position) where no rank has a time.
 
     With w[t, r] the step time of rank r in step t, and R_k the ranks of node k:
 
@@ -163,11 +162,11 @@ class CrossNode:
         nodes: the K node ranks, ascending.
         median_N: M[t] = median_r w[t, r], ns.
         node_median_NK: m[t, k] = median over r in R_k of w[t, r], ns.
-        worst_N: r*[t] = argmax_r w[t, r], as a place among the R; the first where several tie.
-        rank_skew_N: (w[t, r*] − M[t]) / M[t], a fraction.
-        slowest_N: k*[t] = argmax_k m[t, k], as a place among the K; the first where several tie.
+        worst_N: r*[t] = argmax_r w[t, r], as a position among the R; the first if several tie. rank_skew_N:
+            (w[t, r*] − M[t]) / M[t], a fraction.
+        slowest_N: k*[t] = argmax_k m[t, k], as a position among the K; the first if several tie.
         node_skew_N: (max_k m[t, k] − min_k m[t, k]) / min_k m[t, k], a fraction.
-        node_worst_NK: the slowest rank of each node, as a place among the R.
+        node_worst_NK: the slowest rank of each node, as a position among the R.
         node_rank_skew_NK: (max over r in R_k of w[t, r] − m[t, k]) / m[t, k], a fraction.
     """
 
@@ -187,10 +186,10 @@ def cross_node(wall_NR: npt.ArrayLike, node_R: Sequence[int]) -> CrossNode:
 
     Args:
         wall_NR: step times, ns [N, R]; NaN where a rank has none.
-        node_R: which node each rank is on.
+        node_R: the node of each rank.
 
     Raises:
-        WindowError: the shapes do not fit together.
+        WindowError: the shapes do not match.
     """
     wall = np.asarray(wall_NR, dtype=np.float64)
     if wall.ndim != 2 or wall.shape[1] != len(node_R) or not len(node_R):
@@ -225,7 +224,8 @@ def cross_node(wall_NR: npt.ArrayLike, node_R: Sequence[int]) -> CrossNode:
 
 
 def _by_size(node_place_R: Integers) -> Iterator[tuple[Integers, Integers]]:
-    """Return nodes with equally many ranks together: which they are, and the places of the ranks of each."""
+    """Return groups of nodes with the same number of ranks: the nodes, and the positions of the ranks of
+    each."""
     size_K = np.bincount(node_place_R)
     order_R = np.argsort(node_place_R, kind="stable")
     for size in np.unique(size_K):
@@ -234,7 +234,7 @@ def _by_size(node_place_R: Integers) -> Iterator[tuple[Integers, Integers]]:
 
 
 def _median(values_NR: Floats) -> Floats:
-    """Return per row the median of what is there; NaN where nothing is."""
+    """Return the median of each row, ignoring NaN; NaN for a row of NaN."""
     ordered = np.sort(values_NR, axis=1)  # NaN last
     there_N = np.count_nonzero(~np.isnan(values_NR), axis=1)
     low, high = np.maximum(there_N - 1, 0) // 2, np.minimum(there_N // 2, values_NR.shape[1] - 1)
@@ -242,18 +242,18 @@ def _median(values_NR: Floats) -> Floats:
 
 
 def _largest(values_NR: Floats) -> Integers:
-    """Return per row the place of the largest value, the first of several; −1 where there is none."""
+    """Return the position of the largest value of each row, the first of several; −1 for a row of NaN."""
     place_N = np.where(np.isnan(values_NR), -np.inf, values_NR).argmax(axis=1)
     return np.where(np.isnan(_at(values_NR, place_N)), -1, place_N).astype(np.int64)
 
 
 def _at(values_NR: Floats, place_N: Integers) -> Floats:
-    """Return per row the value at a place; NaN where that is −1."""
+    """Return the value of each row at a position; NaN for position −1."""
     found = values_NR[np.arange(len(values_NR)), np.maximum(place_N, 0)]
     return np.where(place_N < 0, np.nan, found)
 
 
 def _above(value_N: Floats, base_N: Floats) -> Floats:
-    """Return by how much a value is above a base, as a fraction of it; NaN where that is 0."""
+    """Return by how much a value exceeds a base, as a fraction of the base; NaN where the base is 0."""
     above_N: Floats = np.divide(value_N - base_N, base_N, out=np.full(len(base_N), np.nan), where=base_N > 0)
     return above_N

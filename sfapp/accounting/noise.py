@@ -1,8 +1,9 @@
 """How far a mean of autocorrelated steps may be from its true value (accounting.md §17).
 
-Steps of a training job are neither independent nor normal: ranks stay slow for a while, lengths vary. A
-mean's variance is taken from differences between neighbouring steps, which a lasting change of level in the
-middle of a window hardly touches, and extrapolated as for a first-order autoregression.
+Steps of a training job are neither independent nor normally distributed: ranks stay slow for a while, and
+sequence lengths vary. The variance of a mean is estimated from differences between neighbouring steps, which
+a lasting change of level within a window hardly affects, and extrapolated as for a first-order
+autoregression.
 """
 
 from __future__ import annotations
@@ -22,25 +23,27 @@ from sfapp.model.findings import StepNoise
 Floats = npt.NDArray[np.float64]
 
 LEAST_STEPS = 5
-"""Fewer steps say nothing about noise."""
+"""Minimum number of steps to estimate noise."""
 
 LEAST_WINDOWS = 4
-"""Fewer windows say nothing about how far windows differ beyond the noise of their steps."""
+"""Minimum number of windows to estimate how far windows differ beyond the noise of their steps."""
 
 BLOCK, LEAST_BLOCKS = 5, 4
-"""Steps of a block, and how many blocks tell more than single steps do: memory beneath independent noise."""
+"""Steps per block, and number of blocks from which they show more than single steps: long memory hidden by
+independent noise."""
 
 OUTLYING = 3.0
-"""Noise of one series over the median of several that counts as no more."""
+"""Largest noise of one series that counts, as a multiple of the median of several."""
 
 JUMP = 12.0
-"""A step's difference from the one before, over the usual one, from which it may be a change of level."""
+"""Multiple of the usual difference between neighbouring steps from which one may be a change of level."""
 
 LONGEST_MEMORY = 0.97
-"""Largest autocorrelation that is assumed; above it, a window holds hardly more than one observation."""
+"""Largest autocorrelation assumed; above it, a window is hardly more than one observation."""
 
 LONGEST_BLOCK_MEMORY = 0.8
-"""The same between blocks: their means are no autoregression, and the largest differences overstate it."""
+"""Largest autocorrelation assumed between blocks: their means are no autoregression, and the largest
+differences overstate it."""
 
 _ITERATIONS, _TINY = 300, 1e-300
 
@@ -58,13 +61,14 @@ class MeanError:
     df: float
 
     def chance(self, excess: float) -> float:
-        """Return the chance of a mean this far above its true value, one-sided."""
+        """Return the one-sided chance of a mean this far above its true value."""
         if self.se <= 0.0:
             return 0.0 if excess > 0.0 else 1.0
         return student_t_sf(excess / self.se, self.df)
 
     def margin(self, chance: float) -> float:
-        """Return how far above its true value a mean lies with this chance; infinite without freedom."""
+        """Return how far above its true value a mean lies with this chance; infinite without degrees of
+        freedom."""
         return self.se * student_t_quantile(chance, self.df) if self.se > 0.0 else 0.0
 
 
@@ -86,10 +90,10 @@ def block_means(values: Floats) -> Floats:
 
 
 def without_jump(value_NR: Floats) -> Floats:
-    """Return values of which columns that jump once to another level for good are brought to one level.
+    """Return the values with a single lasting jump of a column's level removed.
 
-    The jump is an effect, not noise. It is taken for one where it is far larger than usual differences
-    between neighbours, and the means before and after differ by at least half of it.
+    Such a jump is an effect, not noise. It is far larger than usual differences between neighbours, and the
+    means before and after it differ by at least half of it.
     """
     step_RN = np.abs(value_NR[1:] - value_NR[:-1]).T
     jump_R = step_RN.max(axis=1)
@@ -104,7 +108,7 @@ def without_jump(value_NR: Floats) -> Floats:
 
 
 def step_noise(value_N: npt.ArrayLike) -> StepNoise | None:
-    """Return the noise of a series of consecutive steps; None where it is too short."""
+    """Return the noise of a series of consecutive steps; None if it is too short."""
     values = np.asarray(value_N, dtype=np.float64)
     if len(values) < LEAST_STEPS:
         return None
@@ -118,8 +122,8 @@ def step_noise(value_N: npt.ArrayLike) -> StepNoise | None:
 def pooled(noises: Sequence[StepNoise]) -> StepNoise:
     """Return the usual noise of several series of the same values.
 
-    It is the mean, with no series above OUTLYING medians: otherwise one long step would hide itself in the
-    noise that it is compared with.
+    It is the mean, with each series capped at OUTLYING medians: otherwise one long step would raise the noise
+    that it is compared with.
     """
     lags = np.array([(one.lag1, one.lag2, one.block1, one.block2) for one in noises])
     usual = np.minimum(lags, OUTLYING * np.median(lags, axis=0)).mean(axis=0)
@@ -132,28 +136,29 @@ class LongRun:
 
     Attributes:
         variance: of a mean of n steps, times n.
-        inflation: how many steps are worth one independent one.
+        inflation: number of steps that are worth one independent step.
     """
 
     variance: float
     inflation: float
 
     def error(self, steps: int, known_from: int) -> MeanError:
-        """Return the error of a mean of ``steps`` steps, the noise being known from so many."""
+        """Return the error of a mean of ``steps`` steps, with the noise estimated from the same number."""
         return MeanError(math.sqrt(self.variance / steps), max(0.1, known_from / self.inflation - 1.0))
 
 
 def long_run(noise: StepNoise, steps: int, series: int = 1) -> LongRun:
-    """Return the variance of means of so many steps: the larger one of what single steps and blocks show.
+    """Return the variance of a mean over this number of steps: the larger of the estimates from single steps
+    and blocks.
 
     Args:
-        series: how many series the noise is the median of.
+        series: number of series of which the noise is the median.
     """
     rho = _memory(noise.lag1, noise.lag2, LONGEST_MEMORY)
     single = noise.lag1 / (2.0 * (1.0 - rho))
     whole = single * _inflation(rho, steps)
     if noise.block1 > 0.0:
-        # In few blocks a long memory looks like chance.
+        # With few blocks, a long memory cannot be distinguished from chance.
         longest = max(0.0, 1.0 - 2.0 / math.sqrt(series * noise.steps / BLOCK))
         between = _memory(noise.block1, noise.block2, min(LONGEST_BLOCK_MEMORY, longest))
         blocks = noise.block1 / (2.0 * (1.0 - between))
@@ -172,7 +177,8 @@ def _memory(lag1: float, lag2: float, longest: float) -> float:
 
 
 def _inflation(rho: float, steps: int) -> float:
-    """Return by how much autocorrelation multiplies the variance of a mean of so many steps."""
+    """Return the factor by which autocorrelation multiplies the variance of a mean over this number of
+    steps."""
     if rho <= 0.0:
         return 1.0
     tail = 2.0 * rho * (1.0 - rho**steps) / (steps * (1.0 - rho) ** 2)
@@ -180,13 +186,13 @@ def _inflation(rho: float, steps: int) -> float:
 
 
 def difference_error(ours: StepNoise, usual: StepNoise, steps: int, between: float) -> MeanError:
-    """Return the error of a window's mean step less the mean of healthy windows.
+    """Return the error of the difference between a window's mean step and the mean of healthy windows.
 
-    How steps hang together is taken from many windows: within one, a lasting change of level looks like a
-    long memory. A window noisier than usual counts as noisy as it is.
+    Autocorrelation is estimated from many windows: within one window, a lasting change of level looks like a
+    long memory. A window noisier than usual counts with its own noise.
 
     Args:
-        usual: noise of the run's steps. steps: how many the healthy windows have.
+        usual: noise of the run's steps. steps: number of steps of the healthy windows.
         between: standard deviation of window means beyond the noise of steps.
     """
     noisier = max(1.0, ours.lag1 / usual.lag1) if usual.lag1 > 0.0 else 1.0
@@ -205,7 +211,7 @@ def student_t_sf(value: float, df: float) -> float:
 
 def student_t_quantile(chance: float, df: float) -> float:
     """Return the value that Student's t exceeds with this chance (at most 0.5)."""
-    # Two digits, rounded down: the result is kept for all windows of as many independent steps.
+    # Rounded down to two digits, so that the cached result serves all windows of similar degrees of freedom.
     digits = 1 - math.floor(math.log10(df))
     return _quantile(chance, math.floor(df * 10.0**digits) / 10.0**digits)
 

@@ -1,7 +1,7 @@
-"""Where in a run an effect began and ended, from the windows at its edges (accounting.md §17).
+"""Find where in a run an effect began and ended, from the windows at its edges (accounting.md §17).
 
-Late ranks are followed by their mean lateness in the stage, growth by the exposed time of the steps. The end
-is found as the beginning is, with time reversed.
+The quantity followed is the mean lateness of the late ranks in the stage or, for growth, the exposed time of
+the steps. The end is found in the same way with time reversed.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 _KNOWN_STEPS = 5
-"""Steps at the healthy level that stand for what is known of it where a neighbouring window is not read."""
+"""Number of steps at the healthy level that stand in for a neighbouring window that was not read."""
 
 _FAR = 20.0
-"""Spreads beyond which a step counts as no further out when a short effect is looked for."""
+"""Number of spreads at which values are capped in the search for a short effect."""
 
 _CLEAR = 3.0
-"""Lateness above so many times the usual one may be an event, as in ``late_ranks``."""
+"""Multiple of the usual lateness from which a late step may be an event, as in ``late_ranks``."""
 
 
 _TOGETHER = 0.75
-"""Ranks of which more than this part are late in the same steps are late together."""
+"""Part of the ranks that must be late in the same steps for them to be late together."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,7 +54,7 @@ class StepSeries:
     since: int
 
     def reversed(self, until: int) -> StepSeries:
-        """Return it with time reversed: steps are negative.
+        """Return the series with time reversed: steps are negative.
 
         Args:
             until: the last step that the effect may have ended at.
@@ -62,7 +62,7 @@ class StepSeries:
         return StepSeries(self.value_N[::-1], -self.step_N[::-1], -until)
 
     def began(self) -> tuple[StepEstimate | None, float]:
-        """Return where it rose, None where that is not seen, and how much better that fits than no rise."""
+        """Return where the series rose, or None, and how much better a rise fits than none."""
         follows_N = np.diff(self.step_N, prepend=self.step_N[:1] - 2) == 1
         known = int(np.count_nonzero(self.step_N < self.since))
         found = change_point(self.value_N, ~follows_N, max(1, known))
@@ -74,15 +74,15 @@ class StepSeries:
 
 
 _Values = Callable[[Diagnosis, Window], Floats | None]
-"""A quantity of a window by step, ns; None where the window does not have it."""
+"""A quantity of a window by step, ns; None if the window does not have it."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Quantity:
-    """What an effect is followed by.
+    """The quantity by which an effect is followed.
 
     Attributes:
-        level: without the effect, where it is known from elsewhere, ns.
+        level: its value without the effect, if known from other windows, ns.
     """
 
     values: _Values
@@ -90,18 +90,18 @@ class _Quantity:
 
 
 def located(found: EpisodeWindows, windows: Mapping[int, Window]) -> Episode:
-    """Return an episode with the steps that it began and ended at.
+    """Return an episode with the steps at which it began and ended.
 
     Args:
-        windows: by number, with all ranks, those of ``found.edges`` that can be read. Where one is missing,
-            the interval reaches over it.
+        windows: those of ``found.edges`` that can be read, by number, with all ranks. The interval covers any
+            that are missing.
     """
     if not found.first.knows_noise:
         return found.episode()
     group = found.first.group
     views = {number: one.of_group(group) for number, one in windows.items() if group in one.groups}
     began, ended = _estimates(found, views)
-    # What contradicts the windows that have the effect is not about it: another one may follow at once.
+    # A result that contradicts the windows with the effect belongs to another effect that follows directly.
     if began and began.step is not None and began.step > found.first.last_step:
         began = None
     if ended and ended.step is not None and ended.step < found.last.first_step:
@@ -118,14 +118,14 @@ def _estimates(
         return _changes(found, views, _quantities(found))
     if not _take_turns(found, views):
         return _events(found, views)
-    # The stage shows the effect before each of the ranks had its turn.
+    # The stage shows the effect before each of the ranks has been late.
     return _changes(found, views, [_Quantity(_exposed_in((found.finding.stage,)), None)])
 
 
 def _changes(
     found: EpisodeWindows, views: Mapping[int, Window], quantities: Iterable[_Quantity]
 ) -> tuple[StepEstimate | None, StepEstimate | None]:
-    """Return where the quantity that shows it most clearly rose and where it fell; None where none does."""
+    """Return where the clearest quantity rose and where it fell; None if none does."""
     began, ended = None, None
     clearest_begin, clearest_end = 0.0, 0.0
     for quantity in quantities:
@@ -144,7 +144,7 @@ def _changes(
 
 
 def _quantities(found: EpisodeWindows) -> Iterator[_Quantity]:
-    """Yield what the effect may be followed by: of several the one that shows it most clearly counts."""
+    """Yield quantities by which the effect may be followed; the one that shows it most clearly counts."""
     finding = found.finding
     if finding.kind == "rank":
         yield _Quantity(lambda _, window: _mean_lateness(window, finding.stage, found.ranks), 0.0)
@@ -200,8 +200,8 @@ def _exposed_in(stages: tuple[str, ...]) -> _Values:
 def _edges(
     found: EpisodeWindows, views: Mapping[int, Window], quantity: _Quantity
 ) -> tuple[StepSeries | None, StepSeries | None]:
-    """Return the series in which the effect begins and, reversed, that in which it ends; None where these
-    windows are not read or the run goes on with the effect."""
+    """Return the series in which the effect begins and the reversed series in which it ends; None if these
+    windows are not read or the effect goes on to the end of the run."""
     before, first, last, after = (
         None if one is None or one.window not in views else (one, views[one.window])
         for one in (found.before, found.first, found.last, found.after)
@@ -229,13 +229,13 @@ def _edges(
 def _joined(
     parts: list[tuple[Diagnosis, Window] | None], quantity: _Quantity, since: int | None, until: int | None
 ) -> StepSeries | None:
-    """Return the quantity of neighbouring windows; None where the windows with the effect do not have it.
+    """Return the quantity of neighbouring windows; None if the windows with the effect do not have it.
 
-    Where the neighbour on a side is not read, steps at the level known from elsewhere stand for it.
+    If a neighbour is not read, steps at the known healthy level stand in for it.
 
     Args:
-        parts: the window or windows with the effect, and the neighbours at the sides that are bounded.
-        since, until: first and last step that the effect may have begun and ended at.
+        parts: the windows with the effect and their neighbours, where there are any.
+        since, until: first step at which the effect may have begun, last step at which it may have ended.
     """
     values = [None if part is None else quantity.values(*part) for part in parts]
     steps = [None if part is None else part[1].step_N for part in parts]
@@ -256,11 +256,12 @@ def _joined(
 
 
 def _short_effect(value_N: Floats, latest: int, earliest: int) -> tuple[int, int]:
-    """Return where a series rises and where it falls again, by least squares: positions of the first value at
-    the higher level and of the first one after it.
+    """Return where a series rises and where it falls again, by least squares.
+
+    These are the positions of the first value at the higher level and of the first value after it.
 
     Args:
-        latest, earliest: bounds of where it rises and where it falls.
+        latest, earliest: last position at which it may rise, first position at which it may fall.
     """
     far = _FAR * float(np.median(np.abs(np.diff(value_N))))
     middle = float(np.median(value_N))
@@ -272,7 +273,7 @@ def _short_effect(value_N: Floats, latest: int, earliest: int) -> tuple[int, int
         first_end = max(begin + 1, earliest)
         inside_E = np.arange(first_end, count + 1) - begin
         sum_E = total_N[first_end:] - total_N[begin]
-        # With the overall mean taken away, this is what two levels explain of the squares.
+        # With the overall mean removed, this is the sum of squares that two levels explain.
         explained_E = np.where(sum_E > 0.0, sum_E**2 * count / (inside_E * (count - inside_E)), 0.0)
         end = int(explained_E.argmax())
         if explained_E[end] > best:
@@ -284,15 +285,15 @@ def _short_effect(value_N: Floats, latest: int, earliest: int) -> tuple[int, int
 
 
 def _is_intermittent(found: EpisodeWindows) -> bool:
-    """Return whether the ranks are late in single steps of several, with more healthy steps between them."""
+    """Return whether the ranks are late in several single steps with more healthy steps in between."""
     every = [_late_steps(*one) for one in found.telling]
     steps = sorted(set().union(*every))
     return all(every) and len(steps) < (steps[-1] - steps[0] + 1) / 2
 
 
 def _late_steps(diagnosis: Diagnosis, finding: Finding) -> tuple[int, ...]:
-    """Return the steps that ranks are late in; empty where in most. Long late steps at a regular distance
-    make a rank late on average."""
+    """Return the steps in which ranks are late; empty if they are late in most steps. Long late steps at a
+    regular distance make a rank late on average."""
     if finding.steps:
         return finding.steps
     culprit = next((one for one in diagnosis.culprits if one.stage == finding.stage), None)
@@ -306,8 +307,8 @@ def _listed(found: EpisodeWindows) -> list[int]:
 
 
 def _events(found: EpisodeWindows, views: Mapping[int, Window]) -> tuple[StepEstimate, StepEstimate | None]:
-    """Return the first and last late step, and how much earlier or later what causes them may have begun or
-    ended: less than the longest time between two of them, since it would have shown."""
+    """Return the first and last late step, and how much earlier or later their cause may have begun or ended:
+    less than the longest time between two late steps, or another late step would have occurred."""
     late = _lateness_by_step(found, views)
     listed = _listed(found)
     shown = [late[step] for step in listed if step in late]
@@ -317,7 +318,7 @@ def _events(found: EpisodeWindows, views: Mapping[int, Window]) -> tuple[StepEst
         least = max(_CLEAR * usual, float(np.quantile(shown, 0.75)) / 2.0)
     steps = [step for step in listed if late.get(step, least) >= least] or listed
     longest = max((later - earlier for earlier, later in pairwise(steps)), default=1)
-    # In a neighbouring window an event was too little to count; it is one of these all the same.
+    # An event too small to count in a neighbouring window belongs to these all the same.
     large = [step for step, value in late.items() if value >= least]
     first = _earliest(steps[0], [step for step in large if step < steps[0]], longest)
     before, after = found.before, found.after
@@ -334,7 +335,7 @@ def _events(found: EpisodeWindows, views: Mapping[int, Window]) -> tuple[StepEst
 
 
 def _take_turns(found: EpisodeWindows, views: Mapping[int, Window]) -> bool:
-    """Return whether another rank is late each time, instead of all of them together."""
+    """Return whether a different rank is late each time, instead of all of them together."""
     diagnosis, finding = found.telling[0]
     window = views.get(diagnosis.window)
     late_NR = None if window is None else _late_NR(window, finding.stage, finding.ranks)

@@ -10,13 +10,13 @@ from sfapp.model import Window
 from sfapp.model.arrays import Array
 
 _LARGEST_TOTAL = 2**61
-"""Window totals above this (73 years in ns) would overflow int64 in the differences taken of them."""
+"""Largest window total (73 years in ns) whose differences cannot overflow int64."""
 
 
 def check_totals(window: Window) -> None:
     """Refuse a window whose durations could overflow when they are added up.
 
-    Σ of the maxima bounds every rank's running total, so it bounds every prefix too.
+    The sum of the maxima bounds every rank's running total and therefore every prefix.
 
     Raises:
         WindowError: with the sum that is too large.

@@ -1,8 +1,8 @@
-"""Own time and waiting inside a stage: which rank is the last to arrive (accounting.md §15).
+"""Separate own time from waiting inside a stage to find the last rank to arrive (accounting.md §15).
 
-A rank that is slow inside the stage in which ranks wait for each other makes that stage equally long on all
-of them. Where each rank's waiting was measured, the frontier at the end of its own part tells which one was
-late. Nothing moves at the end of a stage, so every advance and share stays what it was.
+A rank that is slow inside a stage in which ranks wait for each other makes that stage equally long on all
+ranks. If each rank's waiting was measured, the frontier at the end of the own parts shows which rank was
+late. The frontier at the end of a stage does not change, so advances and shares stay the same.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class OwnBoundaries:
     """A frontier whose leaders are taken at the end of the own part of each stage. NumPy on the host.
 
     Attributes:
-        advance_SN: a_own, int64 ns: how far the own part moves the frontier; the whole advance of a stage
-            whose waits are not known in that step.
+        advance_SN: a_own, int64 ns: the advance by the own part; the whole advance of a stage whose waits are
+            not known in that step.
         leader_SN: position of the rank whose own part ends last.
-        gap_SN: ns from it to the next rank.
+        gap_SN: its distance to the next rank, ns.
     """
 
     advance_SN: Ints
@@ -37,7 +37,7 @@ class OwnBoundaries:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OwnDurations:
-    """Own time over the ranks: like the same fields of ``Measures``, with waiting taken out.
+    """Own time over the ranks: as the same fields of ``Measures``, without waiting.
 
     Attributes:
         split_SN: bool, where the waits of every rank are known.
@@ -52,8 +52,8 @@ class OwnDurations:
 def split_steps(window: Window) -> Flags:
     """Return in which steps the waits of every rank in a stage are known: bool [S, N].
 
-    A rank without a measured wait would look as if it had only own time, so such a step is not split. Of a
-    reduced window, the ranks found that out together.
+    A rank without a measured wait would appear to have only own time, so such a step is not split. For a
+    reduced window, the ranks have determined this together.
     """
     split_SN = np.zeros(window.duration_SNR.shape[:2], dtype=bool)
     if window.reduced is not None:
@@ -68,13 +68,13 @@ def split_steps(window: Window) -> Flags:
 
 
 def own_duration(window: Window, stage: int) -> Array:
-    """Return d less the wait of a recorded stage with measured waits, int64 ns [N, R]."""
+    """Return d minus the wait in a recorded stage with measured waits, int64 ns [N, R]."""
     wait_NR = window.waits[window.stages[stage]]
     return window.duration_SNR[stage] - wait_NR.clip(min=0)
 
 
 def own_durations(window: Window, median_SN: Floats, most_SN: Floats) -> OwnDurations:
-    """Return medians over ranks of own time; of the whole stage where its waits are not known.
+    """Return medians over ranks of own time, or of the whole stage where its waits are not known.
 
     Args:
         median_SN, most_SN: of the whole durations.
@@ -94,13 +94,12 @@ def at_own_end(
     whole: OwnBoundaries,
     start_NR: Array | None = None,
 ) -> OwnBoundaries:
-    """Return a frontier's leaders and advances with those of stages with known waits taken at the end of the
-    own part.
+    """Return leaders and advances of a frontier, at the end of the own part for stages with known waits.
 
     Args:
         before_SN: the frontier at the boundary before each (s, t), ns.
         whole: advances, leaders and gaps at the end of each stage.
-        start_NR: int64 ns, what each rank's prefix starts from in each step; 0 where None.
+        start_NR: int64 ns, the value at which each rank's prefix starts in each step; 0 if None.
     """
     split_SN = split_steps(window)
     stages = np.flatnonzero(split_SN.any(axis=1)).tolist()
@@ -139,13 +138,13 @@ class OwnFrontier(Protocol):
 def own_excess(own: OwnDurations, frontier: OwnFrontier, median_SN: Floats, ranks: int) -> Floats:
     """Return the excess of own time over a typical rank's, by recorded stage, ns [S].
 
-    **choice** Within a stage in which ranks wait, some rank is always the last. What is lost where the
-    slowest rank changes is jitter and calls for no action, so the excess of such a stage is no more than what
-    one rank loses beyond the others: its gaps where it leads, less the mean of the other ranks' gaps.
+    **choice** Within a stage in which ranks wait, some rank is always the last. Time lost because the slowest
+    rank changes is jitter and needs no attention. The excess of such a stage is therefore at most what one
+    rank costs beyond the others: its gaps where it leads, minus the mean of the other ranks' gaps.
 
     Args:
-        median_SN: median over ranks of the whole durations, which count where waits are not known.
-        ranks: how many took part.
+        median_SN: median over ranks of the whole durations, used where waits are not known.
+        ranks: number of ranks that took part.
     """
     split_SN = own.split_SN
     whole_SN = (frontier.advance_SN - median_SN).clip(min=0)

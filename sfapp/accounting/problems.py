@@ -1,4 +1,4 @@
-"""Problems of a run: episodes with one cause taken together, and missing data (accounting.md §18)."""
+"""Problems of a run: episodes with the same cause, and missing data (accounting.md §18)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ Locate = Callable[[EpisodeWindows], Episode]
 """Returns an episode with the steps at which it began and ended."""
 
 MOST_LOCATED = 20
-"""Episodes of a run of which windows are read: the first and latest ones of the problems that cost most."""
+"""Maximum number of episodes of a run whose windows are read: the first and latest of the costliest
+problems."""
 
 
 def problems_of(
@@ -35,11 +36,11 @@ def problems_of(
     same late rank are one problem, however far apart they are.
 
     Args:
-        verdicts: on windows of the run in order, under the same gates: at least those that need attention or
-            miss ranks, and the neighbours of the former.
+        verdicts: on windows of the run in order, under the same gates: at least those that need attention,
+            their neighbours, and those that lack ranks.
         windows: numbers of all windows of the run, ascending.
-        locate: tells where an episode began and ended, to the nearest window if not given. It is asked for
-            at most ``MOST_LOCATED`` episodes or a few more.
+        locate: finds where an episode began and ended; without it these are known to the nearest window. It
+            is called for about ``MOST_LOCATED`` episodes at most.
         is_wanted: chooses problems; episodes of others are not located.
     """
     by_id: dict[str, list[EpisodeWindows]] = {}
@@ -124,7 +125,7 @@ def _located(
 
 
 def _missing_data(verdicts: Sequence[TimedDiagnosis], windows: Sequence[int]) -> list[Problem]:
-    """Return the one problem of windows from which ranks are missing; none where there is no such window."""
+    """Return the problem of the windows from which ranks are missing; empty if there is no such window."""
     seen = [one.diagnosis for one in verdicts if one.diagnosis.lacks_data]
     if not seen:
         return []
@@ -174,8 +175,8 @@ def _id_of_episode(found: EpisodeWindows) -> str:
 
 
 def _id(run_id: str, kind: ProblemKind, stage: str, ranks: tuple[int, ...]) -> str:
-    """Return an id that does not depend on other windows. Ranks are in it where there is one: of several,
-    a window more or less may name others."""
+    """Return an id that does not depend on other windows. It includes the rank if there is one; of several
+    ranks, another window may name others."""
     return _digest(run_id, kind, stage, *(ranks if kind == "rank" else ()))
 
 
@@ -191,8 +192,8 @@ def _steps_late(diagnosis: Diagnosis, finding: Finding) -> str | tuple[int, ...]
 
 
 def _cost(seen: Sequence[tuple[Diagnosis, Finding]]) -> Cost:
-    """Add up what the windows lost. The ends of the interval are added up too, so it is wide enough whatever
-    the errors of the windows have in common."""
+    """Add up the time that the windows lost. The ends of the intervals are added up too, so the result is
+    wide enough even if the errors of the windows are correlated."""
     lost = low = high = rank_hours = 0.0
     took: dict[int, tuple[int, float]] = {}
     for diagnosis, finding in seen:
@@ -207,10 +208,10 @@ def _cost(seen: Sequence[tuple[Diagnosis, Finding]]) -> Cost:
 
 
 def _time_of(estimate: StepEstimate, seen: int, verdicts: Sequence[TimedDiagnosis]) -> datetime | None:
-    """Return when a step ran, by the times at which its window began and ended; None without these.
+    """Return when a step ran, interpolated between the beginning and end of its window; None without these.
 
     Args:
-        seen: the first or last step that is known to have it, for an estimate that names none.
+        seen: the first or last step known to have the effect, for an estimate that names none.
     """
     step = seen if estimate.step is None else estimate.step
     for one in verdicts:

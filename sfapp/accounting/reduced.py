@@ -1,4 +1,4 @@
-"""Measures of a window that its ranks reduced: no matrix to walk, and none to guess from (docs/packet.md)."""
+"""Measures of a reduced window, which has no matrix (docs/packet.md)."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ from sfapp.model.window import NOT_MEASURED
 
 
 def measure_reduced(window: Window, baseline: Baseline) -> Measures:
-    """Return what the ranks found together as ``measure_many`` finds it from rows: the same to the last bit.
+    """Return measures from the ranks' reduction, equal to the last bit to those of ``measure_many`` from
+    rows.
 
-    What needs the rows of all ranks (medians, and with them gains, excess, lags, the wait fit and a sync
-    boundary) is NaN: nothing is guessed from those that were kept.
+    Results that need the rows of all ranks (medians, and with them gains, excess, lags, the wait fit and a
+    sync boundary) are NaN; the kept rows are not used to guess them.
     """
     reduced, reduction = window.reduced, window.manifest.reduced
     assert reduced is not None  # the caller asked
@@ -32,7 +33,7 @@ def measure_reduced(window: Window, baseline: Baseline) -> Measures:
     stages, steps = reduced.frontier_SN.shape
     absent_SN = np.full((stages, steps), np.nan)
     broad = window.broad_stages
-    # Leaders as positions in ``led_by``, which lists each of them once.
+    # Leaders as positions in ``led_by``, which lists each leader once.
     places = {rank: place for place, rank in enumerate(window.led_by.rank)}
     place_of = np.vectorize(places.__getitem__, otypes=[np.int64])
     frontier_SN = to_numpy(reduced.frontier_SN)
@@ -82,12 +83,12 @@ def measure_reduced(window: Window, baseline: Baseline) -> Measures:
 def _at_own_end(
     window: Window, prefix: str, before_SN: Ints, whole: OwnBoundaries, place_of: Callable[[Ints], Ints]
 ) -> OwnBoundaries:
-    """Return ``whole`` with what the ranks found at the ends of own time, where their waits are known (§15).
+    """Return ``whole`` with the reduction at the ends of own time where waits are known (§15).
 
     Args:
         prefix: ``carry_`` for the carry-over frontier, else empty.
         before_SN: the frontier at the boundary before each (s, t), ns.
-        place_of: from ranks to positions in ``led_by``.
+        place_of: position of each rank in ``led_by``.
     """
     reduced, reduction = window.reduced, window.manifest.reduced
     if reduced is None or reduced.own is None or reduction is None:

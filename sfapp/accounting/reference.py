@@ -1,4 +1,4 @@
-"""The healthy windows that others are compared with (accounting.md §4, §12, §17)."""
+"""The healthy windows with which others are compared (accounting.md §4, §12, §17)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from sfapp.model.findings import StepNoise
 
 
 def reference_of(source: Measures | Diagnosis) -> Reference:
-    """Return what a window contributes as a reference.
+    """Return the contribution of a window to a reference.
 
-    From ``Measures`` it serves deltas and the baseline ``reference``; from a ``Diagnosis``, deltas alone.
-    The carry-over part of measures is the one aligned under default gates.
+    A contribution from ``Measures`` serves deltas and the baseline ``reference``, one from a ``Diagnosis``
+    only deltas. The carry-over part of measures is aligned under default gates.
     """
     if isinstance(source, Measures):
         from sfapp.accounting.judge import judge  # judge builds on this package; only this needs it back
@@ -51,22 +51,23 @@ def _from_diagnosis(diagnosis: Diagnosis, stage_median_ns: dict[str, float]) -> 
 
 
 NOISE_WINDOWS = 32
-"""Windows that the noise of a run's steps is taken from."""
+"""Maximum number of windows from which the noise of a run's steps is estimated."""
 
 DOUBTFUL = 0.05
-"""Chance below which a window is too slow to be compared with."""
+"""Chance below which a window is too slow to be a healthy one."""
 
 MOST_WINDOWS = 8
-"""Healthy windows that a reference is the mean of: the earliest, so that it stays as a run goes on."""
+"""Maximum number of healthy windows in a reference: the earliest ones, so that it stays the same as a run
+goes on."""
 
 
 @dataclass(frozen=True, slots=True)
 class WindowPace:
-    """What decides whether a window is healthy.
+    """The properties that decide whether a window is healthy.
 
     Attributes:
-        step_ns: mean exposed step. noise: of its steps.
-        kind: what windows must have in common to be added up: recorded stages and number of ranks.
+        step_ns: mean exposed step. noise: noise of its steps.
+        kind: recorded stages and number of ranks, which windows must share to be averaged.
         has_late_ranks: whether ranks are late in it, beyond noise.
     """
 
@@ -86,21 +87,22 @@ class WindowPace:
 
 @dataclass(frozen=True, slots=True)
 class HealthyWindows:
-    """The windows that a run's other windows are compared with, by number, and the noise of its steps."""
+    """The windows with which a run's other windows are compared, by number, and the noise of its steps."""
 
     windows: tuple[int, ...]
     noise: StepNoise | None
 
 
 def healthy_windows(paces: Iterable[WindowPace], min_effect: float) -> HealthyWindows | None:
-    """Return the healthy windows of a run, MOST_WINDOWS at most, the earliest (§17); None without windows.
+    """Return the earliest healthy windows of a run, at most MOST_WINDOWS (§17); None without windows.
 
-    From the fastest window on, each next one belongs to them unless its mean step is above theirs by more
-    than half of ``min_effect``, and by more than noise explains with the chance DOUBTFUL. The fastest of many
-    is fast by chance: the windows around it belong to it. One left out need not be slow beyond doubt.
+    Starting from the fastest, each next window is healthy unless its mean step exceeds that of the healthy
+    windows by more than half of ``min_effect`` and by more than noise explains with the chance DOUBTFUL. The
+    fastest of many windows is fast by chance, so windows of similar speed belong to it. A window left out is
+    not necessarily slow.
 
     Args:
-        paces: of the complete windows after the run's first.
+        paces: of the complete windows after the first one of the run.
     """
     every = sorted(paces, key=lambda pace: (pace.step_ns, pace.window))
     ordered = [pace for pace in every if not pace.has_late_ranks] or every
@@ -108,7 +110,7 @@ def healthy_windows(paces: Iterable[WindowPace], min_effect: float) -> HealthyWi
         return None
     ordered = [pace for pace in ordered if pace.kind == ordered[0].kind]
     usual = _usual_noise(pace for pace in every if pace.kind == ordered[0].kind)
-    if usual is None or ordered[0].noise is None:  # too short to tell: the fastest alone
+    if usual is None or ordered[0].noise is None:  # too short to estimate noise: only the fastest
         return HealthyWindows((ordered[0].window,), None)
     healthy: list[int] = []
     total, steps = 0.0, 0
@@ -128,7 +130,7 @@ def healthy_windows(paces: Iterable[WindowPace], min_effect: float) -> HealthyWi
 def _usual_noise(paces: Iterable[WindowPace]) -> StepNoise | None:
     """Return the noise of a run's steps, from its earliest windows.
 
-    Slow windows count too: a difference between neighbouring steps says nothing of how long both are.
+    Slow windows count too: a difference between neighbouring steps does not depend on how long both are.
     """
     earliest = sorted(paces, key=lambda pace: pace.window)[:NOISE_WINDOWS]
     noises = [pace.noise for pace in earliest if pace.noise is not None]
@@ -138,10 +140,10 @@ def _usual_noise(paces: Iterable[WindowPace]) -> StepNoise | None:
 def pooled_reference(windows: Sequence[Reference], noise: StepNoise | None = None) -> Reference:
     """Return the mean of several healthy windows, weighted by their steps.
 
-    The window nearest to the mean stands for them where one window is needed.
+    The window nearest to the mean represents them where one window is needed.
 
     Args:
-        noise: of the run's steps; that of these windows where None.
+        noise: of the run's steps; that of these windows if None.
     """
     weights = [one.steps for one in windows]
     noises = [one.noise for one in windows if one.noise is not None]
@@ -170,9 +172,10 @@ def pooled_reference(windows: Sequence[Reference], noise: StepNoise | None = Non
 
 
 def between_windows(windows: Sequence[Reference], noise: StepNoise | None) -> float:
-    """Return the standard deviation of window means beyond what the noise of steps explains, ns.
+    """Return the standard deviation of window means beyond the noise of steps, ns.
 
-    It is taken from successive windows, so that a slow drift counts little; 0 for fewer than four windows.
+    It is estimated from successive windows, so that a slow drift counts little; 0 for fewer than four
+    windows.
     """
     if noise is None or len(windows) < LEAST_WINDOWS:
         return 0.0
@@ -185,7 +188,7 @@ def between_windows(windows: Sequence[Reference], noise: StepNoise | None) -> fl
 
 
 def healthy_in_run(diagnoses: Iterable[Diagnosis]) -> HealthyWindows | None:
-    """Return the healthy windows of one run among complete ones after the first (§12, §17); None without."""
+    """Return the healthy windows of one run, among complete ones after the first (§12, §17), or None."""
     ordered = sorted(diagnoses, key=lambda diagnosis: diagnosis.window)
     complete = [diagnosis for diagnosis in ordered[1:] if is_complete(diagnosis)]
     min_effect = complete[0].gates.min_effect if complete else 0.0
@@ -193,7 +196,8 @@ def healthy_in_run(diagnoses: Iterable[Diagnosis]) -> HealthyWindows | None:
 
 
 def is_complete(diagnosis: Diagnosis) -> bool:
-    """Return whether a window may be a healthy one if it is not the run's first (§12).
+    """Return whether a window is complete, so that it may be a healthy one unless it is the run's first
+    (§12).
 
     **choice** Complete: closed full, nothing missing, usable shares, no limited telemetry.
     """

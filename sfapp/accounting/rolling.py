@@ -1,7 +1,7 @@
-"""Judge the last steps of a running job as they come (accounting.md §15 to §17).
+"""Judge the last steps of a running job as they arrive (accounting.md §15 to §17).
 
-The rows of the last steps become a ``Window``, which ``judge`` judges as any other. Beside the verdict stands
-what a window on disk cannot show: ranks that have not reported, and whether steps still come.
+The rows of the last steps become a ``Window``, which ``judge`` judges like any other. The result also says
+what a window on disk cannot show: which ranks have not reported, and whether steps still arrive.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ from sfapp.model.findings import Finding
 from sfapp.model.live_rows import FIRST_STAGE, LiveRows
 
 ROLLING_STEPS = 20
-"""Steps that a rolling verdict looks back, if nothing else is asked for."""
+"""Default number of steps in a rolling verdict."""
 
 SILENT_S = 5.0
-"""A rank without a message for longer is silent."""
+"""Seconds without a message after which a rank is silent."""
 
 STANDING_STEPS = 10
-"""A job stands still when no step has ended for as long as so many steps take, and for ``SILENT_S``."""
+"""Number of step times without an ended step after which a job stands still, if ``SILENT_S`` have passed
+too."""
 
 RollingKind = Literal["starting", "healthy", "late", "growth", "incomplete", "standing", "ended"]
 
@@ -47,22 +48,22 @@ ROLLING_KINDS: dict[RollingKind, str] = {
 """Every kind of rolling verdict with its meaning, in no order."""
 
 _OVER_STEPS = 3
-"""A rank that was not late in so many of the last steps is no longer late."""
+"""Number of last steps without lateness after which a rank is no longer late."""
 
 
 @dataclass(frozen=True, slots=True)
 class RollCall:
-    """Which ranks have reported what.
+    """Which ranks have reported, and up to which step.
 
     Attributes:
         newest_step: the newest step that any rank has finished; None before the first one.
         idle_s: seconds since any rank finished a step; None before the first one.
         absent: ranks that have never reported.
         silent: ranks without a message for ``SILENT_S``, with the seconds, the longest silence first.
-        left: ranks whose recorder was closed.
+        left: ranks that have closed their recorder.
         behind: ranks whose newest step is older than ``newest_step``, with that step (None: no step yet), the
             one furthest behind first.
-        apart: ranks that report, whose rows do not fit those of the others: other stages or other steps.
+        apart: reporting ranks whose rows do not match those of the others: other stages or other steps.
     """
 
     newest_step: int | None
@@ -76,13 +77,13 @@ class RollCall:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankDelays:
-    """How late each rank is in the last steps, before ranks synchronise.
+    """Lateness of each rank in the last steps, before ranks synchronise.
 
     Attributes:
-        behind_R: how far it is behind the median rank of its role where it is furthest behind, mean over
-            steps, ns.
-        stages: broad stages. late_BR: own time in each less that of the other ranks, mean over steps, ns; NaN
-            where that is not known.
+        behind_R: how far it is behind the median rank of its role at the boundary where it is furthest
+            behind, mean over steps, ns.
+        stages: broad stages. late_BR: own time in each minus that of the other ranks, mean over steps, ns;
+            NaN where not known.
     """
 
     ranks: RankTable
@@ -96,10 +97,10 @@ class RollingVerdict:
     """The verdict on the last steps of a running job.
 
     Attributes:
-        asked: over how many steps a verdict was asked for.
-        finding: the largest effect that needs attention, if there is one.
-        late_N: by judged step, whether the finding's first rank is late in its stage; of a growth, all steps.
-        diagnosis, measures, delays: of the judged steps; None where there are too few.
+        asked: number of steps requested.
+        finding: the largest effect that needs attention, or None.
+        late_N: for each judged step, whether the finding's first rank is late in its stage; true for growth.
+        diagnosis, measures, delays: of the judged steps; None if there are too few.
     """
 
     kind: RollingKind
@@ -129,13 +130,13 @@ class RollingVerdict:
 
     @property
     def since_step(self) -> int | None:
-        """First step with the finding; None where it began before the judged steps."""
+        """First step with the finding; None if it began before the judged steps."""
         places = self._late_places
         return None if self.measures is None or not places or places[0] == 0 else self._step(places[0])
 
     @property
     def until_step(self) -> int | None:
-        """Last step with the finding; None while it goes on."""
+        """Last step with the finding; None while it lasts."""
         places = self._late_places
         if self.measures is None or not places or places[-1] + _OVER_STEPS >= self.steps:
             return None
@@ -163,10 +164,10 @@ def rolling_verdict(
     """Judge the last steps that all reporting ranks have finished.
 
     Args:
-        steps: how many of them.
-        reference, run_waits: what the run's finished windows show: healthy ones, and where ranks wait.
+        steps: maximum number of steps.
+        reference, run_waits: from the run's finished windows: the healthy ones, and where ranks wait.
         older_s: seconds since the rows were collected.
-        window: what ``rolling_window`` returned, where that is known.
+        window: the result of ``rolling_window``, if already known.
     """
     gates = gates or Gates()
     window = window or rolling_window(rows, steps, older_s)
@@ -190,17 +191,17 @@ def rolling_verdict(
 
 
 def with_age(found: RollingVerdict, rows: LiveRows, older_s: float) -> RollingVerdict:
-    """Return the verdict on the same rows, some time after they were collected: nothing is judged again."""
+    """Return the verdict on the same rows at a later time, without judging them again."""
     window = None if found.measures is None else found.measures.window
     roll = roll_call(rows, window, older_s)
     return replace(found, roll=roll, kind=_kind(rows, roll, window, found.finding))
 
 
 def _kind(rows: LiveRows, roll: RollCall, window: Window | None, finding: Finding | None) -> RollingKind:
-    """Return what the headline is about.
+    """Return the kind of verdict, which the headline states.
 
     Args:
-        window: the judged steps; None where there are too few.
+        window: the judged steps; None if there are too few.
     """
     if rows.ranks and len(roll.left) == len(rows.ranks) and not roll.absent:
         return "ended"
@@ -216,9 +217,9 @@ def _kind(rows: LiveRows, roll: RollCall, window: Window | None, finding: Findin
 
 
 def rolling_window(rows: LiveRows, steps: int, older_s: float = 0.0) -> Window | None:
-    """Return the last steps that all reporting ranks have finished, as a window; None where there are none.
+    """Return the last steps that all reporting ranks have finished, as a window; None if there are none.
 
-    Ranks are left out that have left, are silent, have other stages than most, or are so far behind that no
+    It excludes ranks that have left, are silent, have other stages than most, or are so far behind that no
     step is common.
     """
     here = [
@@ -260,7 +261,7 @@ def rolling_window(rows: LiveRows, steps: int, older_s: float = 0.0) -> Window |
 
 
 def _common_steps(number_N: Sequence[Ints]) -> Ints:
-    """Return the step numbers that all of these have, ascending."""
+    """Return the step numbers common to all of these, ascending."""
     first, *others = number_N
     for other in others:
         first = np.intersect1d(first, other, assume_unique=True)
@@ -268,14 +269,14 @@ def _common_steps(number_N: Sequence[Ints]) -> Ints:
 
 
 def _places(numbers_N: Ints, step_N: Ints) -> Ints | slice:
-    """Return where these steps are; as a slice where they follow each other, which is quicker."""
+    """Return the positions of these steps, as a slice if they are consecutive, which is faster."""
     found = np.searchsorted(numbers_N, step_N)
     first, end = int(found[0]), int(found[-1]) + 1
     return slice(first, end) if end - first == len(found) else found
 
 
 def roll_call(rows: LiveRows, window: Window | None, older_s: float = 0.0) -> RollCall:
-    """Return which ranks have reported what.
+    """Return which ranks have reported, and up to which step.
 
     Args:
         window: of the ranks whose rows are judged.
@@ -308,7 +309,7 @@ def roll_call(rows: LiveRows, window: Window | None, older_s: float = 0.0) -> Ro
 
 
 def _is_standing(roll: RollCall, window: Window) -> bool:
-    """Return whether no step has ended for much longer than steps take."""
+    """Return whether no step has ended for much longer than a step takes."""
     if roll.idle_s is None:
         return False
     longest = float(to_numpy(window.wall_NR).max(initial=0)) / 1e9
@@ -317,8 +318,8 @@ def _is_standing(roll: RollCall, window: Window) -> bool:
 
 
 def _late_N(measures: Measures, finding: Finding, gates: Gates) -> Flags:
-    """Return the steps in which the first rank is late: by at least min_effect of the mean step, and
-    by half of what it is late when it is late."""
+    """Return the steps in which the first rank is late: by at least min_effect of the mean step, and by at
+    least half of its usual lateness in late steps."""
     if finding.kind != "rank":
         return np.ones(measures.steps, dtype=bool)
     if finding.steps:
@@ -345,8 +346,8 @@ def _furthest_behind(measures: Measures, boundary: int | None) -> Floats:
     """Return how far each rank is behind the median rank of its role at the boundary where it is furthest
     behind, mean over steps, ns [R].
 
-    Ranks that wait for each other reach the end of a step together, so that the sum of their stages says
-    nothing; before they synchronise, the late one is behind.
+    Ranks that wait for each other reach the end of a step together, so the sum of their stages does not show
+    which one is late. Before they synchronise, the late rank is behind.
     """
     carried = measures.carry(boundary)
     position_NR = np.zeros((measures.steps, measures.ranks))

@@ -1,4 +1,4 @@
-"""Keep what rolling verdicts showed: exposed time by step and stage, and where effects began and ended."""
+"""Keep the results of rolling verdicts: exposed time by step and stage, and onsets of effects."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ KEPT_STEPS = 600
 KEPT_ONSETS = 32
 
 LEAST_STEPS = 5
-"""What was over within fewer steps is not kept."""
+"""Minimum length in steps of an effect that is kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Onset:
-    """Where an effect began in a running job.
+    """The onset of an effect in a running job.
 
     Attributes:
-        stage, ranks: of the finding; no ranks where all grew.
-        began: the first step with it; the first step that was looked at where it had begun before.
-        is_exact: whether the step before was looked at and had no such effect.
-        ended: the last step with it; None while it goes on.
+        stage, ranks: of the finding; no ranks if the stage grew on all.
+        began: the first step with the effect, or the first judged step if it had begun earlier.
+        is_exact: whether the preceding step was judged and had no such effect.
+        ended: the last step with the effect; None while it lasts.
     """
 
     stage: str
@@ -46,8 +46,8 @@ class RollingHistory:
 
     Attributes:
         stages: broad stages.
-        step_N: step numbers, ascending; steps that no verdict was about are missing.
-        advance_BN: exposed time of each stage in each of these steps, ns.
+        step_N: step numbers, ascending; steps that were not judged are missing.
+        advance_BN: exposed time by stage and step, ns.
         onsets: of effects, the earliest first.
     """
 
@@ -57,7 +57,7 @@ class RollingHistory:
     onsets: tuple[Onset, ...] = ()
 
     def extended(self, found: RollingVerdict) -> RollingHistory:
-        """Return the history with what a later verdict shows."""
+        """Return the history extended by a later verdict."""
         if found.measures is None or found.diagnosis is None:
             return self
         boundary = found.diagnosis.sync_boundary
@@ -67,15 +67,15 @@ class RollingHistory:
 
     @property
     def current(self) -> Onset | None:
-        """The onset of what goes on now."""
+        """The onset of the present effect, or None."""
         last = self.onsets[-1] if self.onsets else None
         return last if last is not None and last.ended is None else None
 
     def with_steps(self, measures: Measures, boundary: int | None = None) -> RollingHistory:
-        """Return the history with the steps that it does not have yet.
+        """Return the history extended by the steps that it lacks.
 
         Args:
-            boundary: position of the wait stage that the carry-over frontier is aligned at.
+            boundary: position of the wait stage at which the carry-over frontier is aligned.
         """
         carried = measures.carry(boundary)
         advance_SN = measures.advance_SN if carried is None else carried.advance_SN
@@ -84,7 +84,7 @@ class RollingHistory:
         )
         step_N = np.asarray(measures.step_N)
         is_other = self.stages != measures.broad or (len(self.step_N) and step_N[-1] < self.step_N[-1])
-        if is_other:  # Another job, or one that returned to a checkpoint.
+        if is_other:  # Another job, or a job that returned to a checkpoint.
             return RollingHistory(measures.broad, step_N, advance_BN)
         new = step_N > (self.step_N[-1] if len(self.step_N) else -1)
         return replace(
@@ -95,8 +95,8 @@ class RollingHistory:
 
 
 def _onsets(known: tuple[Onset, ...], found: RollingVerdict) -> tuple[Onset, ...]:
-    """Return the onsets with that of the present finding; one that is gone has ended, and one that was gone
-    for a moment goes on. What was over within a few steps is left out."""
+    """Return the onsets with that of the present finding. An effect that is gone has ended; one that was gone
+    for a moment continues; one of only a few steps is dropped."""
     assert found.diagnosis is not None
     first, last = found.diagnosis.first_step, found.diagnosis.last_step
     finding = found.finding

@@ -1,4 +1,4 @@
-"""From shares to a routing set, and the rival rules on the same matrix (accounting.md §5)."""
+"""Turn shares into a routing set, and apply the rival rules to the same matrix (accounting.md §5)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from sfapp.accounting.measures import Measures
 from sfapp.model import Rival
 
 _ROUNDING = 1e-12
-"""Cumulated shares are floats: a set whose members sum to exactly τC must not lose one to rounding."""
+"""Tolerance for cumulated shares, so that a set whose members sum to exactly τC loses none to rounding."""
 
 
 def ranked(share_B: Floats) -> list[int]:
-    """Return positions of the stages by share, largest first; equal ones in stage order."""
+    """Return positions of the stages by share, largest first; stages with equal shares in stage order."""
     return sorted(range(len(share_B)), key=lambda stage: (-float(share_B[stage]), stage))
 
 
@@ -34,8 +34,8 @@ def routing_set(share_B: Floats, tau_c: float) -> list[int]:
 def rivals(measures: Measures, tau_c: float) -> tuple[Rival, ...]:
     """Return the five rival rules (paper Section 6.2), normalised to shares and routed by the same τC.
 
-    ``overcount`` is the rule's total over the exposed makespan: what per-stage maxima count twice. Of a
-    reduced window those are left out that need rows which it does not have.
+    ``overcount`` is the rule's total over the exposed makespan: what per-stage maxima count twice. For a
+    reduced window, rules that need missing rows are left out.
     """
     totals: dict[str, Floats] = {
         "per_stage_max": measures.by_broad(measures.max_SN.sum(axis=1).astype(np.float64)),
@@ -62,10 +62,10 @@ def _rival(rule: str, total_B: Floats, measures: Measures, tau_c: float) -> Riva
 
 
 def by_name(broad: Sequence[str], value_B: Floats) -> dict[str, float]:
-    """Return one float per stage, in stage order."""
+    """Return one float for each stage, in stage order."""
     return {stage: float(value) for stage, value in zip(broad, value_B, strict=True)}
 
 
 def names(broad: Sequence[str], positions: Sequence[int]) -> tuple[str, ...]:
-    """Return stage names at these positions."""
+    """Return the names of the stages at these positions."""
     return tuple(broad[position] for position in positions)

@@ -1,9 +1,9 @@
 """Find where the ranks of a run wait for each other, by the wait fits of all its windows (accounting.md §10).
 
-A rank that is late all through a window is late by the same amount in every step, and a fit cannot detect a
-constant lag (§11): if a fault lasts, a single window does not show where ranks synchronise. If ranks wait in
-several stages, a single window may also find the lesser one. The run's other windows show the same job, so
-their fits are used. If none of them finds a wait, the fit per sync is used.
+A fit cannot detect a constant lag (§11), and a rank that is late throughout a window has one: while a fault
+lasts, a single window does not show where ranks synchronise. If ranks wait in several stages, a single window
+may also find the less important one. The fits of the run's other windows, which show the same job, are
+therefore used too. If none of them finds a wait, the fit per sync is used.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from sfapp.model import Diagnosis
 
 RunStages = tuple[str, tuple[str, ...]]
-"""A run, and stages as recorded in order: windows of the same are windows of the same job."""
+"""A run and its recorded stages in order; windows with the same key show the same job."""
 
 ONE_OF = 3
-"""A stage counts where one in so many of the windows that measured any wait measured one there (choice, see
+"""A stage counts if at least one in this many of the windows that found any wait found one there (choice, see
 accounting.md §10)."""
 
 SYNCED_IN = 2
-"""Where no window measured any, a stage counts in which at least so many windows synchronise (choice): one
-window alone is judged by its own fit."""
+"""If no window found a wait, a stage counts if at least this many windows synchronise in it (choice). A
+single window is judged by its own fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,8 @@ class RunWaits:
     """Where the ranks of a run wait for each other.
 
     Attributes:
-        stages: the recorded stages that its windows vouch for, in order.
-        boundary: the stage among them at whose end ranks synchronise best; None where there are none.
+        stages: the recorded stages that its windows support, in order.
+        boundary: the stage among them at whose end ranks synchronise best; None if there are none.
     """
 
     stages: tuple[str, ...] = ()
@@ -42,14 +42,14 @@ class RunWaits:
         """Return the sync boundary of a window of the run.
 
         Args:
-            own: what its own fit finds. It stands where the run does not have that stage: a barrier that only
-                this window holds, for example.
+            own: the boundary of its own fit. It is kept if the run does not have that stage, such as a
+                barrier in this window only.
         """
         return own if own is not None and own not in self.stages else self.boundary
 
 
 def own_wait_stages(diagnosis: Diagnosis) -> tuple[str, ...]:
-    """Return the recorded stages that are wait stages by the window's own fit (§11)."""
+    """Return the recorded stages that are wait stages according to the window's own fit (§11)."""
     fits = (diagnosis.wait_fit or {}).items()
     slope = diagnosis.gates.wait_slope
     return tuple(stage for stage, fit in fits if fit is not None and fit.slope - 2 * fit.se >= slope)
@@ -57,12 +57,12 @@ def own_wait_stages(diagnosis: Diagnosis) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class WaitFacts:
-    """What one window's own fits found about where its ranks wait, as the store keeps it.
+    """Where the ranks of one window wait according to its own fits, as stored.
 
     Attributes:
-        own_boundary: stage at whose end ranks synchronise by the wait fit (§11); None where it finds none.
-        own_wait_stages: recorded stages that are wait stages by that fit.
-        met_boundary: stage found by the fit between synchronisations; None where it finds none.
+        own_boundary: stage at whose end ranks synchronise according to the wait fit (§11), or None.
+        own_wait_stages: recorded stages that are wait stages according to that fit.
+        met_boundary: stage found by the fit per sync, or None.
     """
 
     own_boundary: str | None
@@ -76,7 +76,7 @@ class WaitFacts:
 
 
 def run_waits(diagnoses: Iterable[Diagnosis]) -> Mapping[RunStages, RunWaits]:
-    """Return where ranks wait by all windows of a run that have the same stages.
+    """Return where ranks wait according to all windows of a run that have the same stages.
 
     Args:
         diagnoses: of all ranks, under the default gates.

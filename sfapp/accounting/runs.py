@@ -1,4 +1,4 @@
-"""Diagnose many windows: align each run where its ranks synchronise, and compare it with its healthy window.
+"""Diagnose many windows: align each run where its ranks synchronise and compare it with its healthy window.
 
 Source: accounting.md §10, §12.
 """
@@ -30,13 +30,13 @@ from sfapp.model import (
 )
 
 _BATCH_CELLS = 1 << 21
-"""Cells measured together: enough to spread the per-call cost, few enough to stay out of memory's way."""
+"""Cells measured together: enough to spread the per-call cost, few enough to limit memory."""
 
 
 def measured(
     windows: Sequence[Window], baseline: Baseline = "cohort_median", reference: Reference | None = None
 ) -> list[Measures]:
-    """Measure windows of any shapes, those of one shape together; the result has their order."""
+    """Measure windows of any shapes, grouped by shape; the result has the order of the input."""
     by_shape: dict[object, list[int]] = defaultdict(list)
     for index, window in enumerate(windows):
         by_shape[window.stages, tuple(window.duration_SNR.shape)].append(index)
@@ -63,12 +63,12 @@ def diagnose_runs(
     """Diagnose windows of any runs, each against a reference.
 
     Args:
-        windows: any number, any order; the result is sorted by run and window.
+        windows: any number in any order; the result is sorted by run and window.
         group: windows without such a group are left out.
-        reference: (run, window) to compare every window with; each run's own healthy window where None.
+        reference: (run, window) to compare every window with; each run's own healthy window if None.
 
     Raises:
-        WindowNotFoundError: no window has the group, or the reference is not among the windows.
+        WindowNotFoundError: no window has the group, or the windows do not include the reference.
         WindowError: baseline ``reference`` for a run without a healthy window.
     """
     every = sorted(windows, key=lambda window: (window.run_id, window.number))
@@ -83,7 +83,7 @@ def diagnose_runs(
     if reference is not None:
         _check_named(chosen, reference)
         fixed = reference_of(runs[reference[0]].measures_of(reference[1]))
-    # Each run's measures are let go of when it is done: together they would take as much as the windows.
+    # Each run's measures are released when it is done: all of them need as much memory as the windows.
     return [diagnosis for run_id in list(runs) for diagnosis in runs.pop(run_id).diagnosed(fixed)]
 
 
@@ -99,10 +99,10 @@ def aligned(
     gates: Gates | None = None,
     frontier: Frontier = DEFAULT_FRONTIER,
 ) -> list[tuple[Measures, Diagnosis]]:
-    """Judge windows again whose runs show another synchronisation boundary (§10).
+    """Judge again the windows whose runs show another synchronisation boundary (§10).
 
     Args:
-        measures: of the windows. alone: each judged by itself, under the same gates and frontier.
+        measures: of the windows. alone: each window judged alone, under the same gates and frontier.
         waits: by run and stages, from ``run_waits``.
     """
     found = []
@@ -117,11 +117,11 @@ def aligned(
 
 @dataclass
 class _Run:
-    """The windows of one run, of which those are diagnosed that have the group.
+    """The windows of one run; those that have the group are diagnosed.
 
     Attributes:
         whole: all windows, with all their ranks, ascending.
-        _everyone: these judged with all ranks under default gates, aligned where their ranks wait.
+        _everyone: these windows judged with all ranks under default gates, aligned where their ranks wait.
     """
 
     group: str
@@ -135,8 +135,8 @@ class _Run:
     def _first_pass(self) -> list[tuple[Measures, Diagnosis]]:
         """Measures and verdicts without a reference, each window aligned where its run's ranks wait.
 
-        Where they wait is found on all ranks, whatever the group, since all of them wait for each other, and
-        under the default gates, as in the store.
+        Waits are found on all ranks, whatever the group, because all ranks wait for each other, and under
+        default gates, as in the store.
         """
         if not self._windows:
             return []
@@ -161,7 +161,7 @@ class _Run:
         return next(measures for measures, found in self._first_pass if found.window == number)
 
     def _healthy_reference(self) -> Reference | None:
-        """Return the mean of the run's healthy windows, found on all ranks and cut to the group (§17)."""
+        """Return the mean of the run's healthy windows, found on all ranks and reduced to the group (§17)."""
         known = {measures.window.number: measures for measures, _ in self._first_pass}
         healthy = healthy_in_run(self._everyone)
         chosen = [number for number in healthy.windows if number in known] if healthy else []
@@ -171,7 +171,7 @@ class _Run:
         return pooled_reference(parts, healthy.noise if self.group == ALL_RANKS else None)
 
     def diagnosed(self, fixed: Reference | None) -> list[Diagnosis]:
-        """Diagnose every window against a reference: this one, or the run's healthy window.
+        """Diagnose every window against this reference, or against the run's healthy window.
 
         Raises:
             WindowError: baseline ``reference`` for a run without a healthy window.

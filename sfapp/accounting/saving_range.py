@@ -1,8 +1,8 @@
-"""The range [G, X] of what fixing a part of a window brings, where no replay predicts it (accounting.md §4).
+"""The range [G, X] of the saving by a fix if no replay predicts it (accounting.md §4).
 
-The static gain G assumes that no rank waits for another, the excess X that all time beyond a typical rank's
-is waited for. A stage on every rank has the G and X of the diagnosis; those of some ranks are taken from the
-same matrix.
+The static gain G assumes that no rank waits for another; the excess X assumes that the other ranks wait for
+all time beyond a typical rank's. For a stage on every rank, G and X are those of the diagnosis; for some
+ranks they are computed from the same matrix.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ def saving_range(
     stages: Sequence[int],
     places: Ints | None,
 ) -> tuple[float, float] | None:
-    """Return G and X of a fix, ns of the mean step; None where the window has no gains.
+    """Return G and X of a fix, ns of the mean step; None if the window has no gains.
 
     Args:
         diagnosis: of these measures.
-        carry: the carry-over frontier of the diagnosis; None where steps have gaps.
+        carry: the carry-over frontier of the diagnosis; None if steps have gaps.
         stages: positions of the broad stages.
-        places: positions of the ranks, ascending; every rank where None.
+        places: positions of the ranks, ascending; every rank if None.
     """
     if diagnosis.static_gain is None or not measures.has_all_rows:
         return None
@@ -46,7 +46,7 @@ def _excess(
     stages: Sequence[int],
     places: Ints | None,
 ) -> float:
-    """Return X, of some ranks only that of the steps in which one of them is the slowest at the stage."""
+    """Return X; for some ranks, only over the steps in which one of them is the slowest at the stage."""
     known = diagnosis.telling_excess
     share = sum(known.get(measures.broad[stage], 0.0) for stage in stages)
     if len(stages) == len(measures.broad) and diagnosis.exposed_imbalance is not None:
@@ -65,7 +65,8 @@ def _excess(
 def _static_gain(
     measures: Measures, diagnosis: Diagnosis, stages: Sequence[int], places: Ints | None
 ) -> float:
-    """Return G: what the makespans lose where durations are clipped to the baseline, and nothing else."""
+    """Return G: by how much the makespans shrink if durations are clipped to the baseline and nothing else
+    changes."""
     if places is None and len(stages) == 1 and diagnosis.static_gain is not None:
         return diagnosis.static_gain[measures.broad[stages[0]]] * measures.makespan / measures.steps
     ranks = slice(None) if places is None else places

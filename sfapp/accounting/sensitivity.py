@@ -1,4 +1,4 @@
-"""How far each gate is from the next change of verdict: how robust a verdict is."""
+"""Find how far each gate is from the next change of the verdict, a measure of its robustness."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class GateChange:
     Attributes:
         gate: its name.
         direction: ``above`` or ``below`` the current value.
-        value: the first of the values tried under which the verdict differs.
-        labels: the stage labels there. routing_set: the candidate set there.
+        value: the first value tried under which the verdict differs.
+        labels, routing_set: stage labels and candidate set at that value.
         changes: what differs: ``labels``, ``routing_set`` or both.
     """
 
@@ -40,10 +40,10 @@ def nearest_changes(
     diagnosis: Diagnosis,
     gates: Iterable[str] = ("tau_c", "gamma_a", "gamma_g"),
 ) -> Mapping[str, tuple[GateChange, ...]]:
-    """Return for each of these gates the nearest changes of labels or routing set below and above.
+    """Return the nearest changes of labels or routing set below and above each of these gates.
 
-    Only values where the evidence itself lies can matter (a share, a gain, a cumulated share): those are
-    tried, rounded to the gate's grid. A gate without an entry in ``COMPARED_WITH`` is tried on a coarse grid.
+    Only the values of the evidence (a share, a gain, a cumulated share) can matter; they are tried, rounded
+    to the gate's grid. A gate without an entry in ``COMPARED_WITH`` is tried on a coarse grid.
     """
     if diagnosis.shares is None:
         return dict.fromkeys(gates, ())
@@ -93,7 +93,7 @@ def _around(critical: float, step: float) -> tuple[float, float]:
 
 
 def _critical_values(measures: Measures, diagnosis: Diagnosis, gate: str) -> list[float]:
-    """Return values of the evidence that this gate is compared with; its own grid where none are listed."""
+    """Return values of the evidence that this gate is compared with, or its own grid if none are listed."""
     if gate in ("gamma_elig", "eta_q"):
         return _where_rotation_turns(measures, diagnosis, gate)
     compared_with = COMPARED_WITH.get(gate)
@@ -105,7 +105,7 @@ def _critical_values(measures: Measures, diagnosis: Diagnosis, gate: str) -> lis
 
 
 _GRID_POINTS = 100
-"""Values tried of a gate that has no entry in ``COMPARED_WITH``."""
+"""Number of values tried for a gate without an entry in ``COMPARED_WITH``."""
 
 
 def _shares(diagnosis: Diagnosis) -> list[float]:
@@ -164,13 +164,13 @@ COMPARED_WITH: dict[str, Callable[[Diagnosis], Iterable[float]]] = {
     "gamma_dev": _device_shares,
     "gamma_host": _host_ratio,
 }
-"""The values that decide, of the gates that are compared with few."""
+"""For gates that are compared with few values: a function that returns these values."""
 
 
 def _where_rotation_turns(measures: Measures, diagnosis: Diagnosis, gate: str) -> list[float]:
-    """Return the nearest values at which the top stage's leader starts or stops to count as rotating.
+    """Return the nearest values at which the top stage's leader starts or stops counting as rotating.
 
-    All that these two gates decide of the labels is which steps the leader is counted over (§3, §7.6).
+    For labels, these two gates only decide over which steps the leader is counted (§3, §7.6).
     """
     carry = measures.carry(_recorded(measures, diagnosis.sync_boundary))
     source = carry if carry is not None and diagnosis.frontier == "carry_over" else measures

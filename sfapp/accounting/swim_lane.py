@@ -104,7 +104,7 @@ class SwimLanes:
         arrows: from late ranks to those that wait for them.
         waits: by stage in which ranks wait, in order, how long and for which rank.
         step: logical number of the step that is shown; None for the mean step.
-        sync_stage: the stage at whose end ranks are laid together; None where that is not known and all
+        sync_stage: the stage at whose end ranks are laid together; None if that is not known and all
             lanes start at 0.
         start_ns, end_ns: where the slowest rank's step begins and ends: their difference is the exposed time
             of the step where ``sync_stage`` is known.
@@ -124,7 +124,7 @@ class SwimLanes:
 
     @property
     def main_wait(self) -> StageWait | None:
-        """The longest wait that is worth a word; None where ranks hardly wait."""
+        """The longest wait that is worth a word; None if ranks hardly wait."""
         least = BLOCKED * max(1.0, self.end_ns - self.start_ns)
         worth = [wait for wait in self.waits if wait.mean_ns >= least]
         return max(worth, key=lambda wait: wait.mean_ns, default=None)
@@ -137,7 +137,7 @@ def swim_lanes(
 
     Args:
         diagnosis: of these measures; says where ranks synchronise and which are suspects.
-        step: a logical step number; the mean step where None or absent from the window.
+        step: a logical step number; the mean step if None or absent from the window.
         selected: global ranks that have rows of their own.
     """
     found: list[int] = [] if step is None else np.flatnonzero(measures.step_N == step).tolist()
@@ -205,7 +205,7 @@ def _lane(measures: Measures, timeline: StepTimeline, row: Row) -> SwimLane:
 
 
 def _healthy_lane(measures: Measures, diagnosis: Diagnosis, timeline: StepTimeline) -> SwimLane | None:
-    """Return the critical path of the healthy windows, from the same moment on; None where not known."""
+    """Return the critical path of the healthy windows, from the same moment on; None if not known."""
     advances = healthy_advances(measures, diagnosis, timeline)
     if advances is None:
         return None

@@ -97,7 +97,7 @@ def rows_of(
 
 def _suspects(diagnosis: Diagnosis) -> Iterable[int]:
     """Return the ranks that the verdict names, the suspect first; none in a healthy window."""
-    if diagnosis.is_quiet:
+    if diagnosis.is_healthy:
         return ()
     aimed = [] if diagnosis.aim is None or diagnosis.aim.rank is None else [diagnosis.aim.rank]
     late = [rank for found in diagnosis.findings if found.needs_attention for rank in found.ranks]
@@ -146,7 +146,7 @@ def _by_node(measures: Measures, others: Ints, arrival_R: Floats, least_ns: floa
 def healthy_advances(
     measures: Measures, diagnosis: Diagnosis, timeline: StepTimeline
 ) -> tuple[float, ...] | None:
-    """Return the mean advances of the healthy windows by broad stage, ns; None where they are not known or
+    """Return the mean advances of the healthy windows by broad stage, ns; None if they are not known or
     the window is one of them."""
     reference = diagnosis.reference
     if reference is None or diagnosis.is_reference:

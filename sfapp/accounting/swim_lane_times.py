@@ -37,7 +37,7 @@ class StageWait:
 
     Attributes:
         stage: its position.
-        late: position of the rank that most of the waiting is for; None where different ranks are last.
+        late: position of the rank that most of the waiting is for; None if different ranks are last.
         mean_ns: mean waiting of the other ranks. least_ns: what even the last rank waits, such as a transfer.
         is_inferred: whether waiting was not measured, in some step at least.
     """
@@ -60,7 +60,7 @@ class StepTimeline:
             there is none.
         inferred_S: whether the waiting of a stage was not measured, in some step at least.
         waits: the stages in which ranks wait, in order.
-        sync: position of the stage at whose end ranks are laid together; None where that is not known.
+        sync: position of the stage at whose end ranks are laid together; None if that is not known.
         begin_ns, end_ns: of the exposed step.
         has_step_before: whether 0 is where ranks synchronised in the step before.
     """
@@ -251,7 +251,7 @@ class _Seen:
         self.sum_N = self.sum_N + waited_NR.sum(axis=1)
 
     def wait(self, stage: int, ranks: int, is_inferred: bool) -> StageWait | None:
-        """Return what was seen; None where there is one rank only."""
+        """Return what was seen; None if there is one rank only."""
         if ranks < 2:
             return None
         others_N = (self.sum_N - self.late_wait_N) / (ranks - 1)

@@ -31,16 +31,16 @@ class WhatIf:
 
     Attributes:
         stage: the broad stage whose own time is clipped to the step's lower middle value over ranks; every
-            stage where None.
-        rank: global rank whose time is clipped; all ranks where None and ``node`` is None too.
+            stage if None.
+        rank: global rank whose time is clipped; all ranks if None and ``node`` is None too.
         step_ns: the mean step as it was, Σ a' / N.
-        predicted_ns: the mean step of the replay with the fix; None where nothing is predicted.
+        predicted_ns: the mean step of the replay with the fix; None if nothing is predicted.
         error: by how much the replay without a change differs from the window, as a fraction; None without a
             replay.
         reason: why nothing is predicted: a key of ``sfapp.model.REASONS``.
         node: the node whose ranks' time is clipped.
         least_ns, most_ns: where nothing is predicted, the mean step if the fix brings the excess X and if it
-            brings the static gain G alone (§4); None where these are not known either.
+            brings the static gain G alone (§4); None if these are not known either.
     """
 
     stage: str | None
@@ -65,7 +65,7 @@ class WhatIf:
 
 
 def suspect_fix(diagnosis: Diagnosis) -> Fix | None:
-    """Return the fix of the likely cause: its stage and rank; None where the verdict names no suspect."""
+    """Return the fix of the likely cause: its stage and rank; None if the verdict names no suspect."""
     aim = diagnosis.aim
     return None if aim is None else Fix(aim.stage, aim.rank)
 
@@ -77,12 +77,12 @@ def what_if(
     rank: int | None = None,
     node: int | None = None,
 ) -> WhatIf | None:
-    """Return the step time that fixing a stage would leave; None where the verdict names no suspect either.
+    """Return the step time that fixing a stage would leave; None if the verdict names no suspect either.
 
     Args:
         diagnosis: of these measures; says where the carry-over frontier is aligned.
         stage: a broad stage; every stage where only ranks are given, the suspect where nothing is.
-        rank: a global rank with rows; all ranks where None.
+        rank: a global rank with rows; all ranks if None.
         node: a node of which all ranks are fixed, in the place of ``rank``.
 
     Raises:
@@ -195,7 +195,7 @@ class _Replay:
 
         Args:
             clipped: recorded stages in which own time is clipped to the typical one.
-            places: positions of the ranks whose time is clipped; of all ranks where None.
+            places: positions of the ranks whose time is clipped; of all ranks if None.
         """
         stages, steps = self.least_SN.shape
         plane_of = [self.own.get(stage, self.duration_SNR[stage]) for stage in range(stages)]

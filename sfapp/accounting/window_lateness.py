@@ -31,7 +31,7 @@ from sfapp.model.arrays import to_numpy
 
 
 def lateness_of(measures: Measures, boundary: int | None) -> tuple[StageLateness, ...] | None:
-    """Return how late ranks are in each broad stage; None where that cannot be known, for one because most
+    """Return how late ranks are in each broad stage; None if that cannot be known, for one because most
     ranks are the only one of their role.
 
     Args:
@@ -217,7 +217,7 @@ def _saved(measures: Measures, key: tuple[int | None, int, tuple[int, ...], Sing
 
 def _next_sync(measures: Measures, boundary: int | None, stage: int) -> tuple[int, bool] | None:
     """Return the stage at the end of whose own part ranks next wait for each other, and whether that is in
-    the next step; None where it is not known. Until then a late rank may catch up.
+    the next step; None if it is not known. Until then a late rank may catch up.
     """
     known: list[int] = []
     if measures.own is not None:
@@ -231,7 +231,7 @@ def _next_sync(measures: Measures, boundary: int | None, stage: int) -> tuple[in
         return found, is_next_step
     if found == 0:
         return None
-    return found - 1, is_next_step  # Where waits are not known, ranks are told apart up to the stage before.
+    return found - 1, is_next_step  # If waits are unknown, ranks are distinguished up to the stage before.
 
 
 def _split_SN(measures: Measures) -> Flags:

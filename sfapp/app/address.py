@@ -32,7 +32,7 @@ def run_of(request: HTTPConnection, suffix: str = "", after: int = 0) -> str:
 
     Args:
         suffix: ending of the run's segment that is not part of it (``.json``).
-        after: how many segments follow the run's.
+        after: number of segments after the run's.
     """
     path = request.scope["raw_path"].decode("latin-1").split("?")[0]
     segments = path.removeprefix(request.scope.get("root_path", "")).split("/")[2:]

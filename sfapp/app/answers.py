@@ -41,7 +41,7 @@ class ZipResponse(Response):
 
 
 def json_answer(document: Any, status: int = 200) -> Response:
-    """Return plain data as JSON: times as RFC 3339; NaN is no JSON and becomes null."""
+    """Return plain data as JSON: times as RFC 3339, NaN as null."""
     return Response(msgspec.json.encode(document), status, media_type="application/json")
 
 

@@ -1,4 +1,5 @@
-"""Every page as data: the same address with ``.json`` (tables ``.csv``), the same query; metrics and health.
+"""Serve every page as data: the same address with ``.json`` (tables ``.csv``), the same query; metrics and
+health.
 
 Handlers are plain functions where they ask the store: the server runs those on threads beside the event loop.
 """
@@ -57,7 +58,7 @@ Sort = Annotated[
 
 
 def _end(text: str | None) -> tuple[str, int] | None:
-    """One end of a stretch of windows.
+    """Parse one end of a range of windows.
 
     Raises:
         StoreError: it is no RUN/WINDOW.
@@ -106,7 +107,7 @@ _FINDINGS_TABLES: Mapping[str, Callable[[Findings], list[tables.Row]]] = {
 
 
 def build(application: FastAPI, workspace: Workspace) -> None:
-    """Add every route that answers with data."""
+    """Add every route that serves data."""
     application.add_exception_handler(SfappError, _explain)
     metrics = Metrics(workspace)
     routes = APIRouter(responses=REFUSALS)
@@ -131,7 +132,7 @@ def build(application: FastAPI, workspace: Workspace) -> None:
 def _add_health(routes: APIRouter, workspace: Workspace, metrics: Metrics) -> None:
     @routes.get(
         "/healthz",
-        summary="Whether the server answers and keeps the store up to date",
+        summary="Whether the server responds and keeps the store up to date",
         responses={503: {"description": "It does not"}},
     )
     async def healthz() -> Response:
@@ -155,7 +156,7 @@ def _add_windows(routes: APIRouter, workspace: Workspace) -> None:
         asked: Asked,
         offset: Annotated[int, Query(ge=0)] = 0,
         limit: Annotated[int, Query(ge=0, le=MAX_ROWS)] = 100,
-        as_text: Annotated[bool, Query(description="add `shown`: values as the page writes them")] = False,
+        as_text: Annotated[bool, Query(description="add `shown`: values as displayed on the page")] = False,
     ) -> Response:
         page = workspace.windows(replace(asked, offset=offset, limit=limit))
         rows = [{**row, "shown": window_row(row)} for row in page.rows] if as_text else page.rows
@@ -216,7 +217,7 @@ def _add_window(routes: APIRouter, workspace: Workspace) -> None:
         request: Request,
         run: str,
         window: int,
-        rank: Annotated[int | None, Query(ge=0, description="the rank of `fix`, where that has none")] = None,
+        rank: Annotated[int | None, Query(ge=0, description="the rank of `fix`, if that has none")] = None,
     ) -> Response:
         key = WindowKey(run_of(request, after=2), window)
         judged = judge_asked(workspace, request, key, extra={"rank"})
@@ -307,7 +308,7 @@ def _add_compare(routes: APIRouter, workspace: Workspace) -> None:
         if notices:
             raise ComparisonError(" ".join(notices))
         if not state.is_whole:
-            raise ComparisonError("name what to compare: a=RUN/WINDOW and b=RUN/WINDOW, or RUN for all of it")
+            raise ComparisonError("name two sides: a=RUN/WINDOW and b=RUN/WINDOW, or RUN for all its windows")
         return json_answer(compare_sides(workspace, state).document())
 
 
@@ -320,20 +321,20 @@ def _add_glossary(routes: APIRouter) -> None:
 def _add_incidents(routes: APIRouter, workspace: Workspace) -> None:
     log = workspace.incident_log
 
-    @routes.get("/incidents.json", summary="Every incident and note, as they stand and with every edit; "
+    @routes.get("/incidents.json", summary="Every incident and note, with its state and every edit; "
                      "can be imported")  # fmt: skip
     def incidents_json() -> Response:
         return json_answer(document_of(log.state()))
 
-    @routes.get("/incident/{incident}.json", summary="One incident with the notes it collects, as it "
-                     "stands and with every edit; can be imported")  # fmt: skip
+    @routes.get("/incident/{incident}.json", summary="One incident with its notes, with its "
+        "state and every edit; can be imported")  # fmt: skip
     def incident_json(
-        incident: Annotated[str, PathParameter(description="its id, or enough of its beginning")],
+        incident: Annotated[str, PathParameter(description="its id, or a unique prefix")],
     ) -> Response:
         return json_answer(document_of(log.state(), incident))
 
 
 async def _explain(_: Request, error: Exception) -> Response:
-    """Answer an error of sfapp with its message: 404 for what does not exist, 400 for the rest."""
+    """Respond to an error of sfapp with its message: 404 if something does not exist, else 400."""
     missing = isinstance(error, WindowNotFoundError | IncidentNotFoundError)
     return json_answer({"error": str(error)}, 404 if missing else 400)

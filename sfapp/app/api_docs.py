@@ -1,4 +1,4 @@
-"""``/docs``: the OpenAPI document as a page of our own. The usual one loads its scripts from the internet."""
+"""``/docs``: the OpenAPI document as our own page, because the usual one loads scripts from the internet."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ EPISODES = (
     "`episodes`: neighbouring windows with the same finding that needs attention, the earliest first. `kind` "
     "(`rank` or `growth`), `stage`, `ranks`, `hostname`, `first_window`, `last_window`, `windows` (their "
     "number), `effect` (the largest, as a part of the step), `began` (first step with the effect) and "
-    "`ended` (last step with it; null where the run's last window has it). Both are `step` (null where only "
+    "`ended` (last step with it; null if the run's last window has it). Both have `step` (null if only "
     "the interval is known), `low` and `high` (95 %)."
 )
 """Fields of the episodes of a run (``sfapp.model.onsets``)."""
 
 
 def add(application: FastAPI) -> None:
-    """Serve the page, beside ``/openapi.json``."""
+    """Serve the page, in addition to ``/openapi.json``."""
 
     @application.get("/docs", include_in_schema=False)
     def docs() -> HTMLResponse:

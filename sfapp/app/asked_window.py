@@ -1,4 +1,4 @@
-"""The window and the view that a data route is asked for; what a page only notes is an error here."""
+"""Resolve the window and the view of a data request; unlike on a page, an invalid part is an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``/find.json``: runs, windows, ranks and hosts by a few typed words, for the finder of every page."""
+"""``/find.json``: search of runs, windows, ranks and hosts by words, for the finder of every page."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sfapp.views.address import run_from_segment, run_page, window_page
 from sfapp.views.window_list_rows import window_row
 
 MOST_OF_A_KIND = 6
-"""Most entries of one kind: more are better found on the page of windows."""
+"""Maximum number of entries of one kind; the page of windows finds more."""
 
 PAGES = {
     "All problems": "/",
@@ -44,7 +44,7 @@ class FoundPlace:
 
     Attributes:
         kind: ``run``, ``window``, ``rank``, ``host`` or ``page``.
-        text, detail: what it is called, and what tells it apart.
+        text, detail: its name, and details that distinguish it.
         href: its address.
     """
 
@@ -59,18 +59,19 @@ def build(routes: APIRouter, workspace: Workspace) -> None:
 
     @routes.get("/find.json", summary="Runs, windows, ranks and hosts by a few words")
     def find_json(text: Words = "", path: Place = "", view: Place = "") -> dict[str, Any]:
-        """``path`` and ``view`` are those of the page that asks: its window's ranks and hosts are found."""
+        """``path`` and ``view`` are those of the requesting page, whose ranks and hosts are searched too."""
         here = _WINDOW_PAGE.fullmatch(path)
         key = None if here is None else WindowKey(run_from_segment(here["run"]), int(here["window"]))
         return {"found": [asdict(each) for each in find(workspace, text, key, parse_query(view)[0])]}
 
 
 def find(workspace: Workspace, text: str, here: WindowKey | None, view: ViewState) -> list[FoundPlace]:
-    """Return what the words fit, at most a few of a kind; ranks and hosts of the open window come first.
+    """Return the matches of the words, at most a few of a kind; ranks and hosts of the open window come
+    first.
 
     Args:
-        here: the window whose page asks; None on other pages.
-        view: its view, which links to the same run keep.
+        here: the window of the requesting page; None on other pages.
+        view: its view, which is kept in links to the same run.
     """
     words = " ".join(text.split()).lower()
     found: list[FoundPlace] = []
@@ -91,7 +92,7 @@ def _in_window(workspace: Workspace, words: str, here: WindowKey, view: ViewStat
     """Find windows of the open window's run by number, and its ranks and hosts."""
     try:
         ranks = workspace.window(workspace.source(here)).ranks
-    except SfappError:  # it is gone; the page says so itself
+    except SfappError:  # It is gone, which the page reports itself.
         return
     numbered = _NUMBER.fullmatch(words)
     number = None if numbered is None else int(numbered["number"])

@@ -1,4 +1,4 @@
-"""The notifications of the services as NiceGUI events, which pages unsubscribe from when they are closed."""
+"""Notifications of the services as NiceGUI events, from which pages unsubscribe when they are closed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``/problems.json`` and ``/problems/<id>.json``: what the pages of problems show, as data."""
+"""``/problems.json`` and ``/problems/<id>.json``: the content of the pages of problems as data."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from sfapp.service.workspace import Workspace
 
 FIELDS = (
     "`kind` (`missing`, `rank`, `ranks`, `turns`, `growth`), `stage`, `ranks`, `hostname`, `windows` (their "
-    "numbers), `began` and `ended` (`step`, null where only the interval is known, `low` and `high`, 95 %; "
+    "numbers), `began` and `ended` (`step`, null if only the interval is known, `low` and `high`, 95 %; "
     "`ended` is null while the run's last window has it), `began_at`, `ended_at` (UTC), `cost` (`lost_ns`, "
-    "`low_ns`, `high_ns` of `steps_ns`, `rank_hours`; null where data are missing), `status` (`ongoing`, "
+    "`low_ns`, `high_ns` of `steps_ns`, `rank_hours`; null if data are missing), `status` (`ongoing`, "
     "`ended`, `returned`, `fixed`, `muted`) and `mark` (the mute or mark as fixed, with author and time). "
-    "`id` stays the same as windows arrive; `other_ids` lead to it too."
+    "`id` does not change as windows arrive; `other_ids` refer to it too."
 )
 """Fields of a problem (``sfapp.model.problems``)."""
 
@@ -28,7 +28,7 @@ def add(routes: APIRouter, workspace: Workspace) -> None:
 
     @routes.get(
         "/problems.json",
-        summary="Windows with one cause: missing data first, then by rank-hours lost",
+        summary="Windows grouped by cause: missing data first, then by rank-hours lost",
         description=FIELDS,
     )
     def problems_json(
@@ -39,8 +39,8 @@ def add(routes: APIRouter, workspace: Workspace) -> None:
 
     @routes.get("/problems/{problem}.json", summary="One problem", description=FIELDS)
     def problem_json(
-        problem: Annotated[str, PathParameter(description="its id, or another that it is known by")],
-        run: Annotated[str | None, Query(description="its run, where that is a built-in example")] = None,
+        problem: Annotated[str, PathParameter(description="its id, or one of its other ids")],
+        run: Annotated[str | None, Query(description="its run, if that is a built-in example")] = None,
     ) -> Response:
         (found,) = listed([workspace.problem(problem, run)], workspace.incident_log.state())
         return json_answer(found.document())

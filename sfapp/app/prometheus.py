@@ -1,4 +1,4 @@
-"""``/metrics``: what a monitoring system wants to know of the server, read from the store when asked."""
+"""``/metrics``: the state of the server for a monitoring system, read from the store on request."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sfapp.service.workspace import Workspace
 
 
 class Metrics(Collector):
-    """Counts requests as they pass, and reads everything else from the workspace when collected."""
+    """Collector that counts requests, and reads everything else from the workspace when it is scraped."""
 
     media_type = CONTENT_TYPE_LATEST
 
@@ -44,7 +44,9 @@ class Metrics(Collector):
         yield GaugeMetricFamily(
             "sfapp_ingest_seconds", "Duration of the latest ingest", self._workspace.ingest_seconds
         )
-        yield GaugeMetricFamily("sfapp_store_up", "Whether packets are watched", float(status.kind == "live"))
+        yield GaugeMetricFamily(
+            "sfapp_store_up", "Whether the folder is watched", float(status.kind == "live")
+        )
         if status.age_seconds is not None:
             yield GaugeMetricFamily(
                 "sfapp_newest_packet_age_seconds", "Age of the newest packet", status.age_seconds

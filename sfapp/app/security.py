@@ -28,10 +28,10 @@ from sfapp.app.public_address import PublicAddress
 from sfapp.app.token_gate import TokenGate
 
 MAX_BODY = 1 << 20
-"""Largest request body in bytes. Pages only ever post small events."""
+"""Largest request body in bytes. Pages post only small events."""
 
 MAX_UPLOAD = 16 << 20
-"""Largest file that a page's file chooser may send, in bytes."""
+"""Largest file from a page's file chooser, in bytes."""
 
 _UPLOAD = re.compile(r"/_nicegui/client/[^/]+/upload/[0-9]+")
 """Address of NiceGUI's uploads; it exists only while a page with a file chooser is open."""
@@ -47,7 +47,7 @@ LOOPBACK_NAMES = ("127.0.0.1", "localhost", "::1")
 WILDCARDS = ("0.0.0.0", "::", "")
 
 # NiceGUI compiles its Vue templates in the browser and starts from an inline script: both need the unsafe
-# sources. Everything else is kept to this server: no request leaves, no frame, no plugin, no foreign form.
+# sources. Everything else is limited to this server: no external request, frame, plugin or form.
 CONTENT_SECURITY_POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -78,8 +78,8 @@ SECURITY_HEADERS = {
 def allowed_hosts(host: str) -> frozenset[str]:
     """Return the host names that a server bound to ``host`` accepts.
 
-    Bound to every address, it also answers to the machine's own names; addresses are then allowed as such
-    (see ``SecurityMiddleware``), since only names can be rebound.
+    A server bound to every address also accepts the machine's own names; any IP address is then allowed (see
+    ``SecurityMiddleware``), since only names can be rebound.
     """
     names = {*LOOPBACK_NAMES, host.strip("[]").lower()}
     if host in WILDCARDS:
@@ -98,14 +98,14 @@ def is_loopback(host: str) -> bool:
 
 
 class SecurityMiddleware:
-    """Rejects what the module's docstring lists; passes the rest on with security headers.
+    """Middleware with the checks of the module's docstring; it adds security headers to responses.
 
     Args:
         app: the application inside.
-        hosts: names the server answers to, lower case, without port.
-        any_address: also answer to any IP address (bound to all of them).
-        token: required of every visitor, where given.
-        cookie: name of the cookie that stands for the token.
+        hosts: accepted host names, lower case, without port.
+        any_address: also accept any IP address (if bound to all of them).
+        token: required of every visitor, if given.
+        cookie: name of the cookie that replaces the token.
         max_body: largest request body in bytes.
         public: where a reverse proxy serves the application, if one does.
     """
@@ -185,7 +185,7 @@ class SecurityMiddleware:
         return client[0] if client else ""
 
     def _limit(self, scope: Scope) -> int:
-        """Return the largest body that is accepted; an upload has a frame around its file."""
+        """Return the size limit of the body; an upload is slightly larger than its file."""
         path = scope["path"].removeprefix(self._root)
         takes_files = scope["type"] == "http" and _UPLOAD.fullmatch(path) is not None
         return MAX_UPLOAD + self._max_body if takes_files else self._max_body
@@ -243,7 +243,7 @@ def _same_origin(scope: Scope, headers: Headers, host: str) -> bool:
     """Return whether the request comes from a page of this server, or from no browser page."""
     origins = headers.getlist("origin")
     if not origins:
-        # A browser always names the origin of a websocket. Of a plain request it tells by fetch metadata.
+        # A browser always sends the origin of a websocket; for a plain request it sends fetch metadata.
         foreign = (
             headers.get("sec-fetch-site") == "cross-site" and headers.get("sec-fetch-mode") != "navigate"
         )

@@ -60,12 +60,12 @@ from sfapp.service.workspace import Workspace
 from sfapp.store import Store
 
 MAX_WEBSOCKET_MESSAGE = 4 << 20
-"""Largest message a page may send, in bytes: a selection of plotted points is the largest there is."""
+"""Size limit of a message from a page, in bytes; a selection of plotted points is the largest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
-    """Options of ``sfapp serve``; ``db`` is None for the store beside the packets.
+    """Options of ``sfapp serve``; ``db`` is None for the store next to the packets.
     ``public_url`` is the address under which a reverse proxy serves the app, if one does."""
 
     paths: tuple[Path, ...]
@@ -94,7 +94,7 @@ def serve(
 
     Args:
         options: checked here, the paths first.
-        announce: called with the address once the server answers.
+        announce: called with the address once the server responds.
         abandon: called from another thread if stopping takes too long; it ends the process.
 
     Raises:
@@ -187,7 +187,7 @@ def build(
 
 
 class _Assets(StaticFiles):
-    """Assets that browsers cache indefinitely: their addresses change with their content."""
+    """Static files that browsers cache indefinitely, because their addresses change with their content."""
 
     def file_response(self, *args: Any, **kwargs: Any) -> Response:
         response = super().file_response(*args, **kwargs)
@@ -197,7 +197,7 @@ class _Assets(StaticFiles):
 
 def build_pages(workspace: Workspace) -> None:
     """Register every page with NiceGUI."""
-    # A third of the size of NiceGUI's bundle, so pages start faster.
+    # A third of the size of NiceGUI's bundle, so pages load faster.
     register_importmap_override("nicegui-plotly", asset_url("plotly.js"))
     pages = (problems, problem, windows, window, history, compare, live, incidents, incident, glossary)
     for page in (*pages, quarantine):
@@ -270,7 +270,7 @@ def _address(options: ServeOptions, port: int) -> str:
 
 @contextmanager
 def _signals_absorbed() -> Iterator[None]:
-    """Ignore the signal that uvicorn raises again once it has stopped: a requested stop is no failure."""
+    """Ignore the signal that uvicorn raises again after it has stopped: a requested stop is no failure."""
 
     def ignore(_signal: int, _frame: FrameType | None) -> None:
         pass

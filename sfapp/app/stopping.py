@@ -1,4 +1,4 @@
-"""A server that ends in time: work that does not stop when told to is left behind with the process."""
+"""A server that ends in time: work that ignores the stop signal is abandoned with the process."""
 
 from __future__ import annotations
 

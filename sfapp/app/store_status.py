@@ -1,4 +1,4 @@
-"""What the store does now, in words."""
+"""Describe the present activity of the store."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from sfapp.service.workspace import StoreStatus
 from sfapp.views import format
 
 IDLE_S = 600.0
-"""Age of the newest window from which the header no longer says that a job is live."""
+"""Age of the newest window from which the header no longer calls a job live."""
 
 
 def status_text(status: StoreStatus) -> str:
-    """Return what the store does now, and how old the newest window is, for the header of every page."""
+    """Return the activity of the store and the age of the newest window, for the header of every page."""
     newest = f"newest packet {format.age(status.age_seconds)}" if status.newest else "no packets yet"
     if status.kind == "reading":
         progress = status.progress
@@ -27,6 +27,6 @@ def status_text(status: StoreStatus) -> str:
 
 
 def is_idle(status: StoreStatus) -> bool:
-    """Return whether no job has written for a while, so that nothing is live but the watch."""
+    """Return whether no job has written for a while."""
     age = status.recorded_seconds
     return status.kind == "live" and (age is None or age > IDLE_S)

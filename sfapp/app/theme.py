@@ -36,7 +36,7 @@ SYSTEM_COOKIE = "sfapp-system"
 """Cookie of the theme the system preferred when a page was last opened: ``dark`` or ``light``."""
 
 SEEN_COOKIE = "sfapp-seen"
-"""Cookie that is set once the welcome message was dismissed."""
+"""Cookie that records that the welcome message was dismissed."""
 
 READ_COOKIE = "sfapp-read"
 """Cookie of the plots whose tips were dismissed, separated by dots."""
@@ -141,7 +141,7 @@ def with_keys(element: ElementT, shortcut: str = "", label: str = "") -> Element
 
 
 def _named(shown: str, label: str) -> str:
-    """Return an accessible name that holds the words shown, so that voice control finds what it is called."""
+    """Return an accessible name that contains the visible words, as voice control needs it."""
     words, name = (" ".join(_NO_WORD.sub(" ", each).lower().split()) for each in (shown, label))
     return label if len(words) < 2 or words in name else f"{shown}: {label}"
 
@@ -154,7 +154,7 @@ def chips(texts: Sequence[tuple[str, str, str]]) -> None:
 
 
 def notices(messages: Sequence[str]) -> None:
-    """Add messages about what the page could not do as asked; each stays until it is dismissed."""
+    """Add messages on invalid parts of a request; each remains until it is dismissed."""
     with box("notices"):
         for message in messages:
             with box("notice") as element:
@@ -255,11 +255,11 @@ def _head(dark: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PageFrame:
-    """The parts of a page's frame that the page fills.
+    """The parts of a page's frame to be filled by the page.
 
     Attributes:
         main: holds the content.
-        actions: holds links and buttons, in the header beside the breadcrumbs.
+        actions: holds links and buttons, in the header next to the breadcrumbs.
         dark: the theme.
     """
 
@@ -353,7 +353,7 @@ def show_address(url: str, depth: int | None = None) -> None:
 
     Args:
         depth: changes of the view that can be undone. Each is an entry of the browser's history, so that Back
-            undoes it; None where the page has no such changes.
+            undoes it; None if the page has no such changes.
     """
     ui.run_javascript(f"sfapp.showAddress({json.dumps(rooted(url))}, {json.dumps(depth)})")
 
@@ -393,6 +393,6 @@ def _help_dialog() -> ui.dialog:
         show_tips = label_text("Show all tips again", "button", "plain").mark("show-tips")
         show_tips.on("click", js_handler="() => sfapp.showTips()")
         label_text("Worked examples", "h2")
-        label_text("Small windows from the paper, with its numbers beside ours.", "p", "muted")
+        label_text("Small windows from the paper, with its numbers next to ours.", "p", "muted")
         example_links()
     return dialog

@@ -15,7 +15,7 @@ FREE_GUESSES = 5
 LONGEST_PAUSE_S = 60.0
 """Longest pause after a wrong token; it begins at a second and doubles. 1,440 guesses a day are left."""
 
-FORGOTTEN_AFTER_S = 3600.0
+MISTAKES_EXPIRE_S = 3600.0
 """Seconds after which the wrong tokens of an address no longer count."""
 
 MAX_ADDRESSES = 10_000
@@ -55,7 +55,7 @@ class GuessLimiter:
         """Count a wrong token."""
         network, now = _network(address), self._clock()
         tries = self._tries.pop(network, None)
-        if tries is None or now - tries.last > FORGOTTEN_AFTER_S:
+        if tries is None or now - tries.last > MISTAKES_EXPIRE_S:
             tries = _Tries(0, now)
         self._tries[network] = _Tries(tries.wrong + 1, now)
         while len(self._tries) > MAX_ADDRESSES:

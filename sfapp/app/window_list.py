@@ -1,4 +1,4 @@
-"""The list of windows as its address holds it: filters and order."""
+"""Filters and order of the list of windows, encoded in its address."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class ListState:
     """Filters of the page of windows, in its address and in the query of ``/windows.json``.
 
     Attributes:
-        run, label, stage: only windows of this run, with this label, pointing at this stage.
-        text: only windows with this in their run, labels, stages or hosts.
+        run, label, stage: only windows of this run, with this label, with this suspect stage.
+        text: only windows whose run, labels, stages or hosts contain this text.
         min_severity: only windows at least this severe.
         needs_attention: only windows that need attention or lack data.
         first, last: only windows from one to another, in the order of the timeline.
@@ -56,7 +56,7 @@ class ListState:
 
     @property
     def brushed(self) -> str:
-        """Return the listed range of windows as text; empty where all are listed."""
+        """Return the listed range of windows as text; empty if all are listed."""
         if self.first is None and self.last is None:
             return ""
         ends = [f"{format.clip(key.run_id)}/{key.window}" if key else "…" for key in (self.first, self.last)]
@@ -65,7 +65,7 @@ class ListState:
         return f"Windows {ends[0]} to {ends[1]}"
 
     @property
-    def calls_for_action(self) -> bool:
+    def leaves_out_healthy(self) -> bool:
         """Return whether healthy windows are left out."""
         return bool(self.needs_attention) or self.min_severity is not None
 
@@ -99,7 +99,7 @@ def parse_list(query: str | Iterable[tuple[str, str]]) -> tuple[ListState, list[
 
 
 def parse_sort(text: str) -> tuple[tuple[str, str], ...]:
-    """``severity:desc,window:asc`` as the store takes it.
+    """Parse an order such as ``severity:desc,window:asc`` for the store.
 
     Raises:
         StoreError: a column or direction that does not exist.
@@ -114,5 +114,5 @@ def parse_sort(text: str) -> tuple[tuple[str, str], ...]:
 
 
 def count_windows(rows: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
-    """Return how many windows need attention, and how many lack data."""
+    """Return the number of windows that need attention, and of those that lack data."""
     return sum(bool(row["needs_attention"]) for row in rows), sum(bool(row["lacks_data"]) for row in rows)

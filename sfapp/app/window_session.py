@@ -1,4 +1,4 @@
-"""State of one open window page: the view, the verdict under it, and the changes that can be undone."""
+"""State of one open window page: the view, its verdict, and the changes that can be undone."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from sfapp.service.judging import JudgedWindow
 from sfapp.service.workspace import Workspace
 
 UNDO_PAUSE = 1.0
-"""Changes of one control less than this many seconds apart are undone together: a drag is one change."""
+"""Seconds within which changes of one control are undone together, so that a drag is one change."""
 
 MAX_FORWARD = 1_000
-"""Most changes that are taken as undoable after the browser went forward to a view."""
+"""Maximum number of changes that can be undone after the browser went forward to a view."""
 
 
 def judge_fitted(
     workspace: Workspace, key: WindowKey, view: ViewState
 ) -> tuple[JudgedWindow, ViewState, list[str]]:
-    """Judge a window under as much of a view as it supports. Blocking.
+    """Judge a window under the supported part of a view. Blocking.
 
     Returns:
-        The verdict, the view it holds for, and one message for each part of the view that was replaced.
+        The verdict, its view, and one message for each part of the view that was replaced.
 
     Raises:
         StoreError: the window is not in the store, or its packets cannot be read.
-        WindowError: the window cannot be judged at all.
+        WindowError: the window cannot be judged.
     """
     source = workspace.source(key)
     view, messages = view.fitted(workspace.window(source))
@@ -55,12 +55,12 @@ def judge_fitted(
 class WindowSession:
     """The view of one open window and the verdict that belongs to it.
 
-    A change of gates or of the frontier is judged at once from the measures at hand. A change of group,
-    baseline or reference, and packets that changed, are measured on a thread. A measured result is stored
-    only while it answers the current request: later changes are applied to it or measured again.
+    A change of gates or of the frontier is judged at once from the existing measures. Changes of group,
+    baseline or reference, and changed packets, are measured on a thread. A measured result is stored only if
+    it belongs to the current request: later changes are applied to it or measured again.
 
     Attributes:
-        model: what the page shows: the verdict, its view, the theme and the notes.
+        model: content of the page: the verdict, its view, the theme and the notes.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class WindowSession:
 
     @property
     def view(self) -> ViewState:
-        """The view as it is now."""
+        """The current view."""
         return self.model.view
 
     @property
@@ -102,7 +102,7 @@ class WindowSession:
 
     @property
     def depth(self) -> int:
-        """How many changes can be undone."""
+        """Number of changes that can be undone."""
         return len(self._undo)
 
     # --- changes by the user --------------------------------------------------------------------------
@@ -115,7 +115,7 @@ class WindowSession:
         """Set one gate.
 
         Raises:
-            GateError: the value is out of range; the view stays as it is.
+            GateError: the value is out of range; the view does not change.
         """
         self.apply(self.view.with_gate(name, value), name)
 
@@ -129,7 +129,7 @@ class WindowSession:
         self.apply(view, "ranks")
 
     def choose_group(self, group: str) -> None:
-        """Judge one group of ranks; say so where the window does not have it."""
+        """Judge one group of ranks; report if the window does not have it."""
         view, messages = replace(self.view, group=group).fitted(self.model.window)
         for message in messages:
             self._warn(message)
@@ -137,7 +137,7 @@ class WindowSession:
             self.apply(view, "group")
 
     def choose_fix(self, fix: Fix | None) -> None:
-        """Set what the what-if makes typical; the likely cause where None or not in the window."""
+        """Set the part that the what-if makes typical; the likely cause if None or not in the window."""
         view, messages = replace(self.view, fix=fix).fitted(self.model.window)
         for message in messages:
             self._warn(message)
@@ -157,7 +157,7 @@ class WindowSession:
         self.change(step=steps[place])
 
     def show_pin(self, pin: Pin) -> None:
-        """Show what a note is pinned to: its plot, zoom, step and rank."""
+        """Show a note's pin: its plot, zoom, step and rank."""
         window = self.model.window
         ranks = window.ranks
         node = ranks.node_rank[ranks.rank.index(pin.rank)] if pin.rank in ranks.rank else ranks.nodes[0]
@@ -167,7 +167,7 @@ class WindowSession:
         self.apply(view, "note")
 
     def reset(self) -> None:
-        """Set every control to its default; the tab and the step stay."""
+        """Set every control to its default; tab and step do not change."""
         self.apply(ViewState(tab=self.view.tab, step=self.view.step), "reset")
 
     def undo(self) -> None:
@@ -179,10 +179,10 @@ class WindowSession:
         self._sync(self._undo.pop())
 
     def show_query(self, query: str, depth: int) -> None:
-        """Show the view of an address that the browser went back or forward to.
+        """Show the view of an address to which the browser went back or forward.
 
         Args:
-            depth: how many changes could be undone when it was shown.
+            depth: number of changes that could be undone when it was shown.
         """
         view, _ = parse_query(query)
         view, _ = view.fitted(self.model.window)
@@ -194,7 +194,7 @@ class WindowSession:
             self._sync(view)
 
     def apply(self, view: ViewState, name: str) -> None:
-        """Change to a view; successive changes of the same name are undone together."""
+        """Change to a view; successive changes with the same name are undone together."""
         if view == self.view:
             return
         now = time.monotonic()
@@ -212,11 +212,11 @@ class WindowSession:
         self._redraw()
 
     def set_notes(self, notes: tuple[Note, ...]) -> None:
-        """Take over the notes on the window."""
+        """Set the notes on the window."""
         self.model = replace(self.model, notes=notes)
 
     async def refresh(self) -> None:
-        """Judge the window again, as its packets and the rest of its run now are."""
+        """Judge the window again with its present packets and run."""
         self._must_refresh = True
         if not self._is_measuring:
             await self._measure()
@@ -224,18 +224,18 @@ class WindowSession:
     # --- judging --------------------------------------------------------------------------------------
 
     def _sync(self, view: ViewState) -> None:
-        """Judge under a view: at once where only gates changed, otherwise on a thread."""
-        is_judged_alike = view.judging == self.view.judging
+        """Judge under a view: at once if only gates changed, otherwise on a thread."""
+        has_same_verdict = view.judging == self.view.judging
         self.model = replace(self.model, view=view)
         if not _needs_measuring(self._measured_view, view):
-            if not is_judged_alike:
+            if not has_same_verdict:
                 self.model = replace(self.model, judged=self._workspace.rejudge(self.model.judged, view))
             self._draw()
         elif not self._is_measuring:
             self._run_in_background(self._measure())
 
     async def _measure(self) -> None:
-        """Measure until the result answers the current request."""
+        """Measure until the result belongs to the current request."""
         if self._is_measuring:
             return
         self._is_measuring = True
@@ -246,7 +246,7 @@ class WindowSession:
             self._is_measuring = False
 
     async def _measure_once(self) -> bool:
-        """Measure for the view as it is now; return False where something else was asked for meanwhile."""
+        """Measure for the current view; return False if another one was requested meanwhile."""
         asked, refresh = self.view, self._must_refresh
         self._must_refresh = False
         found: tuple[JudgedWindow, ViewState, list[str]] | StoreError | WindowError
@@ -270,16 +270,16 @@ class WindowSession:
                 self._warn(message)
             self._store(judged, asked, fitted)
             if refresh and self._drawn_state() == self._drawn:
-                return True  # The measures were replaced; nothing on the page follows from that.
+                return True  # The measures were replaced; the page does not change.
         self._draw()
         return True
 
     def _store(self, judged: JudgedWindow, asked: ViewState, fitted: ViewState) -> None:
-        """Store a measured result under the view as it is now.
+        """Store a measured result under the current view.
 
         Args:
-            asked: the view when measuring began.
-            fitted: as much of it as the window supports.
+            asked: the view at the start of measuring.
+            fitted: the part of it that the window supports.
         """
         replaced = {
             field.name: getattr(fitted, field.name)
@@ -293,7 +293,7 @@ class WindowSession:
         self._measured_view = view
 
     def _restore_measured(self) -> None:
-        """Go back to the group, baseline and reference that were measured last; gates stay as they are."""
+        """Return to the group, baseline and reference of the last measurement; gates do not change."""
         last = self._measured_view
         view = replace(self.view, group=last.group, baseline=last.baseline, reference=last.reference)
         judged = self._workspace.rejudge(self.model.judged, view)
@@ -308,5 +308,5 @@ class WindowSession:
 
 
 def _needs_measuring(before: ViewState, after: ViewState) -> bool:
-    """Return whether two views differ in what is measured or compared with, not only in gates."""
+    """Return whether two views differ in measures or reference, and not only in gates."""
     return (before.group, before.baseline, before.reference) != (after.group, after.baseline, after.reference)

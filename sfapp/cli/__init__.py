@@ -1,6 +1,6 @@
-"""The ``sfapp`` command: one command a file, each imported only when it is called.
+"""The ``sfapp`` command: one file per command, each imported only when it is called.
 
-``sfapp --help`` imports nothing heavier than click, so that it answers quickly.
+``sfapp --help`` imports only click, so that it is fast.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sfapp import __version__
 from sfapp.errors import MissingExtraError, SfappError
 from sfapp.terminal import printable
 
-# Name and one line of help, here so that `--help` imports no command. Module and function: `module_of`.
+# Name and one line of help, here so that `--help` imports no command; `module_of` returns the module.
 COMMANDS = {
     "run": "Run a training script as torchrun does, and record it without changes to the script.",
     "serve": "Browse packets in the browser: verdicts, thresholds, plots.",
@@ -24,7 +24,7 @@ COMMANDS = {
     "compare": "Compare two or three windows or runs: how much slower, and in which stages.",
     "report": "Write a report with verdicts, plots and notes.",
     "top": "Watch a streaming job in the terminal: nodes, ranks, the newest verdict.",
-    "hang": "Say which ranks hold a job that stands still, from its Flight Recorder dumps.",
+    "hang": "Find the ranks that hold a job that stands still, from its Flight Recorder dumps.",
     "capture": "Profile some ranks of a running job for some steps, now or when a window needs attention.",
     "aggregate": "Receive the streams of a job's ranks while it runs, and write packets.",
     "relay": "Forward the streams of one node's ranks to the aggregator.",

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sfapp.stream import Aggregator, LiveSnapshot
 
 _SILENT_SECONDS = 5.0
-"""Once the job has ended, a rank without a message for this long counts as ended too."""
+"""Seconds without a message after which a rank counts as ended, once the job has ended."""
 
 
 @click.command()
@@ -45,9 +45,7 @@ _SILENT_SECONDS = 5.0
     show_default=True,
     help="Seconds without a message after which a rank's open window is written.",
 )
-@click.option(
-    "--attached", type=float, hidden=True, help="Stop at most this many seconds after stdin closes."
-)
+@click.option("--attached", type=float, hidden=True, help="Stop within this many seconds after stdin closes.")
 def aggregate(
     packets: Path,
     listen: str,
@@ -107,5 +105,5 @@ def _stop_after_the_last(aggregator: Aggregator, seconds: float, stop: threading
 
 
 def has_active_ranks(snapshot: LiveSnapshot, silent_seconds: float) -> bool:
-    """Whether any rank has neither left nor been silent for ``silent_seconds``."""
+    """Return whether any rank has neither left nor been silent for ``silent_seconds``."""
     return any(not rank.has_left and rank.silent_seconds < silent_seconds for rank in snapshot.ranks)

@@ -1,4 +1,4 @@
-"""``sfapp analyze``: the verdict on every window of some packets, without a browser or a store."""
+"""``sfapp analyze``: print the verdict on every window of some packets, without a browser or a store."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from sfapp.views.text.problems import problem_text, problems_headline
 
 _MOST_PROBLEMS = 20
 _MOST_RANGES = 6
-"""Problems, and stretches of windows in a row, that a terminal shows."""
+"""Maximum number of problems, and of window ranges in a row, in a terminal."""
 
 
 @click.command()
@@ -52,9 +52,9 @@ _MOST_RANGES = 6
     is_flag=False,
     flag_value="",
     metavar="[STAGE][@RANK|@node:K|@all]",
-    help="Predict the step time with a stage, a rank or all ranks of a node as fast as on a typical rank, by "
-    "replaying each window; without a value, of the suspect. @all: every rank in every stage. Needs "
-    "waits within stages; else prints the range between static gain and excess.",
+    help="Predict the step time if a stage, a rank or all ranks of a node were as fast as a typical rank, by "
+    "replaying each window; without a value, the suspect; @all: every rank in every stage. A replay needs "
+    "waits within stages; without them, print the range between static gain and excess.",
 )
 @click.option("--strict", is_flag=True, help="Exit with code 1 if any file is quarantined.")
 def analyze(
@@ -73,7 +73,7 @@ def analyze(
 ) -> None:
     """Print the verdict on every window under PATHS, which are packet files or folders.
 
-    If a window has operator events beside its packet, as `sfapp import` writes them, the command also names
+    If a window has operator events next to its packet, as `sfapp import` writes them, the command also names
     the first operator that delayed other ranks, and whether it confirms the verdict.
 
     \b
@@ -126,8 +126,8 @@ def document(
     predicted: Mapping[WindowKey, WhatIf],
     problems: Sequence[Problem],
 ) -> dict[str, Any]:
-    """Return the object of ``--json``; a window with operator events has ``kair`` beside the verdict, a
-    replayed one ``what_if``. ``problems`` are windows of a run with one cause (``Problem``)."""
+    """Return the object of ``--json``. A window with operator events also has ``kair``, a replayed one
+    ``what_if``; ``problems`` are those of ``Problem``."""
     windows = []
     for diagnosis in diagnoses:
         found = seen.get(_key(diagnosis))
@@ -215,8 +215,8 @@ def print_table(
     predicted: Mapping[WindowKey, WhatIf],
     problems: Sequence[Problem],
 ) -> None:
-    """Print the problems, then a table of windows for every run. Windows with the same verdict share a row;
-    what operator events and a replay say of a window stands below its own."""
+    """Print the problems, then a table of windows for every run. Windows with the same verdict share a row.
+    Results of operator events and of a replay are below the row of their window."""
     if diagnoses:
         _print_problems(problems)
     for _, group in groupby(diagnoses, key=lambda diagnosis: diagnosis.run_id):
@@ -228,7 +228,7 @@ def print_table(
 
 
 def _print_problems(problems: Sequence[Problem]) -> None:
-    """Print the problems that cost most: what, since when and at what cost."""
+    """Print the costliest problems, each with effect, onset and cost."""
     ongoing = sum(problem.ended is None for problem in problems)
     click.secho(problems_headline(ongoing, len(problems) - ongoing), bold=True)
     for problem in problems[:_MOST_PROBLEMS]:
@@ -239,7 +239,7 @@ def _print_problems(problems: Sequence[Problem]) -> None:
             click.echo(f"  {printable(' · '.join(filter(None, line)))}")
     if len(problems) > _MOST_PROBLEMS:
         left = format.count(len(problems) - _MOST_PROBLEMS)
-        click.echo(f"\nand {left} that cost less: --json lists all")
+        click.echo(f"\nand {left} at lower cost: --json lists all")
 
 
 def _print_run(
@@ -267,14 +267,14 @@ def _print_run(
 
 
 def _colour(diagnosis: Diagnosis) -> str | None:
-    """Return the colour of a window's row: red where data are missing, whatever the rest shows."""
+    """Return the colour of a window's row, always red if data are missing."""
     if diagnosis.lacks_data:
         return "red"
-    return None if diagnosis.is_quiet else "yellow"
+    return None if diagnosis.is_healthy else "yellow"
 
 
 def _attention(diagnoses: Sequence[Diagnosis]) -> str:
-    """Return how many windows of a run need attention, and how many chance explains."""
+    """Return the number of windows of a run that need attention, and the number that chance explains."""
     slow = sum(diagnosis.needs_attention for diagnosis in diagnoses)
     incomplete = sum(diagnosis.lacks_data for diagnosis in diagnoses)
     alpha = diagnoses[0].gates.alpha
@@ -287,8 +287,8 @@ def _with_same_verdict(
     seen: Mapping[tuple[str, int], Causes],
     predicted: Mapping[WindowKey, WhatIf],
 ) -> list[list[Diagnosis]]:
-    """Return windows in groups with the same cause and labels, those without all their data first; windows
-    with more to say are alone."""
+    """Return windows grouped by cause and labels, windows with missing data first; windows with additional
+    lines are alone."""
     groups: dict[Any, list[Diagnosis]] = {}
     for diagnosis in diagnoses:
         is_alone = _key(diagnosis) in seen or WindowKey(*_key(diagnosis)) in predicted
@@ -316,7 +316,7 @@ def _ends(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _between(shown: Iterable[str]) -> str:
-    """Return ``88.8 ms`` where both ends read the same, else ``88.8 ms … 90.4 ms``."""
+    """Return ``88.8 ms`` if both ends have the same text, else ``88.8 ms … 90.4 ms``."""
     return " … ".join(dict.fromkeys(shown))
 
 

@@ -74,15 +74,15 @@ class Ranks(click.ParamType[tuple[int, ...]]):
 )
 @click.option(
     "--spread", type=float, default=0.05, show_default=True,
-    help="With --watch: least difference of the ranks' own work, in shares of the step; 1e9 disables it.",
+    help="With --watch: minimum difference of the ranks' own work, as a share of the step; 1e9 disables it.",
 )  # fmt: skip
-@click.option("--suspects", default=2, show_default=True, help="Most suspects per capture.")
+@click.option("--suspects", default=2, show_default=True, help="Maximum number of suspects per capture.")
 @click.option("--peers", default=2, show_default=True, help="Peers per capture, for comparison.")
 @click.option(
-    "--cooldown", default=600.0, show_default=True, help="With --watch: least seconds between two captures."
+    "--cooldown", default=600.0, show_default=True, help="With --watch: minimum seconds between two captures."
 )
-@click.option("--per-hour", default=4, show_default=True, help="With --watch: most captures per hour.")
-@click.option("--budget", default=200, show_default=True, help="With --watch: most steps in total.")
+@click.option("--per-hour", default=4, show_default=True, help="With --watch: maximum captures per hour.")
+@click.option("--budget", default=200, show_default=True, help="With --watch: maximum steps in total.")
 @click.option("--seed", default=0, show_default=True, help="Random seed for the choice of peers.")
 def capture(
     packets: Path,
@@ -105,7 +105,7 @@ def capture(
     """Run torch.profiler on some ranks of a running job for some steps.
 
     PACKETS is the folder that the job's recorders write to, RUN the run [default: the newest]. The events are
-    written beside the packets, where `sfapp analyze` and the app find them. The recorder's own limits on
+    written next to the packets, where `sfapp analyze` and the app find them. The recorder's own limits on
     captures always apply.
 
     \b
@@ -204,9 +204,7 @@ def _wait(root: Path, request: CaptureRequest) -> None:
         state = state_of(root, request)
         line = progress(state)
         if line == "asked" and time.monotonic() > hint_at:
-            line = (
-                "asked, but no rank has answered yet: check that the run continues and writes to this folder"
-            )
+            line = "requested, but no rank has responded yet: check that the run writes to this folder"
         if line != printed:
             click.echo(f"{request.id}: {line}", err=True)
             printed = line
@@ -214,7 +212,7 @@ def _wait(root: Path, request: CaptureRequest) -> None:
             break
         time.sleep(_POLL_SECONDS)
     if state.status != "done":
-        raise CaptureError(f"nothing was captured: {printable(state.why) or 'no rank answered'}")
+        raise CaptureError(f"nothing was captured: {printable(state.why) or 'no rank responded'}")
 
 
 def progress(state: CaptureState) -> str:

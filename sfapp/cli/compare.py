@@ -37,11 +37,11 @@ Diagnose = Callable[[Sequence[Window]], list[Diagnosis]]
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """One side of the comparison as given on the command line.
+    """One side of the comparison on the command line.
 
     Attributes:
         text: the argument.
-        windows: every window that can be the healthy one of its run.
+        windows: every window that may be the healthy one of its run.
         run_id: its run.
         window: None for the whole run.
     """
@@ -161,7 +161,7 @@ def _chosen(named: Sequence[Named], diagnosed: Diagnose) -> list[Diagnosis | lis
 def _with_reference(
     windows: Sequence[Window], reference: WindowKey | None, named: Sequence[Named]
 ) -> list[Window]:
-    """Return these windows, and the run of the reference where only another side has it."""
+    """Return these windows, and the run of the reference if only another side has it."""
     known = {WindowKey(window.run_id, window.number) for window in windows}
     if reference is None or reference in known:
         return list(windows)

@@ -1,4 +1,4 @@
-"""``sfapp export``: the operator events of a window, for another tool."""
+"""``sfapp export``: write the operator events of a window for another tool."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def export(
     sfapp export perfetto packets --window train-7/12 --step 1240 --rank 5 --rank 6 -o slice.zip
     """
     found = _one_of(read_windows(paths).windows, None if chosen is None else window_key(chosen, "--window"))
-    beside = read_packet_operators(packet.path for packet in found.packets)
-    operators, note = events_of(beside, found.window)
+    recorded = read_packet_operators(packet.path for packet in found.packets)
+    operators, note = events_of(recorded, found.window)
     kept = slice_of(operators, steps, ranks)
     size = write_perfetto(kept, found.window.ranks, output, note)
     if note:

@@ -1,4 +1,4 @@
-"""``sfapp hang``: which ranks hold a job that stands still, from its Flight Recorder dumps."""
+"""``sfapp hang``: find the ranks that hold a job that stands still, from its Flight Recorder dumps."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _WIDTHS = 40, 110
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def hang(paths: Sequence[Path], as_json: bool) -> None:
-    """Say which ranks hold a job that stands still. DUMPS are PyTorch Flight Recorder dumps (pickle or JSON)
-    of one job, one file per rank, or folders that hold them.
+    """Find the ranks that hold a job that stands still. DUMPS are PyTorch Flight Recorder dumps (pickle or
+    JSON) of one job, one file per rank, or folders with such files.
 
     A dump's name ends in its rank, as torch writes it. Other files in a folder are skipped with a note. No
     code in a pickle is run.
@@ -70,7 +70,7 @@ def _print(line: str, indent: int = 0) -> None:
         width,
         initial_indent=left,
         subsequent_indent=left + "  ",
-        break_long_words=False,  # a path stays one word, to be copied
+        break_long_words=False,  # a path stays one word, so that it can be copied
         break_on_hyphens=False,
     )
     click.echo("\n".join(wrapped))

@@ -1,4 +1,4 @@
-"""The state of streaming runs for ``sfapp top``: from a folder of packets, or from a running app."""
+"""Read the state of streaming runs for ``sfapp top`` from a folder of packets or from a running app."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ class RunReport(msgspec.Struct):
     Attributes:
         summary: the state in words.
         silent: a sentence for each group of silent ranks.
-        nodes: rows as ``NODE_COLUMNS`` shows them.
-        rolling: None where the last steps are not known, or the app is an older one.
+        nodes: rows for ``NODE_COLUMNS``.
+        rolling: None if the last steps are not known, or the app is an older one.
     """
 
     run: str
@@ -107,7 +107,7 @@ class LiveSource(Protocol):
 
 
 class FolderSource:
-    """Reads packets and samples in a folder anew at every call."""
+    """Source that reads packets and samples in a folder at every call."""
 
     def __init__(self, store: Store, path: Path) -> None:
         self.place = str(path)
@@ -138,14 +138,14 @@ class FolderSource:
 
 
 class AppSource:
-    """Requests the data of a running app's live pages."""
+    """Source that requests the data of a running app's live pages."""
 
     def __init__(self, address: str, token: str | None) -> None:
         """Parse the address; no request is sent yet.
 
         Args:
             address: as ``sfapp serve`` prints it, with or without the token.
-            token: the app's, where it has one.
+            token: the app's token, if it has one.
 
         Raises:
             RemoteError: it is no HTTP address.

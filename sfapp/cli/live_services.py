@@ -27,13 +27,13 @@ KEYS_VARIABLE = "SFAPP_STREAM_KEYS"
 
 _START_SECONDS = 60.0
 _LAST_SECONDS = 15.0
-"""How long an aggregator waits for ranks of other nodes once this node's ranks have ended."""
+"""Seconds that an aggregator waits for ranks of other nodes once this node's ranks have ended."""
 _LAST_HERE_SECONDS = 1.0
 _STOP_SECONDS = 10.0
 _LONGEST_PARENT = 80  # The path of a Unix socket has at most 107 bytes.
 
 _KEYS_SECONDS = 900.0
-"""How long a node waits for the session's keys, as long as torchrun waits for nodes."""
+"""Seconds that a node waits for the session's keys, equal to torchrun's wait for nodes."""
 _NOTICE_AFTER_SECONDS = 10.0
 _POLL_SECONDS = 0.25
 

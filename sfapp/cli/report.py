@@ -1,4 +1,4 @@
-"""``sfapp report``: an incident or some windows, with verdicts, plots and provenance, as one file."""
+"""``sfapp report``: write an incident or some windows, with verdicts, plots and provenance, as one file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from sfapp.service.packet_windows import load_windows
 from sfapp.service.pseudonyms import Pseudonyms
 
 MOST = 5
-"""Windows of a report without ``--window``."""
+"""Number of windows in a report without ``--window``."""
 
 
 @click.command()
@@ -51,7 +51,7 @@ MOST = 5
     "fixed",
     default=None,
     metavar="[STAGE][@RANK|@node:K|@all]",
-    help="Report the step time with a stage, a rank or all ranks of a node as fast as on a typical rank.",
+    help="Report the step time if a stage, a rank or all ranks of a node were as fast as a typical rank.",
 )
 @gate_options
 @view_options
@@ -150,8 +150,8 @@ def _named(incident: str, incident_state: IncidentState) -> str:
 
 
 def _pick(diagnoses: Sequence[Diagnosis], asked: Sequence[WindowKey]) -> list[WindowKey]:
-    """Return the requested windows in the order of the options, else those that lack data and the most severe
-    ones."""
+    """Return the requested windows in the order of the options, else those that lack data, then the most
+    severe."""
     if not diagnoses:
         raise SfappError(
             "no packets to report on: sfapp.Recorder and `sfapp import` write them as .parquet files"
@@ -167,6 +167,7 @@ def _pick(diagnoses: Sequence[Diagnosis], asked: Sequence[WindowKey]) -> list[Wi
 
 
 def _newest(windows: Sequence[LoadedWindow]) -> datetime:
-    """Return when the newest window ended: the date of a report on windows, the same each time it is made."""
+    """Return when the newest window ended: the date of a report on windows, which does not depend on when it
+    is made."""
     ended = [found.window.manifest.ended_at or found.window.manifest.started_at for found in windows]
     return datetime.fromisoformat(max(filter(None, ended), default="1970-01-01T00:00:00Z"))

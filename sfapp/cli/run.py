@@ -33,7 +33,7 @@ MOST_SHOWN = 3
 """Number of windows whose verdict is printed at the end, the most severe first."""
 
 MOST_BYTES = 64 << 20
-"""Most bytes of packets that are read at the end of a run."""
+"""Maximum number of bytes of packets read at the end of a run."""
 
 LONGEST_NAME = 128
 
@@ -363,7 +363,7 @@ def report(out: Path, run_id: str, before: set[Path]) -> None:
     examined = newest(new, MOST_BYTES)
     loaded = load_remaining(examined)
     diagnoses = diagnose_windows((found.window for found in loaded.windows), ViewState())
-    slow = sorted((d for d in diagnoses if not d.is_quiet), key=lambda d: -(d.severity or 0.0))
+    slow = sorted((d for d in diagnoses if not d.is_healthy), key=lambda d: -(d.severity or 0.0))
     scope = "the newest " if len(examined) < len(new) else ""
     counted = format.counted(len(diagnoses), "window")
     click.secho(f"sfapp: {scope}{counted} in {folder}", err=True, bold=True)

@@ -34,7 +34,7 @@ LARGEST_TOKEN_FILE = 1 << 16
 @click.option(
     "--db",
     type=click.Path(path_type=Path),
-    help="File of the store [default: .sfapp/store.duckdb beside the packets].",
+    help="File of the store [default: .sfapp/store.duckdb next to the packets].",
 )
 @click.option("--memory", is_flag=True, help="Keep the store in memory; no file is written.")
 @click.option(
@@ -126,10 +126,10 @@ def read_token(path: Path) -> str:
 
 @contextmanager
 def _without(*modules: str) -> Iterator[None]:
-    """Import as if these modules were not installed.
+    """Hide these modules from imports.
 
-    NiceGUI's websocket library uses aiohttp and tornado where they are, for a client and a server that sfapp
-    never starts; importing them takes an eighth of the time until the first page is served.
+    NiceGUI's websocket library imports aiohttp and tornado if they are installed, for a client and a server
+    that sfapp never starts. This would take an eighth of the time until the first page is served.
     """
     hidden = [module for module in modules if module not in sys.modules]
     sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None: an import of it fails

@@ -27,7 +27,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def gate_options(command: Command) -> Command:
-    """Add ``--preset``, one option per gate, named after it, and ``--help-gates``, which lists those."""
+    """Add ``--preset``, one option per gate, and ``--help-gates``, which lists them."""
     command = click.option(
         "--help-gates",
         is_flag=True,
@@ -61,12 +61,12 @@ def gate_options(command: Command) -> Command:
         type=click.Choice(tuple(PRESETS)),
         default="sfapp",
         show_default=True,
-        help="Thresholds and frontier to start from; 'paper' is as the paper has them.",
+        help="Default thresholds and frontier; 'paper' has those of the paper.",
     )(command)
 
 
 def _print_gates(context: click.Context, _: click.Parameter, asked: bool) -> None:
-    """Print the options that ``--help`` leaves out, and exit."""
+    """Print the options that ``--help`` omits, and exit."""
     if not asked or context.resilient_parsing:
         return
     records = []
@@ -141,10 +141,10 @@ def view_from(
 
 
 def fix_from(text: str) -> Fix:
-    """Parse what ``--what-if`` names.
+    """Parse the value of ``--what-if``.
 
     Raises:
-        click.BadParameter: it names nothing.
+        click.BadParameter: the value is invalid.
     """
     try:
         return Fix.parse(text)
@@ -156,7 +156,7 @@ def window_key(text: str, option: str) -> WindowKey:
     """Parse the RUN/WINDOW of an option; a run id may itself hold slashes.
 
     Raises:
-        click.BadParameter: it is anything else.
+        click.BadParameter: the value is invalid.
     """
     try:
         return WindowKey(*parse_run_window(text))

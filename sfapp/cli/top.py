@@ -1,4 +1,4 @@
-"""``sfapp top``: a running job in the terminal, for a login node without a browser."""
+"""``sfapp top``: watch a running job in the terminal, for a login node without a browser."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 _FOLLOW_SECONDS = 1.0
 _SLOW = 0.1
-"""A rank is marked whose newest steps took longer than the median rank's by more than this share."""
+"""Share above the median rank's step time from which a rank is marked."""
 
 _TILES = 16, 8, 4, 2, 1
-"""Ranks in a row of the grid: the largest of these that fits."""
+"""Possible numbers of ranks in a row of the grid; the largest that fits is used."""
 
 _NODE_WIDTH = 10
 
@@ -48,7 +48,7 @@ LEGEND = "* named by the verdict   + 10 % above the median   ! silent   - finish
 
 
 class FolderOrAddress(click.Path):
-    """A folder that exists, or the address of an app."""
+    """Parameter type of an existing folder or the address of an app."""
 
     name = "folder or address"
 
@@ -67,7 +67,7 @@ class FolderOrAddress(click.Path):
 @click.option(
     "--token",
     envvar="SFAPP_TOKEN",
-    help="Token of the app, where it requires one. SFAPP_TOKEN keeps it out of the list of processes.",
+    help="Token of the app, if it requires one. SFAPP_TOKEN keeps it out of the list of processes.",
 )
 def top(where: Path | str, run_id: str | None, once: bool, token: str | None) -> None:
     """Watch a streaming job in the terminal: which rank holds it, its nodes, its ranks, its newest verdict.
@@ -109,7 +109,7 @@ def _print_once(source: LiveSource, run_id: str | None) -> None:
 
 
 def _watch(source: LiveSource, run_id: str | None) -> None:
-    """Redraw every second. While an app does not answer, show the error below the last state."""
+    """Redraw every second. While an app does not respond, show the error below the last state."""
     from rich.console import Console, Group
     from rich.live import Live
     from rich.text import Text
@@ -157,7 +157,7 @@ def frame(report: RunReport) -> RenderableType:
 
 
 class _Nodes:
-    """Table of the nodes, with as many columns as fit the terminal."""
+    """Return the table of the nodes, with as many columns as fit the terminal."""
 
     def __init__(self, report: RunReport) -> None:
         self._rows = report.nodes
@@ -194,7 +194,7 @@ class _Nodes:
 
 
 class _Grid:
-    """Grid of the ranks: one tile per rank, at least one line per node."""
+    """Return the grid of the ranks: one tile per rank, at least one line per node."""
 
     def __init__(self, report: RunReport) -> None:
         self._report = report

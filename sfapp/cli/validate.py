@@ -1,4 +1,4 @@
-"""``sfapp validate``: every fault of every packet file, for terminals, scripts and CI."""
+"""``sfapp validate``: print every fault of every packet file, for terminals, scripts and CI."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sfapp.errors import PacketError
 from sfapp.packets import find_packets, validate_packet
 
 _MANY_FILES = 50
-"""From this many files on, a terminal shows the progress."""
+"""Number of files from which a terminal shows the progress."""
 
 
 @click.command()

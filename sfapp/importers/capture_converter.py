@@ -51,7 +51,7 @@ class ConversionRequest(msgspec.Struct, frozen=True):
 
 
 class ConversionResult(msgspec.Struct, frozen=True):
-    """Result of a conversion: the number of events and their files, or why none were written."""
+    """Result of a conversion: the number of events and their files, or why there are none."""
 
     events: int = 0
     files: list[str] = []

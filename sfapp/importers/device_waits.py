@@ -1,4 +1,4 @@
-"""Find when a thread waits for group communication on the device: only where a trace leaves no doubt."""
+"""Find when a thread certainly waits for group communication on the device."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ _DEVICE_WAIT = re.compile(
 
 
 def is_device_wait(name: str) -> bool:
-    """Return whether a runtime or driver call of this name returns when the device has finished something."""
+    """Return whether a runtime or driver call of this name returns only when the device has finished work."""
     return _DEVICE_WAIT.match(name) is not None
 
 
 def waits_for_collectives(
     calls: IntervalUnion, collectives: IntervalUnion, other_work: IntervalUnion
 ) -> IntervalUnion:
-    """Return when a thread is blocked in a call that waits for the device while the device runs collectives
-    and nothing else: the call can wait for nothing but them.
+    """Return when a thread is blocked in a call that waits for the device while the device runs only
+    collectives, so that the call waits for them.
 
     Args:
         calls: when the thread is in such calls.
         collectives, other_work: when the device runs collectives, and kernels or copies of any other kind.
     """
     waiting = IntervalUnion.common((calls, collectives))
-    # Of the other work, which may be millions of kernels, only what lies in there matters.
+    # Only other work within these times matters; there may be millions of kernels.
     near = waiting.within(other_work.start_M, other_work.end_M) > 0
-    beside = IntervalUnion.of(other_work.start_M[near], other_work.end_M[near])
-    return IntervalUnion.common((waiting,), (beside,))
+    others = IntervalUnion.of(other_work.start_M[near], other_work.end_M[near])
+    return IntervalUnion.common((waiting,), (others,))

@@ -137,7 +137,8 @@ def _kind(entry: CollectiveEntry) -> str:
 
 
 def _stuck(groups: dict[str, dict[int, dict[int, CollectiveEntry]]]) -> list[ImportNote]:
-    """Return notes on collectives that some ranks called and others, by the end of their dumps, did not."""
+    """Return notes on collectives that some ranks called and others had not called at the end of their
+    dumps."""
     notes = []
     for name, ranks in groups.items():
         last = {rank: max(entries) for rank, entries in ranks.items()}

@@ -20,7 +20,7 @@ MAX_BYTES = 2**28
 _RANK = re.compile(r"(\d{1,9})(?:\.[A-Za-z]+)*\Z")
 
 Count = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
-"""Number or time, ns: the difference of any two fits 64 bits."""
+"""Number or time, ns, bounded so that the difference of any two fits 64 bits."""
 
 
 class CollectiveEntry(msgspec.Struct, frozen=True):
@@ -68,7 +68,7 @@ def rank_of(path: Path) -> int:
 
 
 def read_dump(path: Path, kind: type[Dump]) -> Dump:
-    """Read one file as ``FlightRecorderDump`` or a type that asks for more of its fields.
+    """Read one file as ``FlightRecorderDump`` or a type with more of its fields.
 
     Raises:
         TraceError: it is neither JSON nor a pickle, would run code, or is not a dump; with the place.

@@ -1,4 +1,4 @@
-"""Hold the result of an import and write it: windows, operator events and notes on missing information.
+"""The result of an import, and its output: windows, operator events and notes on missing information.
 
 Information that a source lacks is derived by a rule, guessed or missing. Each case is a note, which is also
 stored in the packet's manifest, so that it survives the trace.
@@ -82,7 +82,7 @@ class ImportedWindow:
 
     @cached_property
     def window(self) -> Window:
-        """The same as a window that can be diagnosed."""
+        """The draft as a window that can be diagnosed."""
         return self.draft.window()
 
 
@@ -105,10 +105,10 @@ class ImportResult:
 
 @contextmanager
 def guarded(refused: list[TraceError], path: Path, place: str | None = None) -> Iterator[None]:
-    """Add whatever the block raises to ``refused``, as a fault of this file or run; the others go on.
+    """Add an exception of the block to ``refused``, as a fault of this file or run; the others continue.
 
-    Each reader checks what it reads. An exception that it does not expect, of a library or for want of
-    memory, still concerns one file.
+    Each reader checks its input. An unexpected exception, of a library or for lack of memory, still concerns
+    one file only.
     """
     try:
         yield
@@ -155,9 +155,9 @@ def write_imported(imported: ImportResult, root: Path) -> WrittenFiles:
             write_packet(window, path)
             packets.append(path)
             if each.operators is not None:
-                beside = operators_path(root, window.run_id, window.number)
-                write_operators(each.operators, window.run_id, window.number, beside)
-                operators.append(beside)
+                operators_file = operators_path(root, window.run_id, window.number)
+                write_operators(each.operators, window.run_id, window.number, operators_file)
+                operators.append(operators_file)
     return WrittenFiles(tuple(packets), tuple(operators), tuple(refused))
 
 

@@ -70,7 +70,8 @@ class _RankEvents:
 
 
 def read(paths: Sequence[Path], options: ImportOptions) -> ImportResult:
-    """Exports as windows: files whose names differ only in the rank are one run, other files one run each."""
+    """Read exports as windows: files whose names differ only in the rank are one run, other files one run
+    each."""
     runs: dict[tuple[Path, str], list[tuple[int | None, NsysExport]]] = {}
     refused: list[TraceError] = []
     for path in options.each(paths):
@@ -246,7 +247,7 @@ def _matrix(ranks: Sequence[_RankEvents], stages: Sequence[str], run_id: str) ->
 
 def _waits(ranks: Sequence[_RankEvents], stages: Sequence[str], step_N: Ints) -> dict[str, Ints]:
     """Return how long each rank was blocked in group communication, int64 ns [N, R], by the stages in which
-    any was; ``NOT_MEASURED`` on ranks whose exports do not tell."""
+    any was; ``NOT_MEASURED`` on ranks whose exports do not show it."""
     wait_SNR = np.full((len(stages), len(step_N), len(ranks)), NOT_MEASURED, np.int64)
     for index, rank in enumerate(ranks):
         blocked = _blocked(rank)
@@ -263,8 +264,8 @@ def _waits(ranks: Sequence[_RankEvents], stages: Sequence[str], step_N: Ints) ->
 
 
 def _blocked(rank: _RankEvents) -> IntervalUnion | None:
-    """Return when the step's thread waits for collectives on the device; None where the export does not tell:
-    it has no collective, or no calls of the runtime."""
+    """Return when the step's thread waits for collectives on the device; None if the export has no collective
+    or no calls of the runtime."""
     events = rank.events
     category_E, lane_E = np.asarray(events.category, np.int64), np.asarray(events.lane, np.int64)
     on_device_E = np.asarray([on_device for _, on_device in events.lanes], np.bool_)[lane_E]

@@ -24,7 +24,7 @@ MAX_EVENTS = 2**23
 """Largest number of events read from one file; further tables are left out, with a note."""
 
 MAX_CHARACTERS = 2**26
-"""Most characters of names in one table."""
+"""Maximum number of characters of names in one table."""
 
 _NVTX, _STRINGS, _KERNELS = "NVTX_EVENTS", "StringIds", "CUPTI_ACTIVITY_KIND_KERNEL"
 _RUNTIME, _COPIES, _FILLS = (
@@ -196,10 +196,10 @@ def _strings(found: SqliteDatabase) -> dict[int, str]:
 
 
 def _with_texts(kept: int, more: Iterable[str], found: SqliteDatabase, table: str) -> int:
-    """Return how many characters of names are kept with these, too.
+    """Return the number of characters of names, these included.
 
     Raises:
-        TraceError: they are too many.
+        TraceError: there are too many.
     """
     kept += sum(map(len, more))
     if kept > MAX_CHARACTERS:

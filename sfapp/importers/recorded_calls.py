@@ -1,7 +1,7 @@
-"""Read the Flight Recorder dumps of one job that stands still: which rank has called what.
+"""Read the Flight Recorder dumps of one job that stands still: the calls of each rank.
 
-Only calls that have not completed are kept, and the newest sequence number of each group, so that memory is
-bounded by what is pending and not by the size of the recorder's buffers.
+Only calls that have not completed and the newest sequence number of each group are kept, so that memory is
+bounded by the pending calls and not by the size of the recorder's buffers.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _EQUAL_SIZES = frozenset(
 
 
 class HangEntry(CollectiveEntry, frozen=True):
-    """The fields of an entry that say whether it has completed, and with whom."""
+    """The fields of an entry on its completion and its ranks."""
 
     pg_id: Annotated[int, msgspec.Meta(ge=-1, lt=2**31)] = -1
     p2p_seq_id: Count = 0
@@ -56,7 +56,7 @@ class HangEntry(CollectiveEntry, frozen=True):
 
 
 class HangDump(FlightRecorderDump, frozen=True):
-    """A dump with what its watchdog knew of each group, by the process's own number of the group."""
+    """A dump with its watchdog's state of each group, by the process's own number of the group."""
 
     entries: list[HangEntry]  # type: ignore[assignment]  # narrower than the base
     pg_status: Any = None
@@ -79,7 +79,7 @@ class _Groups:
         return self.numbers[key]
 
     def complete(self) -> tuple[CallGroup, ...]:
-        """Return the groups; one that no dump lists has the ranks that called it."""
+        """Return the groups; a group that no dump lists has the ranks that called it."""
         return tuple(
             each
             if each.listed
@@ -145,13 +145,13 @@ def read_calls(
 
 @dataclass(frozen=True, slots=True)
 class _ReadDump:
-    """What is kept of one dump.
+    """The part of one dump that is kept.
 
     Attributes:
-        calls: what the entries say, without the watchdog's counters.
+        calls: from the entries, without the watchdog's counters.
         counters: newest enqueued and completed number, by the process's own number of a group.
-        groups: the group of each of these numbers, as entries say.
-        created: the same, by the order in which groups were created; empty if it is not known.
+        groups: the group of each of these numbers, according to entries.
+        created: the same, according to the order in which groups were created; empty if not known.
         newest: by group, its own number and the newest number of a collective.
         transfers: groups with sends or receives.
     """
@@ -165,14 +165,15 @@ class _ReadDump:
 
 
 class CallReader:
-    """Takes the dumps of a job one by one, and keeps of each only what is pending and what is newest."""
+    """Collector of a job's dumps, read one by one; it keeps only pending calls and the newest numbers of
+    each."""
 
     def __init__(self) -> None:
         self._groups = _Groups()
         self._read: dict[int, _ReadDump] = {}
 
     def add(self, rank: int, dump: HangDump) -> None:
-        """Take the dump of one rank."""
+        """Add the dump of one rank."""
         numbers = _group_numbers(dump, self._groups)
         newest: dict[int, tuple[int, int]] = {}
         transfers = set()
@@ -193,7 +194,7 @@ class CallReader:
         )
 
     def job(self) -> JobCalls:
-        """Return what each rank has called and what is pending."""
+        """Return the calls of each rank and which are pending."""
         groups = self._groups.complete()
         world = {rank for group in groups for rank in group.ranks} | set(self._read)
         if not any(group.listed for group in groups):
@@ -236,7 +237,7 @@ def _is_done(entry: HangEntry) -> bool:
 
 
 def _calls(rank: int, dump: HangDump, numbers: dict[str, int], groups: Sequence[CallGroup]) -> RankCalls:
-    """Return what the entries of a dump say."""
+    """Return the calls in the entries of a dump."""
     pending: list[PendingCall] = []
     called: dict[int, int] = {}
     completed: dict[int, int] = {}
@@ -318,11 +319,11 @@ def _completed_transfer(counters: dict[int, tuple[int, int]], entry: HangEntry) 
 
 
 def _counters_by_group(read: dict[int, _ReadDump]) -> dict[int, dict[int, tuple[int, int]]]:
-    """Return by rank and group the watchdog's counters, where they count collectives.
+    """Return the watchdog's counters by rank and group, if they count collectives.
 
-    Entries say to which group a counter belongs. Without an entry, groups are taken in the order of their
-    creation, if no entry of any dump contradicts it. A counter may count sends and receives, too: those of
-    groups with such entries, or with a counter that differs from the newest entry, are not used.
+    Entries show to which group a counter belongs. Without an entry, groups are taken in the order of their
+    creation, if no entry of any dump contradicts it. A counter may also count sends and receives: counters of
+    groups with such entries, or that differ from the newest entry, are not used.
     """
     order_holds = all(
         each.created.get(own, group) == group for each in read.values() for own, group in each.groups.items()
@@ -345,7 +346,7 @@ def _counters_by_group(read: dict[int, _ReadDump]) -> dict[int, dict[int, tuple[
 
 
 def _in_order(dump: HangDump) -> dict[int, str]:
-    """Return the name of each group by the process's own number of it, both in the order of creation."""
+    """Return the name of each group by the process's own number of it; both follow the order of creation."""
     names = [name for name in dump.pg_config if name]
     numbers = list(dump.pg_status) if isinstance(dump.pg_status, dict) else []
     whole = all(isinstance(each, str) and _WHOLE.match(each) for each in names + numbers)

@@ -1,7 +1,7 @@
-"""Load pickles of plain data: numbers, text, lists, tuples and dicts. Nothing in a pickle is ever called.
+"""Load pickles of plain data: numbers, text, lists, tuples and dicts. No code in a pickle runs.
 
-Opcodes that import or call anything are refused before the first opcode runs, and so is a memo larger than
-the pickle.
+A pickle with opcodes that import or call, or with a memo larger than the pickle, is refused before the first
+opcode runs.
 """
 
 from __future__ import annotations

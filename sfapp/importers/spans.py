@@ -1,4 +1,4 @@
-"""Compute the own time of spans on a time line, and unions of spans: what they cover and have in common."""
+"""Compute the own time of spans on a time line, and unions and intersections of spans."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read SQLite files of other tools, read-only and with whatever tables and columns they have."""
+"""Read SQLite files of other tools, read-only; any table or column may be absent."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MAX_CELL = 2**24
 """Longest text or blob in a row, bytes."""
 
 MAX_TEXT = 2**14
-"""Longest text that is kept of a value, in characters: the longest name of an operator event."""
+"""Number of characters kept of a value: the longest name of an operator event."""
 
 MAX_RATIO = 100
 """Largest expansion of a gzipped file; exports of Nsight Systems expand to 5 to 20 times their size."""
@@ -33,7 +33,7 @@ MAX_SECONDS = 300.0
 """Longest time in which a file is read: a damaged one can make SQLite search without end."""
 
 _SQLITE_ERRORS = (sqlite3.Error, OverflowError, UnicodeError)
-"""What the module raises on damage: a message with an undecodable name is a UnicodeError."""
+"""Exceptions of the sqlite3 module on damaged files: a message with an undecodable name is a UnicodeError."""
 
 _STEPS_BETWEEN_CHECKS = 2**16
 _BLOCK = 2**20
@@ -59,8 +59,8 @@ class SqliteDatabase:
         """Yield the rows of a table in batches of tuples; an absent optional column is null.
 
         Args:
-            texts: columns among them of which only the first ``MAX_TEXT`` characters are read, and null for
-                anything that is no text.
+            texts: columns among them that hold text: only the first ``MAX_TEXT`` characters are read, and any
+                other type as null.
 
         Raises:
             TraceError: the table or a needed column is absent, or cannot be read.
@@ -141,8 +141,8 @@ def open_database(path: Path) -> Iterator[SqliteDatabase]:
 
 
 def _journals(file: Path) -> list[Path]:
-    beside = (file.with_name(file.name + ending) for ending in ("-wal", "-journal"))
-    return [path for path in beside if path.exists()]
+    candidates = (file.with_name(file.name + ending) for ending in ("-wal", "-journal"))
+    return [path for path in candidates if path.exists()]
 
 
 def _columns(connection: sqlite3.Connection) -> dict[str, tuple[str, ...]]:

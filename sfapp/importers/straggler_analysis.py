@@ -1,7 +1,7 @@
 """Import ByteDance's StragglerAnalysis: ``trace-NAME.parquet`` of operations with ``meta-NAME.yaml``.
 
 The stages of a window are kinds of operations, added up over micro-batches: a rank's own work first, then its
-waits. Each pipeline stage is a role. The slowdowns of the what-if by replay are in the manifest's extra.
+waits. Each pipeline stage is a role. The manifest's extra holds the slowdowns of the what-if by replay.
 """
 
 from __future__ import annotations
@@ -159,17 +159,17 @@ def _notes(micro_steps: int) -> list[ImportNote]:
 
 def _meta(path: Path) -> tuple[dict[str, int], list[ImportNote]]:
     """Return the whole numbers of ``meta-NAME.yaml``; empty if the file is absent or unreadable."""
-    beside = path.with_name(f"meta-{_name(path)}.yaml")
-    if not beside.is_file():
-        return {}, [ImportNote("missing", f"no {beside.name}: degrees of parallelism come from the table")]
+    meta_path = path.with_name(f"meta-{_name(path)}.yaml")
+    if not meta_path.is_file():
+        return {}, [ImportNote("missing", f"no {meta_path.name}: degrees of parallelism come from the table")]
     if importlib.util.find_spec("yaml") is None:
-        return {}, [ImportNote("skipped", f"{beside.name} needs PyYAML: pip install 'sfapp[traces]'")]
+        return {}, [ImportNote("skipped", f"{meta_path.name} needs PyYAML: pip install 'sfapp[traces]'")]
     import yaml
 
     try:
-        found = yaml.safe_load(expand(beside, _MAX_META))
+        found = yaml.safe_load(expand(meta_path, _MAX_META))
     except (yaml.YAMLError, TraceError, ValueError, RecursionError):
-        return {}, [ImportNote("skipped", f"{beside.name}: not valid YAML")]
+        return {}, [ImportNote("skipped", f"{meta_path.name}: not valid YAML")]
     items = found.items() if isinstance(found, dict) else ()
     return {
         key: value
@@ -194,10 +194,10 @@ def _replayed(table: OperationTable) -> tuple[dict[str, Any], list[ImportNote], 
 
 
 def _waits(cells: DurationTable | None, stages: Sequence[str], where: str) -> dict[str, Ints]:
-    """Return how long each rank waited for others, int64 ns [N, R], by the stages in which any did.
+    """Return how long each rank waited for others, int64 ns [N, R], by stages in which any rank did.
 
     Args:
-        cells: by kind of operation, in the order of ``stages``; None where the trace does not tell.
+        cells: by kind of operation, in the order of ``stages``; None if the trace does not show it.
     """
     if cells is None:
         return {}
@@ -212,11 +212,11 @@ def _waits(cells: DurationTable | None, stages: Sequence[str], where: str) -> di
 def _lay_out(
     table: OperationTable, blocked: Floats | None
 ) -> tuple[DurationTable, DurationTable | None, Operators]:
-    """Return each rank's own time per kind of operation, gaps and step times; how much of them are waits for
-    other members of a transfer; and the operations as events.
+    """Return each rank's own time per kind of operation, gaps and step times; the part of them that is
+    waiting for other members of a transfer; and the operations as events.
 
     Args:
-        blocked: s of each row; None where that is not known.
+        blocked: seconds of each row; None if not known.
     """
     steps, step_at = np.unique(table["step"], return_inverse=True)
     begin_N = np.full(len(steps), np.inf)

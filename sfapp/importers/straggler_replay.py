@@ -113,7 +113,7 @@ def what_if(table: OperationTable) -> TraceWhatIf:
 
 def waits_of_rows(table: OperationTable) -> Floats:
     """Return how long each operation waits for the last member of its transfer to start, s, at most its
-    duration; 0 for others. What is left of a transfer's duration is the transfer itself.
+    duration; 0 for others. The rest of a transfer's duration is the transfer itself.
 
     Raises:
         TraceError: as ``what_if``.

@@ -59,7 +59,7 @@ def build_window(
     Args:
         identities: ranks in the order of the last axis, ascending.
         wait_NR: by stage, how long each rank was blocked in group communication, ns, at most the stage's
-            duration; ``NOT_MEASURED`` where the source does not tell (accounting.md §15).
+            duration; ``NOT_MEASURED`` where the source does not show it (accounting.md §15).
 
     Raises:
         WindowError: the shapes are inconsistent.

@@ -1,4 +1,4 @@
-"""Notes and incidents: an append-only log of edits beside the packets, and the state that they add up to."""
+"""Notes and incidents: an append-only log of edits next to the packets, and the resulting state."""
 
 from sfapp.incidents.draft import draft_incident
 from sfapp.incidents.editor import ANONYMOUS, IncidentEditor, import_events

@@ -1,4 +1,4 @@
-"""Build the incident of a report that has none of its own, as ``sfapp report PATH`` does.
+"""Build an incident for a report without one, as ``sfapp report PATH`` does.
 
 The same windows and notes always give the same edits, ids and times included, so that a report can be
 repeated.
@@ -26,7 +26,7 @@ def draft_incident(
     incident's id.
 
     Args:
-        at: time of the edits, the end of the newest window for example.
+        at: time of the edits, for example the end of the newest window.
         notes: state that holds the notes.
     """
     name = "\n".join([title, *(f"{key}?{view.query}" for key, view in windows)])

@@ -30,7 +30,7 @@ from sfapp.model.problems import Problem, ProblemMark
 from sfapp.model.view import WindowKey
 
 ANONYMOUS = "anonymous"
-"""Name of a user who has chosen none."""
+"""Name of a user without a chosen name."""
 
 
 def utc_now() -> datetime:
@@ -41,9 +41,9 @@ def utc_now() -> datetime:
 class IncidentEditor:
     """Editor of notes, incidents and decisions about problems under one name.
 
-    Every edit is on disk when the call returns its id, which ``undo`` takes. Edits refer to a note, incident
-    or item *as it was shown*, so that other users' later edits are kept. All methods raise IncidentError if a
-    text is too long or the log cannot be written.
+    Every edit is on disk when the call returns its id, which ``undo`` accepts. Edits refer to a note,
+    incident or item *as it was shown*, so that other users' later edits are kept. All methods raise
+    IncidentError if a text is too long or the log cannot be written.
     """
 
     def __init__(self, log: IncidentLog, name: str, clock: Callable[[], datetime] = utc_now) -> None:
@@ -56,7 +56,7 @@ class IncidentEditor:
         return self._note(None, NoteFields(text=_clean(text), pin=_pin_fields(pin)))
 
     def edit_note(self, note: Note, text: str) -> str:
-        """Replace a note's text; its pin stays."""
+        """Replace a note's text; its pin does not change."""
         return self._note(note, NoteFields(text=_clean(text)))
 
     def remove_note(self, note: Note) -> str:
@@ -81,7 +81,7 @@ class IncidentEditor:
         status: Status | None = None,
         summary: str | None = None,
     ) -> str:
-        """Change an incident's fields; those that are None stay."""
+        """Change an incident's fields; those that are None do not change."""
         fields = IncidentFields(
             title=UNSET if title is None else _clean(title),
             severity=UNSET if severity is None else severity,
@@ -125,10 +125,10 @@ class IncidentEditor:
     def mute_problem(
         self, problem: Problem, mark: ProblemMark | None, reason: str = "", until: datetime | None = None
     ) -> str:
-        """Mute a problem until a time, or for good.
+        """Mute a problem until a time, or without end.
 
         Args:
-            mark: what was decided about it as shown; None where nothing was.
+            mark: the decisions about it as shown; None without any.
         """
         return self._mark(problem, mark, ProblemFields(mute=MuteFields(until, _clean(reason))))
 
@@ -137,11 +137,11 @@ class IncidentEditor:
         return self._mark(problem, mark, ProblemFields(mute=None))
 
     def mark_fixed(self, problem: Problem, mark: ProblemMark | None, through: int) -> str:
-        """Mark a problem as fixed: it has returned where a window after ``through`` has it."""
+        """Mark a problem as fixed; it has returned if a window after ``through`` has it."""
         return self._mark(problem, mark, ProblemFields(fixed_through=through))
 
     def mark_not_fixed(self, problem: Problem, mark: ProblemMark | None) -> str:
-        """Take back that a problem is fixed."""
+        """Remove the mark that a problem is fixed."""
         return self._mark(problem, mark, ProblemFields(fixed_through=None))
 
     def undo(self, event_id: str) -> str:

@@ -1,4 +1,4 @@
-"""Define the edits in the log: one JSON object a line, never changed afterwards (docs/incidents.md).
+"""Define the edits in the log: one JSON object per line, never changed afterwards (docs/incidents.md).
 
 An edit lists the fields that it sets of a note, incident, item or problem, and the last edit of it that its
 author had seen (``base``). An undo is an edit too.
@@ -71,15 +71,15 @@ class ItemFields(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
 
 
 class MuteFields(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A mute: until when, for good where that is None, and why."""
+    """A mute: its end (None: without end) and its reason."""
 
     until: datetime | None = None
     reason: Summary = ""
 
 
 class ProblemFields(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What is decided about a problem: its mute, and the last window of its run when it was marked as fixed;
-    None takes either back."""
+    """Decisions about a problem: its mute, and the last window of its run when it was marked as fixed; None
+    removes either."""
 
     mute: MuteFields | UnsetType | None = UNSET
     fixed_through: Annotated[int, Meta(ge=0)] | UnsetType | None = UNSET
@@ -91,7 +91,7 @@ class _EditHeader(Struct, frozen=True, kw_only=True, tag_field="kind"):
     Attributes:
         id: unique; the first edit of a thing is the thing's id.
         at: time of the edit, UTC.
-        by: the name that its author chose.
+        by: the name chosen by its author.
         v: the format.
     """
 
@@ -128,7 +128,7 @@ class ProblemEdit(_EditHeader, frozen=True, kw_only=True, tag="problem"):
 
 
 class Undo(_EditHeader, frozen=True, kw_only=True, tag="undo"):
-    """Undo of one edit, whatever followed it; the undo of an undo restores the edit."""
+    """Undo of one edit, whatever edits followed; the undo of an undo restores the edit."""
 
     target: Id
 
@@ -166,7 +166,7 @@ def decode(line: bytes) -> Event:
 
 
 def checked(events: Sequence[Event]) -> list[Event]:
-    """Return the same edits as they will be read again.
+    """Return the same edits in the form in which they will be read.
 
     Raises:
         IncidentError: a field is too long or has an impossible value; the message names it.

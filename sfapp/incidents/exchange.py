@@ -1,4 +1,4 @@
-"""Export and import incidents as a file that can be read as it is and holds every edit.
+"""Export and import incidents as a readable file that holds every edit.
 
 An import reads the edits only; ``incidents`` and ``notes`` are for people and other tools.
 """
@@ -23,7 +23,7 @@ FORMAT = "sfapp-incidents"
 VERSION = 1
 
 MAX_BYTES = 64 << 20
-"""Largest file that is imported, in bytes."""
+"""Size limit of an imported file, bytes."""
 
 
 _KEYS = ("reference", "a", "b", "c")
@@ -114,7 +114,7 @@ def renamed(events: Iterable[Event], run: Rename, text: Rename, id_of: Rename) -
     Args:
         run: the new name of a run.
         text: a text without names.
-        id_of: a new id for every old one, so that the copy is never mistaken for the original.
+        id_of: a new id for every old one, so that the copy cannot be mistaken for the original.
     """
 
     def key(window: str) -> str:

@@ -1,6 +1,6 @@
-"""Read and append to the log of all edits, a file of JSON lines beside the packets.
+"""Read and append to the log of all edits, a file of JSON lines next to the packets.
 
-Several processes may use it: an exclusive lock keeps their lines apart, and each reads on from where it
+Several processes may use it: an exclusive lock keeps their lines apart, and each continues to read where it
 stopped. A line that cannot be read is kept, reported and skipped.
 """
 
@@ -22,11 +22,11 @@ from sfapp.incidents.state_builder import StateBuilder
 NAME = "incidents.jsonl"
 
 MAX_BYTES = 256 << 20
-"""Largest log that is read, in bytes: about a million edits."""
+"""Size limit of a log, bytes: about a million edits."""
 
 
 class IncidentLog:
-    """Log of the edits beside some packets. Safe to use from several threads.
+    """Log of the edits next to some packets. Safe to use from several threads.
 
     Attributes:
         path: the file; it need not exist before the first edit.
@@ -40,11 +40,11 @@ class IncidentLog:
 
     @classmethod
     def for_packets(cls, root: Path) -> IncidentLog:
-        """Return the log of a packet folder, or of the folder that a packet file is in."""
+        """Return the log of a packet folder, or of the folder of a packet file."""
         return cls((root if root.is_dir() else root.parent) / ".sfapp" / NAME)
 
     def state(self) -> IncidentState:
-        """Return notes and incidents as they are now, with other processes' edits.
+        """Return the present notes and incidents, with other processes' edits.
 
         Raises:
             IncidentError: the file cannot be read.

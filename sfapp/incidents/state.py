@@ -20,7 +20,7 @@ from sfapp.model.view import WindowKey
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """Edit of a thing, for its history.
+    """Edit of a note, incident, item or problem, for its history.
 
     Attributes:
         fields: the fields that it set.
@@ -35,11 +35,11 @@ class Revision:
 
 @dataclass(frozen=True, slots=True)
 class IncidentState:
-    """Notes and incidents as they are, each in the order of creation.
+    """The present notes and incidents, each in the order of creation.
 
     Attributes:
         notices: messages about lines that could not be read.
-        marks: what was decided about problems.
+        marks: decisions about problems.
     """
 
     notes: tuple[Note, ...]
@@ -64,7 +64,7 @@ class IncidentState:
         raise IncidentNotFoundError(f"there is no note {note_id!r}; it may have been removed")
 
     def incident(self, name: str) -> Incident:
-        """Return one incident by its id, or by enough of its beginning.
+        """Return one incident by its id or a unique prefix of it.
 
         Raises:
             IncidentNotFoundError: no id begins with it, or several do.
@@ -76,7 +76,7 @@ class IncidentState:
         raise IncidentNotFoundError(f"{found_text} {name!r}")
 
     def mark(self, problem: Problem) -> ProblemMark | None:
-        """Return what was decided about a problem, under its id or another that it is known by."""
+        """Return the decisions about a problem, by its id or one of its other ids."""
         by_id = {mark.problem: mark for mark in self.marks}
         return next((by_id[one] for one in (problem.id, *problem.other_ids) if one in by_id), None)
 
@@ -93,7 +93,7 @@ class IncidentState:
         raise IncidentNotFoundError(f"there is no item {item_id!r}; it may have been removed")
 
     def history(self, target: str) -> tuple[Revision, ...]:
-        """Return all edits of a note, an incident or an item, the first one first."""
+        """Return all edits of a note, an incident or an item, in order."""
         standing = _standing(self.events)
         return tuple(
             Revision(event.id, Stamp(event.by, event.at), fields_of(event), event.id in standing)

@@ -1,4 +1,4 @@
-"""Merge old samples: all samples of one subject within so many seconds become one."""
+"""Merge old samples: all samples of one subject within an interval become one."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class _MergedSample:
 
 
 _Merge = Callable[[Any, Any, int], Any]
-"""Returns a field's new state from its state, the next value and the value's weight."""
+"""Function that returns a field's new state from its state, the next value and the value's weight."""
 
 
 def _mean(before: tuple[float, int] | None, value: float | None, weight: int) -> Any:

@@ -124,7 +124,7 @@ def read_segment(path: Path, begin: int = 0, size: int = CHUNK_BYTES) -> SampleC
 
     Args:
         begin: ``end`` of an earlier chunk; 0 is the start of the file.
-        size: most bytes to read; must exceed the longest line.
+        size: maximum number of bytes to read; must exceed the longest line.
 
     Raises:
         MetricsError: the file has no header, or one of a newer version.

@@ -20,7 +20,7 @@ class _RankSteps:
 
 
 class StepPaceCounter:
-    """Adds up the steps of every rank until they are taken."""
+    """Sums of the steps of every rank until they are taken."""
 
     def __init__(self) -> None:
         self._ranks: dict[int, _RankSteps] = {}

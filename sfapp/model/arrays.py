@@ -1,7 +1,7 @@
 """Arrays of NumPy or of torch, and the few conversions between them.
 
-Arrays on the host are NumPy's, and most of sfapp never loads torch. A tensor on another device stays where it
-is; what works on it uses ``namespace``, since NumPy and torch share the names of most operations.
+Arrays on the host are NumPy arrays, and most of sfapp never loads torch. A tensor on another device stays
+there; functions that work on it use ``namespace``, since NumPy and torch share the names of most operations.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ Array = Any
 
 
 def as_array(values: Any) -> Array:
-    """Return the values in C order: as NumPy, or as a tensor where they lie on another device.
+    """Return the values in C order: as a NumPy array, or as a tensor if they are on another device.
 
-    The memory is shared where its order fits, that of a CPU tensor too.
+    The memory is shared if its order allows, including that of a CPU tensor.
     """
     if not isinstance(values, np.ndarray) and hasattr(values, "device"):
         if values.device.type != "cpu":
@@ -32,7 +32,7 @@ def as_array(values: Any) -> Array:
 
 
 def to_numpy(values: Array) -> npt.NDArray[Any]:
-    """Return the values as NumPy, copied to the host where they lie elsewhere."""
+    """Return the values as a NumPy array, copied to the host if they are on another device."""
     if isinstance(values, np.ndarray):
         return values
     host: npt.NDArray[Any] = values.detach().cpu().numpy()
@@ -40,7 +40,7 @@ def to_numpy(values: Array) -> npt.NDArray[Any]:
 
 
 def to_device(values: Array, device: torch.device | str) -> Array:
-    """Return the values on a device: as NumPy on the CPU, as a tensor elsewhere."""
+    """Return the values on a device: as a NumPy array on the CPU, as a tensor on other devices."""
     if str(device) == "cpu":
         return to_numpy(values)
     import torch

@@ -15,9 +15,9 @@ class CallGroup:
 
     Attributes:
         name: torch's name of the group, often a number.
-        description: what the program calls it (``TENSOR_MODEL_PARALLEL_GROUP``); may be empty.
+        description: the program's name of it (``TENSOR_MODEL_PARALLEL_GROUP``); may be empty.
         ranks: global ranks, in the order of their ranks within the group.
-        listed: whether a dump lists the ranks; else they are those that called it.
+        listed: whether a dump lists the ranks; otherwise they are those that called it.
     """
 
     name: str
@@ -36,8 +36,8 @@ class PendingCall:
         kind: ``all_reduce``, ``send``, ``recv`` and so on, without the backend.
         peer: global rank of the other side of a send or receive; None for a collective.
         started: whether the device has started it; False if the dump does not record starts.
-        signature: what must be equal on all ranks for the call to complete, beside the kind: element counts
-            and types; empty where ranks may differ.
+        signature: element counts and types, which must be equal on all ranks for the call to complete, as
+            must the kind; empty if ranks may differ.
         before: the highest sequence number of each group, by description, when this was called; only for the
             first pending collective of each group.
     """
@@ -53,7 +53,7 @@ class PendingCall:
 
 @dataclass(frozen=True, slots=True)
 class RankCalls:
-    """What one rank called.
+    """The calls of one rank.
 
     Attributes:
         entries: number of entries in its dump.

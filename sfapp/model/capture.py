@@ -1,4 +1,5 @@
-"""Asking some ranks of a running job for a trace of some steps, and what came of it (docs/capture.md)."""
+"""Requests for a trace of some steps from some ranks of a running job, and their results
+(docs/capture.md)."""
 
 from __future__ import annotations
 
@@ -16,13 +17,14 @@ CAPTURE_STEPS = 5
 """Default number of steps of a capture."""
 
 MAX_CAPTURE_STEPS = 20
-"""Most steps of one capture: a large model's step has a hundred thousand events, all held in memory."""
+"""Maximum number of steps of one capture: a large model's step has a hundred thousand events, all held in
+memory."""
 
 MAX_CAPTURE_RANKS = 64
-"""Most ranks of one capture."""
+"""Maximum number of ranks of one capture."""
 
 MAX_REASON = 300
-"""Longest reason, in characters."""
+"""Maximum length of a reason, in characters."""
 
 PROFILED = "profiled"
 """Side channel that marks the steps that a profiler slowed down."""
@@ -33,21 +35,21 @@ _MOST = 2**62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureRequest:
-    """A request to run ``torch.profiler`` on these ranks for these steps, and on no others.
+    """A request to run ``torch.profiler`` for some steps, on these ranks only.
 
     Attributes:
         id: names its files: lower-case letters, digits and hyphens, at most 64.
         run_id: the run it is for.
-        ranks: global ranks, ascending, at most 64.
-        steps: how many steps, at most 20.
+        ranks: global ranks, ascending; at most 64.
+        steps: number of steps, at most 20.
         first_step: number of the first step; None lets the lowest of the ranks choose one that is far enough
             ahead for the request to reach all ranks first.
-        reason: why, in one sentence for people.
-        asked_by: a person's name, or what asked (``sfapp capture``).
-        asked_at: when, with its time zone.
+        reason: the reason in one sentence.
+        asked_by: the name of a person or a program (``sfapp capture``).
+        asked_at: time of the request, with time zone.
 
     Raises:
-        CaptureError: a value is outside what it may be.
+        CaptureError: a value is out of bounds.
     """
 
     id: str
@@ -92,16 +94,16 @@ class RankCapture:
 
     Attributes:
         status: a ``CaptureStatus``.
-        first_step: the first step it recorded or will record, None where it recorded none.
-        steps: how many it recorded.
-        windows: the windows that these steps lie in.
-        events: how many operator events were written.
-        trace_bytes: size of the trace they were made of.
+        first_step: the first step it recorded or will record, None if it recorded none.
+        steps: number of recorded steps.
+        windows: the windows of these steps.
+        events: number of operator events written.
+        trace_bytes: size of the trace from which they were made.
         stopped_ns: how long training paused for the profiler's start and stop.
-        why: why it was refused, or recorded fewer steps than asked for; empty otherwise.
+        why: why it was refused or recorded fewer steps than requested; empty otherwise.
 
     Raises:
-        CaptureError: a number is negative, or there is too much of something.
+        CaptureError: a number is negative or too large.
     """
 
     rank: int
@@ -155,11 +157,11 @@ class CaptureLimits:
     """Limits that a recorder sets for every capture.
 
     Attributes:
-        cooldown_seconds: from the end of a capture to the start of the next.
-        per_hour: captures that begin within any 3,600 seconds.
-        total_steps: profiled steps over the recorder's life.
-        total_bytes: bytes of traces over the recorder's life; the one that passes it is the last.
-        longest_seconds: a capture that takes longer stops after the step under way.
+        cooldown_seconds: minimum time from the end of a capture to the start of the next.
+        per_hour: maximum number of captures that begin within any 3,600 seconds.
+        total_steps: maximum number of profiled steps over the recorder's life.
+        total_bytes: bytes of traces over the recorder's life after which no further capture begins.
+        longest_seconds: a capture that takes longer stops after the current step.
         expires_seconds: a request that has not begun by then is dropped.
     """
 

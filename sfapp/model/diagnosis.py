@@ -1,10 +1,10 @@
 """The verdict on one window: plain, frozen, the same object on every surface (architecture.md).
 
-Built by ``sfapp.accounting`` alone: by ``diagnose`` of one window by itself, by ``diagnose_runs`` among those
-of its run. Field names are those of the JSON that ``sfapp analyze --json`` prints. Durations are integer
-nanoseconds unless a name says otherwise; shares, gains and excesses are fractions of Σ_t F[S,t] (carry-over
-ones of Σ a'). Dicts are keyed by broad stage, in stage order; the wait fit by the stage as recorded. Fields
-that need shares are None below the denominator floor.
+Only ``sfapp.accounting`` builds it: ``diagnose`` from one window alone, ``diagnose_runs`` from a window among
+those of its run. Field names are those of the JSON that ``sfapp analyze --json`` prints. Durations are
+integer nanoseconds unless a name says otherwise; shares, gains and excesses are fractions of Σ_t F[S,t]
+(carry-over ones of Σ a'). Dicts are keyed by broad stage, in stage order; the wait fit by the stage as
+recorded. Fields that need shares are None below the denominator floor.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ WaitsFrom = Literal["window", "run"]
 _NULLABLE = frozenset({"sync_boundary", "reference", "device"})
 """Keys of the JSON document whose null is a finding, not an absence."""
 
-QUIET_SEVERITY = 0.05
-"""Below this severity a window whose noise is not known is healthy: its labels stand (§12)."""
+HEALTHY_SEVERITY = 0.05
+"""Severity below which a window of unknown noise is healthy; its labels remain (§12)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +49,14 @@ class Culprit:
     """How the leaders at one stage behave over a window's eligible steps (§12).
 
     Attributes:
-        stage: the broad stage looked at.
+        stage: the broad stage.
         kind: see ``sfapp.model.CULPRITS``.
         rank: global rank of the most frequent leader, None without eligible steps.
         hostname: its host.
         share: fraction of the eligible steps it leads.
-        eligible_steps: how many steps count.
-        period: spacing in steps where periodic.
-        steps: step numbers of the eligible steps where they are no more than 32, else empty.
+        eligible_steps: number of eligible steps.
+        period: spacing in steps if periodic.
+        steps: numbers of the eligible steps if there are at most 32, else empty.
     """
 
     stage: str
@@ -71,10 +71,10 @@ class Culprit:
 
 @dataclass(frozen=True, slots=True)
 class EvidenceLine:
-    """One piece of evidence on the aim: what it points at, and whether it agrees (§13).
+    """One piece of evidence on the suspect: what it points to, and whether it agrees (§13).
 
-    ``agrees`` is None where the evidence is absent; ``reason`` then gives the cause (a key of ``REASONS``).
-    ``value`` is the number it rests on, in the unit its name implies (share, ns per step, slope).
+    ``agrees`` is None if the evidence is absent; ``reason`` then gives the cause (a key of ``REASONS``).
+    ``value`` is its number, in the unit implied by its name (share, ns per step, slope).
     """
 
     name: str
@@ -87,7 +87,7 @@ class EvidenceLine:
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """The one place to look first (§13). It never overrides a label.
+    """The suspect: the place to look at first (§13). It never overrides a label.
 
     ``rank_reason`` is the reason why no rank is named. ``steps`` is ``"all"``, ``"every K"`` or a list
     of numbers.
@@ -104,8 +104,8 @@ class Aim:
 
 @dataclass(frozen=True, slots=True)
 class Rival:
-    """A rival attribution rule on the same matrix (§5): its shares, what it routes to, and by how much
-    its total exceeds the exposed makespan (1 = not at all)."""
+    """A rival attribution rule on the same matrix (§5): its shares, its routing set, and its total over the
+    exposed makespan (1: equal)."""
 
     rule: str
     shares: dict[str, float]
@@ -115,7 +115,7 @@ class Rival:
 
 @dataclass(frozen=True, slots=True)
 class DeviceEvidence:
-    """Sampled device events round forward and loss (§7.8)."""
+    """Sampled device events around forward and loss (§7.8)."""
 
     sampled: int
     ready: int
@@ -128,8 +128,8 @@ class StepTime:
     """Exposed step time over the window, ns.
 
     Attributes:
-        mean_ns: of the carry-over frontier where there is one, whatever frontier was chosen: the step time
-            that every headline states. ``longest_ns`` is the longest step of the same frontier.
+        mean_ns: of the carry-over frontier if there is one, whatever frontier was chosen: the step time in
+            every headline. ``longest_ns`` is the longest step of the same frontier.
         p50_ns, p95_ns: of the frontier in use.
     """
 
@@ -141,21 +141,21 @@ class StepTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """What a healthy window contributes to the diagnosis of another: baseline and delta (§4, §12, §13).
+    """The healthy windows with which another is compared, for baseline and delta (§4, §12, §13).
 
     Attributes:
-        run_id, window, group: which window of which ranks.
+        run_id, window, group: the window and its group of ranks.
         step_time_ns: mean exposed step.
-        stage_median_ns: per recorded stage, the median over steps and ranks; empty where the reference
+        stage_median_ns: per recorded stage, the median over steps and ranks; empty if the reference
             was taken from a stored diagnosis, which serves deltas but not the baseline ``reference``.
-        typical_ns: per broad stage, the mean over steps of what more than half of the ranks took at least:
-            the lower middle value where their number is even. With known waits, of own time (§15).
-        advance_ns: per broad stage, mean advance a step of the step-aligned frontier.
-        carry_advance_ns: the same of the carry-over frontier, None where absent.
-        windows: the healthy windows that all means are taken over; ``window`` stands for them in links.
-        steps: how many these have.
-        noise: of the steps of the run, None where it is not known.
-        between_ns: standard deviation of their means beyond that noise, 0 where they are too few (§17).
+        typical_ns: per broad stage, the mean over steps of the time that more than half of the ranks reach:
+            the lower middle value over ranks. With known waits, of own time (§15).
+        advance_ns: per broad stage, mean advance per step of the step-aligned frontier.
+        carry_advance_ns: the same of the carry-over frontier, None if absent.
+        windows: the healthy windows over which all means are taken; ``window`` represents them in links.
+        steps: number of their steps.
+        noise: of the steps of the run; None if not known.
+        between_ns: standard deviation of their means beyond that noise; 0 if there are too few (§17).
     """
 
     run_id: str
@@ -176,19 +176,19 @@ class Reference:
 class Diagnosis:
     """Verdict of the accounting on one window under one set of gates.
 
-    ``own_boundary`` is the sync boundary by the wait fit of this window and these ranks alone,
-    ``sync_boundary`` the one that is taken: the run's windows may know better. ``waits_from`` says whether
-    this window's fit shows a wait there too (§10). ``met_boundary`` is where all ranks synchronise by the
-    fit per sync, used where ``wait_fit`` finds no wait, and ``met_fit`` is that fit (§11).
+    ``own_boundary`` is the sync boundary according to the wait fit of this window and these ranks;
+    ``sync_boundary`` is the one in use, which may come from the run's other windows. ``waits_from`` says
+    whether this window's fit shows a wait there too (§10). ``met_boundary`` is where all ranks synchronise
+    according to the fit per sync, used if ``wait_fit`` finds no wait, and ``met_fit`` is that fit (§11).
 
-    Where waits within stages were measured, ``wait_advances_ns`` is what is left of those stages' advances
-    once the last rank has arrived, and ``own_excess`` the excess of own time, both on the carry-over frontier
-    where there is one; else both are None. ``exposed_imbalance`` is then Σ of ``own_excess`` where that is
-    larger (§15).
+    If waits within stages were measured, ``wait_advances_ns`` is the part of those stages' advances after the
+    last rank has arrived, and ``own_excess`` the excess of own time, both on the carry-over frontier if there
+    is one; otherwise both are None. ``exposed_imbalance`` is then Σ of ``own_excess`` if that is larger
+    (§15).
 
-    ``noise`` is that of the steps, ``findings`` are the effects in the window, those that need attention
-    first and then by size, and ``resolution`` is what the window would have shown (§17). The JSON object also
-    has ``needs_attention``.
+    ``noise`` is that of the steps. ``findings`` are the effects in the window: those that need attention
+    first, then by size. ``resolution`` is the smallest effect that the window could show (§17). The JSON
+    object also has ``needs_attention``.
     """
 
     run_id: str
@@ -253,8 +253,8 @@ class Diagnosis:
     recorder_labels: tuple[Label, ...] = field(default_factory=tuple)
 
     def changed(self, **values: Any) -> Diagnosis:
-        """Return a copy with other values of some fields: ``dataclasses.replace`` in a tenth of its time, of
-        which a verdict takes seven."""
+        """Return a copy with some fields changed, ten times faster than ``dataclasses.replace``: a verdict is
+        copied seven times."""
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
         other.__dict__.update(values)
@@ -262,43 +262,44 @@ class Diagnosis:
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """The labels alone, in the order they were decided."""
+        """The names of the labels, in the order of decision."""
         return tuple(label.label for label in self.labels)
 
     @property
     def all_reasons(self) -> tuple[str, ...]:
-        """Every reason, whether it belongs to a label or to none."""
+        """Every reason, of labels or of none."""
         return (*(reason for label in self.labels for reason in label.reasons), *self.reasons)
 
     @property
     def mixes_roles(self) -> bool:
-        """Whether its ranks have several roles: only ranks of one role are compared (§17)."""
+        """Whether its ranks have several roles, so that only ranks of one role are compared (§17)."""
         return "roles_differ" in self.all_reasons
 
     @property
     def telling_excess(self) -> dict[str, float]:
-        """Excess by stage from the best evidence there is: of own time, on the carry-over frontier, or
-        step-aligned; empty where none is known."""
+        """Excess by stage from the best available evidence: of own time, on the carry-over frontier, or
+        step-aligned; empty if none is known."""
         return self.own_excess or self.carry_over_excess or self.excess or {}
 
     @property
-    def is_quiet(self) -> bool:
+    def is_healthy(self) -> bool:
         """Whether the window is healthy: it does not need attention (§17)."""
         return not self.needs_attention
 
     @property
     def lacks_data(self) -> bool:
-        """Whether ranks are missing, or the gather failed: nothing is known about the ranks without rows."""
+        """Whether ranks are missing or the gather failed, so that nothing is known about the ranks without
+        rows."""
         return bool(self.missing_ranks) or not self.gather_ok
 
     @property
     def knows_noise(self) -> bool:
-        """Whether effects can be told from noise: there are enough steps (§17)."""
+        """Whether there are enough steps to distinguish effects from noise (§17)."""
         return self.noise is not None
 
     @property
     def main_finding(self) -> Finding | None:
-        """The largest finding that needs attention, which the aim is about (§17)."""
+        """The largest finding that needs attention, on which the suspect is based (§17)."""
         return next((finding for finding in self.findings if finding.needs_attention), None)
 
     @property
@@ -308,33 +309,33 @@ class Diagnosis:
 
     @property
     def is_reference(self) -> bool:
-        """Whether it is one of the windows that it is compared with."""
+        """Whether it is one of the healthy windows with which it is compared."""
         known = self.reference
         return known is not None and known.run_id == self.run_id and self.window in known.windows
 
     @property
     def smallest_effect(self) -> float:
-        """Smallest effect, as a part of the step, that an aim may rest on (§13, §17)."""
-        return self.gates.min_effect if self.knows_noise else QUIET_SEVERITY
+        """Smallest effect, as a part of the step, on which a suspect may be based (§13, §17)."""
+        return self.gates.min_effect if self.knows_noise else HEALTHY_SEVERITY
 
     @property
     def needs_attention(self) -> bool:
-        """Whether an effect is beyond noise and large enough (§17). Where noise cannot be told, from too few
-        steps, whether the severity is large (§12)."""
+        """Whether an effect is beyond noise and large enough (§17); with too few steps to estimate noise,
+        whether the severity is large (§12)."""
         if not self.knows_noise:
-            return self.severity is not None and self.severity >= QUIET_SEVERITY
+            return self.severity is not None and self.severity >= HEALTHY_SEVERITY
         return any(finding.needs_attention for finding in self.findings)
 
     @property
     def top_stage(self) -> str | None:
-        """s1 under the chosen frontier: the first of the routing set."""
+        """s1 under the chosen frontier: the first stage of the routing set."""
         return self.routing_set[0] if self.routing_set else None
 
     def document(self) -> dict[str, Any]:
         """Return the JSON object of this window, the same on every surface.
 
-        What is absent (shares below the denominator floor, a carry-over that is not defined) has no key;
-        ``culprit`` is its kind alone, null where no rank stands out, with the rest in ``culprit_detail``.
+        Absent values (shares below the denominator floor, an undefined carry-over) have no key. ``culprit``
+        is only its kind, null if no rank stands out; the rest is in ``culprit_detail``.
         """
         found = {key: value for key, value in asdict(self).items() if value is not None or key in _NULLABLE}
         if self.culprit is not None:

@@ -1,4 +1,4 @@
-"""Worked examples as windows of one step: the paper's, with its numbers, and ours (accounting.md §8)."""
+"""Worked examples as windows of one step: the paper's with its numbers, and our own (accounting.md §8)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Example:
 
     Attributes:
         run_id: run of the window, which has number 0.
-        source: figure or section of the paper; empty where the example is not the paper's.
+        source: figure or section of the paper; empty if the example is not the paper's.
         stages: in order.
         seconds: per rank, the duration of each stage.
-        wait_s: per rank, the wait within the last stage, where it was measured.
+        wait_s: per rank, the wait within the last stage, if measured.
         advance_s: the paper's frontier advance of each stage; they add up to ``exposed_s``.
-        maximum_s: per-stage maxima, where the paper prints them; they add up to ``maxima_s``.
+        maximum_s: per-stage maxima, if the paper prints them; they add up to ``maxima_s``.
         co_critical: the ambiguity set, if the paper names it.
         leaders: the slowest rank at each boundary, if the paper names it.
     """
@@ -115,4 +115,4 @@ MEASURED = replace(HIDDEN, run_id="slow-backward-measured", wait_s=(3.1, 3.0, 0.
 EXAMPLES: Mapping[str, Example] = {
     example.run_id: example for example in (DISPLACED, TWO_RANKS, CROSSINGS, HIDDEN, MEASURED)
 }
-"""Every example by its run."""
+"""All examples by run."""

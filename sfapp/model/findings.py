@@ -1,4 +1,4 @@
-"""What a window shows beyond noise: effects with an interval and a chance (accounting.md §17)."""
+"""Findings of a window: effects beyond noise, with an interval and a chance (accounting.md §17)."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class StepNoise:
     """Differences within series of consecutive values, from which their noise follows (§17).
 
     Attributes:
-        steps: how many values, in all series.
+        steps: number of values in all series.
         lag1, lag2: mean squared difference between values 1 and 2 apart.
-        block1, block2: the same of the means of blocks of values; 0 where there are too few blocks.
+        block1, block2: the same for means of blocks of values; 0 for too few blocks.
     """
 
     steps: int
@@ -39,14 +39,14 @@ class Finding:
 
     Attributes:
         kind: ``growth`` of the mean step against the healthy windows; ``rank``: ranks later than the others
-            in this stage, beyond noise; ``jitter``: what is lost because the slowest rank changes.
-        stage: broad stage it lies in.
-        ranks: global ranks that are late, the latest first; empty where it is not about some ranks.
+            in this stage, beyond noise; ``jitter``: time lost because the slowest rank changes.
+        stage: the broad stage.
+        ranks: global ranks that are late, the latest first; empty if it concerns no particular ranks.
         hostname: of the latest rank.
-        effect: what it costs. low, high: its 95 % interval.
-        chance: of such an effect in a healthy window, corrected for all ranks and stages that were looked at;
-            None for jitter, which is not tested.
-        steps: numbers of the late steps where only a few are, else empty.
+        effect: its cost. low, high: its 95 % interval.
+        chance: of such an effect in a healthy window, corrected for the number of ranks and stages; None for
+            jitter, which is not tested.
+        steps: numbers of the late steps if only a few are late, else empty.
         needs_attention: whether the chance is at most alpha and the effect at least min_effect.
     """
 
@@ -64,12 +64,12 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """The smallest effects that this window would have shown with 95 % power, as parts of its mean step.
+    """The smallest effects that this window could show with 95 % power, as parts of its mean step.
 
     Attributes:
-        growth: of the mean step; None without healthy windows to compare with.
-        rank: by broad stage, time that one rank takes longer there in every step; a stage is absent where one
-            rank's own time cannot be told.
+        growth: of the mean step; None without healthy windows.
+        rank: by broad stage, lateness of one rank in every step; a stage is absent if the own time of one
+            rank is unknown.
     """
 
     growth: float | None

@@ -1,5 +1,5 @@
-"""What a what-if makes as fast as on a typical rank: a stage, a rank, a node, or everything (accounting.md
-§15)."""
+"""The part of a window that a what-if makes as fast as on a typical rank: a stage, a rank, a node, or
+everything (accounting.md §15)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ class Fix:
     """A part of a window that is made typical; as text ``[STAGE][@RANK|@node:K|@all]``.
 
     Attributes:
-        stage: a broad stage; every stage where None.
-        rank: a global rank; node: all ranks of one node; every rank where both are None. Not both are given.
+        stage: a broad stage; every stage if None.
+        rank: a global rank; node: all ranks of one node; at most one of them is given. Every rank if both are
+            None.
     """
 
     stage: str | None = None
@@ -36,13 +37,13 @@ class Fix:
 
     @property
     def place(self) -> str:
-        """Return ``3``, ``node:1`` or ``all``: on which ranks, as in the text."""
+        """Return the ranks as in the text: ``3``, ``node:1`` or ``all``."""
         if self.rank is not None:
             return str(self.rank)
         return "all" if self.node is None else f"node:{self.node}"
 
     def __str__(self) -> str:
-        # A stage name that holds an @ itself needs the place written out, so that it is read back whole.
+        # After a stage name with an @, the ranks are written out, so that the text is parsed correctly.
         if self.stage and self.is_of_every_rank and "@" not in self.stage:
             return self.stage
         return f"{self.stage or ''}@{self.place}"

@@ -1,4 +1,4 @@
-"""The gates of a diagnosis: every threshold, its default, its range and what it is for (accounting.md §6)."""
+"""The gates of a diagnosis: every threshold with default, range and purpose (accounting.md §6)."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ MODEL_FITS: tuple[ModelFit, ...] = get_args(ModelFit)
 BASELINES: tuple[Baseline, ...] = get_args(Baseline)
 FRONTIERS: tuple[Frontier, ...] = get_args(Frontier)
 DEFAULT_FRONTIER: Frontier = "carry_over"
-"""The frontier that decides routing and labels unless another is chosen (accounting.md §5, §10)."""
+"""The default frontier for routing and labels (accounting.md §5, §10)."""
 
 
 @dataclass(frozen=True, slots=True)
 class GateDoc:
-    """How one numeric gate is named, bounded and explained, wherever it is shown.
+    """Name, bounds and explanation of one numeric gate, for every surface.
 
     Attributes:
         name: the field of ``Gates``, the CLI option and the URL parameter; symbol: on screen.
-        low, high: its range, both included.
-        step: by how much a click changes it, and the grid on which the next change of verdict is looked for.
+        low, high: its range, inclusive.
+        step: change per click, and grid of the search for the next change of verdict.
         whole: whether it is an integer.
         paper: whether the paper defines it; the others are choices of ours.
     """
@@ -67,7 +67,7 @@ GATE_DOCS: tuple[GateDoc, ...] = (
     ),
     GateDoc(
         "eta_q", "ηQ", "leader confidence", 0.0, 0.5, 0.005,
-        "A rank leads a boundary for certain when the next one is at least this share of the step behind.",
+        "A rank leads a boundary clearly if the next one is at least this share of the step behind.",
         paper=False,
     ),
     GateDoc(
@@ -77,16 +77,16 @@ GATE_DOCS: tuple[GateDoc, ...] = (
     ),
     GateDoc(
         "gamma_elig", "γelig", "stage eligibility", 0.0, 1.0, 0.01,
-        "A step counts for leadership when the stage holds at least this share of it.",
+        "A step counts for leadership if the stage takes at least this share of it.",
         paper=False,
     ),
     GateDoc(
         "max_residual", "closure", "closure residual share", 0.0, 1.0, 0.01,
-        "More of the step outside the named stages than this, and the telemetry is limited.",
+        "The telemetry is limited if more of the step than this lies outside the named stages.",
     ),
     GateDoc(
         "max_overlap", "overlap", "overlap error share", 0.0, 1.0, 0.005,
-        "More nested or double-counted stage time than this, and the telemetry is limited.",
+        "The telemetry is limited if more stage time than this is nested or counted twice.",
     ),
     GateDoc(
         "max_missing_ranks", "missing", "missing ranks", 0, 100_000, 1,
@@ -94,11 +94,11 @@ GATE_DOCS: tuple[GateDoc, ...] = (
     ),
     GateDoc(
         "min_event_ready", "ready ratio", "event-ready ratio", 0.0, 1.0, 0.01,
-        "Device events count only when at least this share of the sampled ones finished.",
+        "Device events count only if at least this share of the sampled ones finished.",
     ),
     GateDoc(
         "min_event_samples", "samples", "event samples", 0, 1_000_000, 1,
-        "Device events count only from this many finished samples on.", whole=True,
+        "Device events count only if at least this many samples finished.", whole=True,
     ),
     GateDoc(
         "gamma_dev", "γdev", "device share", 0.0, 1.0, 0.01,
@@ -117,7 +117,7 @@ GATE_DOCS: tuple[GateDoc, ...] = (
     ),
     GateDoc(
         "wait_slope", "β", "wait slope", 0.0, 2.0, 0.05,
-        "A stage is one that ranks wait in when slack turns into time there with at least this slope.",
+        "Ranks wait in a stage if slack turns into time there with at least this slope.",
         paper=False,
     ),
     GateDoc(
@@ -135,7 +135,7 @@ GATE_BY_NAME: Mapping[str, GateDoc] = {doc.name: doc for doc in GATE_DOCS}
 
 @dataclass(frozen=True, slots=True)
 class ChoiceDoc:
-    """How one gate that is a choice is named and explained; ``help`` has an entry for each value."""
+    """Name and explanation of one gate that is a choice; ``help`` has an entry for each value."""
 
     name: str
     symbol: str
@@ -148,8 +148,8 @@ CHOICE_DOCS: tuple[ChoiceDoc, ...] = (
     ChoiceDoc(
         "model_fit", "W", "wait model", "Whether the wait model holds.",
         {
-            "declared": "W is what the training code declared in the packet (the paper's behaviour).",
-            "measured": "W holds where the window itself shows ranks waiting for each other in a stage.",
+            "declared": "W is as the training code declared it in the packet (the paper's behaviour).",
+            "measured": "W holds if the window itself shows ranks waiting for each other in a stage.",
             "on": "W is taken to hold.",
             "off": "W is taken not to hold.",
         },
@@ -157,8 +157,8 @@ CHOICE_DOCS: tuple[ChoiceDoc, ...] = (
     ChoiceDoc(
         "noise_floor", "noise", "noise floor", "Whether strong labels need an effect beyond noise.",
         {
-            "measured": "Strong labels stand only in windows that need attention.",
-            "off": "Strong labels stand whatever the noise (the paper's behaviour).",
+            "measured": "Only windows that need attention have strong labels.",
+            "off": "Strong labels do not depend on noise (the paper's behaviour).",
         },
     ),
 )  # fmt: skip
@@ -237,4 +237,4 @@ if {doc.name for doc in GATE_DOCS} | {doc.name for doc in CHOICE_DOCS} != {
 
 PRESETS: Mapping[str, Gates] = {"sfapp": Gates(), "paper": Gates(model_fit="declared", noise_floor="off")}
 PRESET_FRONTIERS: Mapping[str, Frontier] = {"sfapp": DEFAULT_FRONTIER, "paper": "step"}
-"""The frontier that each preset starts from."""
+"""The default frontier of each preset."""

@@ -1,6 +1,6 @@
-"""What people add to the evidence: notes pinned to it, and incidents that collect it (docs/incidents.md).
+"""Notes, which users pin to the evidence, and incidents, which collect it (docs/incidents.md).
 
-Plain and frozen, as everything here. How they are kept and how edits become these is `sfapp.incidents`.
+All are plain and frozen. `sfapp.incidents` stores edits and derives these from them.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class Stamp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pin:
-    """What a note is about: a window, and as much of it as is named.
+    """The subject of a note: a window, or the part of it that is named.
 
     Attributes:
         step: logical step number.
         stage: broad stage.
         rank: global rank.
         plot: a plot's name, as in ``sfapp.views.plot_registry.PLOTS``.
-        region: the part of that plot, one entry an axis.
+        region: the part of that plot, one entry per axis.
     """
 
     window: WindowKey
@@ -51,7 +51,7 @@ class Pin:
 
 @dataclass(frozen=True, slots=True)
 class Overwritten:
-    """A value that a later edit replaced without its author having seen it.
+    """A value that a later edit replaced although its author had not seen it.
 
     Attributes:
         event: the edit that wrote it.
@@ -69,7 +69,7 @@ class Note:
 
     Attributes:
         written: author and time of the first version; ``changed``: of the last edit, None without edits.
-        revision: the newest edit; an edit made from an older one is told apart by it.
+        revision: the newest edit, which shows whether an edit was made from an older state.
         overwritten: values replaced by concurrent edits; empty after an edit made with all of them seen.
     """
 
@@ -83,7 +83,7 @@ class Note:
 
 
 def notes_on(window: WindowKey | None, notes: Iterable[Note]) -> tuple[Note, ...]:
-    """Return the notes pinned to a window or to a part of it, in order: places are their numbers."""
+    """Return the notes pinned to a window or to a part of it; their positions are their numbers."""
     return tuple(note for note in notes if note.pin is not None and note.pin.window == window)
 
 
@@ -94,7 +94,7 @@ class Item:
     Attributes:
         kind: a ``window`` with its verdict and plots, one ``plot``, a ``comparison``, a ``note``.
         window: of a window and a plot.
-        view: how it was looked at, as the query of its page's address; of a comparison, which windows too.
+        view: the query of its page's address; for a comparison, this includes the windows.
         plot: the plot's name.
         note: the note.
         place: items are listed in ascending order of it.
@@ -113,10 +113,10 @@ class Item:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incident:
-    """A finding to hand over: what happened, how bad it is, and the evidence in order.
+    """A finding to hand over: what happened, its severity, and the evidence in order.
 
     Attributes:
-        changed: the last edit of its head or of its list, None where there was none.
+        changed: the last edit of its head or of its list, None if there was none.
         revision: the newest edit of its head.
     """
 
@@ -133,5 +133,5 @@ class Incident:
 
     @property
     def short_id(self) -> str:
-        """Enough of the id to type."""
+        """The short form of the id."""
         return self.id[:8]

@@ -1,4 +1,4 @@
-"""Table of every label that a diagnosis can carry (accounting.md §7; paper Appendix B).
+"""Table of all labels of a diagnosis (accounting.md §7; paper Appendix B).
 
 Each entry holds everything that differs between labels: machine name, words on screen, weight,
 strength and texts. Stores, pages, reports and the glossary derive their lists from here.
@@ -25,11 +25,11 @@ class LabelSpec:
     Attributes:
         name: machine name, in snake case.
         words: the label on screen, in a few words.
-        weight: unique; where only one label fits, the heaviest one is shown.
+        weight: unique; where there is room for one label, the heaviest is shown.
         group: ``accounting`` always holds; a ``limit`` suppresses strong stage labels; ``stage`` labels are
             decided by γA and γG; ``device`` labels come from sampled device events.
         strength: how much the label claims.
-        reasons: machine names of the reasons that it may carry.
+        reasons: machine names of its possible reasons.
         explanation: one sentence for tooltips, tables and cards.
         definition: the conditions under which it holds, for the glossary.
     """
@@ -88,7 +88,7 @@ LABELS: Mapping[str, LabelSpec] = label_table(
             group="accounting",
             strength="none",
             reasons=(),
-            explanation="The exposed step time is split over stages; the split claims no cause.",
+            explanation="The exposed step time is split by stage; the split does not claim a cause.",
             definition="Holds for every usable window.",
         ),
         LabelSpec(
@@ -105,7 +105,7 @@ LABELS: Mapping[str, LabelSpec] = label_table(
                 "optimizers_alternate", "loop_unclear", "accumulation_mixed",
             ),
             explanation="The data is incomplete or does not add up, so stronger labels are suppressed.",
-            definition="Holds where ranks or steps are missing, stages do not add up to the step, or the "
+            definition="Holds if ranks or steps are missing, stages do not add up to the step, or the "
             "recorder reported a fault.",
         ),
         LabelSpec(
@@ -116,7 +116,7 @@ LABELS: Mapping[str, LabelSpec] = label_table(
             strength="none",
             reasons=("roles_differ", "roles_missing"),
             explanation="Ranks play different roles; diagnose one role's group instead of all ranks.",
-            definition="Holds where the group has several roles, or model parallelism is declared without "
+            definition="Holds if the group has several roles, or model parallelism is declared without "
             "roles.",
         ),
         LabelSpec(
@@ -126,8 +126,8 @@ LABELS: Mapping[str, LabelSpec] = label_table(
             group="limit",
             strength="none",
             reasons=("accumulation_collapsed", "accumulation_mixed"),
-            explanation="Micro-steps were merged or mixed, so data and backward cannot be told apart.",
-            definition="Holds where gradients are accumulated without an order of micro-steps, or the factor "
+            explanation="Micro-steps were merged or mixed, so data and backward cannot be separated.",
+            definition="Holds if gradients are accumulated without an order of micro-steps, or the factor "
             "changed inside the window.",
         ),
         LabelSpec(
@@ -138,7 +138,7 @@ LABELS: Mapping[str, LabelSpec] = label_table(
             strength="strong",
             reasons=(),
             explanation="The time in this stage is the delay: shortening the stage shortens the step.",
-            definition="Holds where the share is above γA, the static gain reaches γG, and raw durations, "
+            definition="Holds if the share is above γA, the static gain reaches γG, and raw durations, "
             "spread "
             "and gain agree.",
         ),
@@ -152,7 +152,7 @@ LABELS: Mapping[str, LabelSpec] = label_table(
             explanation="Shortening the stage alone gains little: the gain of a fix lies in the waits that "
             "it "
             "removes on other ranks.",
-            definition="Holds where the share is above γA, the static gain is below γG, and ranks wait for "
+            definition="Holds if the share is above γA, the static gain is below γG, and ranks wait for "
             "each "
             "other.",
         ),
@@ -174,7 +174,7 @@ LABELS: Mapping[str, LabelSpec] = label_table(
             strength="weak",
             reasons=("share_tie", "leader_switch", "evidence_disagrees", "low_static_gain"),
             explanation="Several stages or ranks could hold the step back; choosing one needs more evidence.",
-            definition="Holds where shares are tied, the slowest rank keeps changing, the evidence "
+            definition="Holds if shares are tied, the slowest rank keeps changing, the evidence "
             "conflicts, or "
             "the gain is small and no wait was measured.",
         ),
@@ -186,7 +186,7 @@ LABELS: Mapping[str, LabelSpec] = label_table(
             strength="strong",
             reasons=(),
             explanation="Sampled device events confirm that forward time is device work.",
-            definition="Holds where forward is in the routing set and its device time reaches γdev of the "
+            definition="Holds if forward is in the routing set and its device time reaches γdev of the "
             "step.",
         ),
         LabelSpec(
@@ -197,7 +197,7 @@ LABELS: Mapping[str, LabelSpec] = label_table(
             strength="weak",
             reasons=(),
             explanation="Forward device time is high, but the host sees the cost in a later stage.",
-            definition="Holds where a stage after forward has the largest share and forward's device time "
+            definition="Holds if a stage after forward has the largest share and forward's device time "
             "reaches γdev of "
             "the step.",
         ),
@@ -209,7 +209,7 @@ LABELS: Mapping[str, LabelSpec] = label_table(
             strength="weak",
             reasons=(),
             explanation="Forward wall time is high while its device time is low: host overhead.",
-            definition="Holds where forward is in the routing set and its device time is at most γhost of "
+            definition="Holds if forward is in the routing set and its device time is at most γhost of "
             "its wall "
             "time.",
         ),
@@ -221,7 +221,7 @@ LABELS: Mapping[str, LabelSpec] = label_table(
             strength="weak",
             reasons=("too_few_events",),
             explanation="Too few device events finished to judge the device.",
-            definition="Holds where finished events miss the ready ratio or the minimum number of samples.",
+            definition="Holds if finished events miss the ready ratio or the minimum number of samples.",
         ),
     ),
     REASONS,
@@ -229,7 +229,7 @@ LABELS: Mapping[str, LabelSpec] = label_table(
 """Every label by its machine name, in the order in which the glossary lists them."""
 
 UNIVERSAL_LABEL = "frontier_accounting"
-"""Holds for every usable window, so that lists leave it out."""
+"""The label of every usable window, which lists leave out."""
 
 STRONG_LABELS = tuple(
     spec.name for spec in LABELS.values() if spec.group == "stage" and spec.strength == "strong"
@@ -244,7 +244,7 @@ STAGE_LABELS = tuple(spec.name for spec in LABELS.values() if spec.group == "sta
 
 
 def heaviest_label(names: Iterable[str], labels: Mapping[str, LabelSpec] = LABELS) -> str:
-    """Return the label to show where only one fits.
+    """Return the label to show where there is room for one.
 
     Raises:
         ValueError: a label is not in the table, or there is none.
@@ -257,6 +257,5 @@ def heaviest_label(names: Iterable[str], labels: Mapping[str, LabelSpec] = LABEL
 
 
 def label_words(name: str) -> str:
-    """Return a label's words; of one that only another version of sfapp knows, its machine name with
-    spaces."""
+    """Return a label's words; for a label of another version of sfapp, its machine name with spaces."""
     return LABELS[name].words if name in LABELS else name.replace("_", " ")

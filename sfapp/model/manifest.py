@@ -1,4 +1,4 @@
-"""The packet's manifest: everything about a window that is not a number per step and rank (packet.md)."""
+"""The packet's manifest: all data of a window other than numbers per step and rank (packet.md)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Literal
 from sfapp.model.reduced import Reduction
 
 FORMAT = 1
-"""The packet format this version writes and the newest it reads."""
+"""The packet format that this version writes, and the newest that it reads."""
 
 ClosedBy = Literal[
     "full", "schema_change", "world_change", "accumulation_change", "role_change", "flush", "shutdown"
@@ -19,7 +19,7 @@ Prefetch = Literal["aligned", "unaligned", "unknown"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accumulation:
-    """Gradient accumulation: ``factor`` micro-steps a step; ``ordered`` when they are kept apart."""
+    """Gradient accumulation: ``factor`` micro-steps per step; ``ordered`` if they are recorded separately."""
 
     factor: int = 1
     ordered: bool = True
@@ -39,7 +39,7 @@ class Parallelism:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecorderInfo:
-    """What wrote the packet."""
+    """The program that wrote the packet."""
 
     version: str = ""
     torch: str = ""
@@ -49,7 +49,7 @@ class RecorderInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overhead:
-    """The recorder's own cost in this window, ns, with the training time it was spent in."""
+    """The recorder's own cost in this window, and the training time of the same steps, ns."""
 
     gather_ns: int = 0
     record_ns: int = 0
@@ -68,8 +68,8 @@ class Label:
 class Manifest:
     """The JSON under the Parquet footer key ``sfapp.packet``. Unknown keys are ignored on reading.
 
-    ``labels`` is what the recorder concluded with its own gates, if it did; the accounting never reads it.
-    ``reduced`` is there where the rows are those of a few ranks and the frontier that of all.
+    ``labels`` are the recorder's own conclusions, if any; the accounting never reads them. ``reduced`` is
+    present if the rows are those of a few ranks and the frontier that of all ranks.
     """
 
     format: int = FORMAT

@@ -1,4 +1,4 @@
-"""Where in a run an effect began and ended: steps with an interval (accounting.md §17)."""
+"""Beginning and end of an effect in a run: steps with an interval (accounting.md §17)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from sfapp.model.findings import FindingKind
 
 @dataclass(frozen=True, slots=True)
 class StepEstimate:
-    """A step of the run that something happened at.
+    """An estimated step of the run.
 
     Attributes:
-        step: the most likely one; None where only the interval is known.
-        low, high: first and last step that it may be, with 95 %.
+        step: the most likely one; None if only the interval is known.
+        low, high: first and last step of its 95 % interval.
     """
 
     step: int | None
@@ -26,13 +26,13 @@ class Episode:
     """Neighbouring windows of a run with the same effect: a finding in the same stage that needs attention.
 
     Attributes:
-        kind: ``rank`` where one of its windows names late ranks, else ``growth``.
-        ranks: that all windows name which name any (where ranks take turns, that any names), ascending;
-            empty for growth.
-        hostname: of the latest rank, as the first of these names it.
-        first_window, last_window: numbers of the windows at its ends. windows: how many they are.
+        kind: ``rank`` if one of its windows names late ranks, else ``growth``.
+        ranks: named by all windows that name any (if ranks take turns, by any window), ascending; empty for
+            growth.
+        hostname: of the latest rank in the first of these windows.
+        first_window, last_window: numbers of the windows at its ends. windows: number of windows.
         effect: the largest of the windows, as a part of their mean step.
-        began: first step with the effect. ended: last step with it; None where the run's last window has it.
+        began: first step with the effect. ended: last step with it; None if the run's last window has it.
     """
 
     run_id: str

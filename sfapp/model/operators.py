@@ -1,7 +1,7 @@
-"""Operator events of one window: what each rank's threads and streams did, event by event (operators.md).
+"""Operator events of one window: the work of each rank's threads and streams (operators.md).
 
-Shape suffix: E events, ascending by (rank, start, longest first), so that what encloses an event stands
-before it. Columns, not objects: a step of one rank holds thousands of events.
+Shape suffix: E events, ascending by (rank, start, longest first), so that an enclosing event precedes the
+enclosed ones. Events are stored as columns, because a step of one rank has thousands of them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ runtime (a launch), a wait for or the making of input, anything else."""
 STAGE, HOST, AUTOGRAD, KERNEL, COPY, COLLECTIVE, RUNTIME, DATA, OTHER = range(len(CATEGORIES))
 
 NONE = -1
-"""In ``step_E``, ``correlation_E``, ``group_E``, ``sequence_E`` and ``sequence_number_E``: there is none."""
+"""No value in ``step_E``, ``correlation_E``, ``group_E``, ``sequence_E`` or ``sequence_number_E``."""
 
 COLUMNS = {
     "name_E": np.int32,
@@ -54,7 +54,7 @@ COLUMNS = {
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """Where events follow each other: a thread, or a stream of a device, of one rank."""
+    """A sequence of events: a thread, or a stream of a device, of one rank."""
 
     rank: int
     name: str
@@ -71,14 +71,14 @@ class Operators:
         category_E: int8 [E], index into ``CATEGORIES``.
         lanes: the threads and streams, each (rank, name) once.
         lane_E: int32 [E], index into ``lanes``.
-        step_E: int64 [E], logical optimizer step, -1 outside any. A kernel is of its launch's step.
+        step_E: int64 [E], logical optimizer step, -1 outside any. A kernel belongs to the step of its launch.
         start_ns_E, end_ns_E: int64 ns [E], on one time axis for all ranks, as well as the source allows.
-        correlation_E: int64 [E], ties a launch to what it put on a device, within one rank; -1 for none.
+        correlation_E: int64 [E], connects a launch with its device event, within one rank; -1 for none.
         groups: names of the process groups.
         group_E: int32 [E], index into ``groups``, -1 for none.
-        sequence_E: int64 [E], which collective of its group: the same on all its ranks; -1 for none.
-        sequence_number_E: int64 [E], autograd's: ties a forward operator to its backward node, within one
-            rank; -1 for none.
+        sequence_E: int64 [E], number of the collective in its group, the same on all its ranks; -1 for none.
+        sequence_number_E: int64 [E], autograd's number, which connects a forward operator with its backward
+            node within one rank; -1 for none.
 
     Raises:
         WindowError: columns of different lengths or types, an index outside its table, a lane named twice, an
@@ -146,7 +146,7 @@ class Operators:
         sequence_E: npt.ArrayLike | None = None,
         sequence_number_E: npt.ArrayLike | None = None,
     ) -> Operators:
-        """Return events in any order, put in order; a column that is left out is none for every event.
+        """Return the given events in order; an omitted column has no value for any event.
 
         Raises:
             WindowError: as ``Operators``.
@@ -180,7 +180,7 @@ class Operators:
 
     @classmethod
     def concat(cls, parts: Sequence[Operators]) -> Operators:
-        """The events of several sources as one: names, lanes and groups that are equal become one.
+        """Merge the events of several sources; equal names, lanes and groups become one.
 
         Raises:
             WindowError: a lane is a device's in one part and a host's in another.
@@ -193,7 +193,7 @@ class Operators:
             tables: dict[str, npt.NDArray[np.int64]] = {
                 "name_E": _codes(part.names, names),
                 "lane_E": _codes(part.lanes, lanes),
-                "group_E": np.append(_codes(part.groups, groups), NONE),  # index -1 stays none
+                "group_E": np.append(_codes(part.groups, groups), NONE),  # index -1 remains "none"
             }
             for column, found in columns.items():
                 values = getattr(part, column)
@@ -206,21 +206,21 @@ class Operators:
 
     @property
     def rank_E(self) -> Ints:
-        """int64 [E], the rank of each event."""
+        """The rank of each event, int64 [E]."""
         if not self.lanes:
             return np.empty(0, np.int64)
         return np.asarray([lane.rank for lane in self.lanes], np.int64)[self.lane_E]
 
     @property
     def is_device_E(self) -> npt.NDArray[np.bool_]:
-        """bool [E], whether the event ran on a device."""
+        """Whether each event ran on a device, bool [E]."""
         if not self.lanes:
             return np.empty(0, np.bool_)
         return np.asarray([lane.is_device for lane in self.lanes], np.bool_)[self.lane_E]
 
     @property
     def duration_ns_E(self) -> Ints:
-        """int64 ns [E]."""
+        """The duration of each event, int64 ns [E]."""
         return self.end_ns_E - self.start_ns_E
 
     @property
@@ -242,8 +242,7 @@ class Operators:
         return self.lanes[int(self.lane_E[event])]
 
     def select(self, mask: npt.NDArray[np.bool_] | Ints | slice) -> Operators:
-        """Return some of the events, by a mask, ascending positions or a slice; the tables stay as they
-        are."""
+        """Return some of the events, by a mask, ascending positions or a slice; the tables do not change."""
         return replace(self, **{column: getattr(self, column)[mask] for column in COLUMNS})
 
     def of_rank(self, rank: int) -> Operators:

@@ -42,7 +42,7 @@ def parse_ranks(text: str, most: int) -> tuple[int, ...]:
     """Parse a list of ranks such as ``0,3,8-11`` into its ranks, each once, ascending.
 
     Args:
-        most: largest number of ranks that is accepted.
+        most: largest accepted number of ranks.
 
     Raises:
         ParseError: the text has another form, a range descends, or there are more than ``most`` ranks.

@@ -1,4 +1,4 @@
-"""Problems of a run: windows with one cause, taken together (accounting.md §18)."""
+"""Problems of a run: groups of windows with the same cause (accounting.md §18)."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Cost:
     """Time that a problem has cost so far, with a 95 % interval.
 
     Attributes:
-        lost_ns, low_ns, high_ns: added to the steps of its windows; every rank waits as long.
-        steps: of its windows. steps_ns: what they took.
+        lost_ns, low_ns, high_ns: time added to the steps of its windows, on every rank.
+        steps: number of steps of its windows. steps_ns: their time.
         rank_hours: ``lost_ns`` of all ranks, hours.
     """
 
@@ -56,7 +56,7 @@ class Cost:
 
     @property
     def share(self) -> float:
-        """Part of the time of its windows."""
+        """``lost_ns`` as a part of the time of its windows."""
         return self.lost_ns / self.steps_ns if self.steps_ns else 0.0
 
     @property
@@ -70,18 +70,20 @@ class Problem:
     """Windows of one run with one cause: a stage and the ranks that are late in it, or missing data.
 
     Attributes:
-        id: follows from run, kind, stage and rank alone, so that links and mutes outlast new packets.
-        other_ids: that single windows of it would have had; they lead to it too.
-        stage: broad stage; None where data are missing.
-        ranks: late in all windows that name any (where ranks take turns, in any); those missing; ascending.
+        id: derived from run, kind, stage and rank only, so that links and mutes survive new packets.
+        other_ids: ids that single windows of it had; they refer to it too.
+        stage: broad stage; None if data are missing.
+        ranks: ranks that are late in all windows that name any (if ranks take turns, in any window), or
+            missing ranks; ascending.
         hostname: of the latest rank.
-        steps_late: which steps are late: ``all``, ``every K`` or their numbers, as of the latest window.
-        windows: numbers of its windows, ascending. world: ranks of the latest one, missing ones included.
-        episodes: stretches of windows, the earliest first; empty where data are missing.
-        began, ended: the first step with it and the last; ``ended`` None while the run's last window has it.
-        began_at, ended_at: when these steps ran; None where packets hold no times.
+        steps_late: the late steps of the latest window: ``all``, ``every K`` or their numbers.
+        windows: numbers of its windows, ascending. world: number of ranks of the latest one, missing ones
+            included.
+        episodes: stretches of windows, the earliest first; empty if data are missing.
+        began, ended: first and last step with it; ``ended`` is None while the run's last window has it.
+        began_at, ended_at: when these steps ran; None if packets hold no times.
         recovered: windows of the run since it ended.
-        cost: None where data are missing.
+        cost: None if data are missing.
     """
 
     id: str
@@ -104,18 +106,18 @@ class Problem:
 
     @property
     def short_id(self) -> str:
-        """Enough of the id to type."""
+        """The short form of the id."""
         return self.id[:8]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProblemMark:
-    """What users have decided about a problem.
+    """Decisions of users about a problem.
 
     Attributes:
-        muted_until: end of the mute, UTC; None where it has none. reason: why it is muted.
-        fixed_through: number of the last window of the run when it was marked as fixed.
-        muted, fixed: who did so and when; None where it is not.
+        muted_until: end of the mute, UTC; None if it has none. reason: why it is muted.
+        fixed_through: number of the run's last window when it was marked as fixed.
+        muted, fixed: user and time of the decision; None without one.
         revision: the newest edit. overwritten: values replaced by concurrent edits.
     """
 
@@ -130,7 +132,7 @@ class ProblemMark:
 
 
 def problem_status(problem: Problem, mark: ProblemMark | None, now: datetime) -> ProblemStatus:
-    """Return a problem's status: a mute that has not ended comes first, then a mark as fixed."""
+    """Return a problem's status: muted if a mute has not ended, else fixed or returned if marked as fixed."""
     if mark is not None and mark.muted is not None and (mark.muted_until is None or now < mark.muted_until):
         return "muted"
     if mark is not None and mark.fixed is not None:
@@ -140,5 +142,5 @@ def problem_status(problem: Problem, mark: ProblemMark | None, now: datetime) ->
 
 
 def needs_attention(status: ProblemStatus) -> bool:
-    """Return whether a problem of this status counts among those to look at."""
+    """Return whether a problem of this status needs attention."""
     return status not in ("muted", "fixed")

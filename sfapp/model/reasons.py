@@ -157,7 +157,7 @@ REASONS: Mapping[str, ReasonSpec] = by_name(
         ("rotating", "rank differs by step", "The slowest rank differs from step to step."),
         ("all_ranks", "all ranks equally", "All ranks spend the time equally; no rank stands out."),
         ("one_eligible_step", "one step only", "One rank is slowest in this stage by a clear margin in a "
-         "single step: whether it persists cannot be told."),
+         "single step; it may not recur."),
         ("no_eligible_steps", "no eligible steps", "In no step is one rank slowest in this stage by a clear "
          "margin."),
         ("no_clear_leader", "no clear rank", "No rank is slowest often enough to be named."),

@@ -95,7 +95,7 @@ class ReducedPlanes:
         frontier_SN, leader_SN, second_SN: of the step-aligned frontier, ns, global rank, ns (§1, §3).
         carry_frontier_SN, carry_leader_SN, carry_second_SN: of the carry-over frontier without offsets (§10).
         largest_SN, total_SN: maximum and sum over ranks of the durations, ns.
-        own: at the end of own time, of the stages with measured waits; None where there are none.
+        own: at the end of own time, of the stages with measured waits; None if there are none.
     """
 
     frontier_SN: Array

@@ -1,4 +1,4 @@
-"""What is compared with what, as one frozen value, and as the query of its address."""
+"""The sides of a comparison as one frozen value and as a URL query."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sfapp.terminal import quoted
 class SideKey:
     """A window or a whole run; as text ``RUN/WINDOW`` or ``RUN``.
 
-    A run id that itself reads like ``RUN/WINDOW``, or ends in a slash, is written with a slash after it.
+    A run id that looks like ``RUN/WINDOW`` or ends in a slash is written with an extra slash at the end.
     """
 
     run_id: str
@@ -48,15 +48,15 @@ class SideKey:
 SIDES = ("a", "b", "c")
 
 _OTHERS = {item.name for item in fields(ViewState)} - {"gates", "frontier", "baseline", "group", "reference"}
-"""What a window's page has in its address and a comparison has not."""
+"""Parameters of a window's page that a comparison does not have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompareState:
-    """What the page shows: up to three sides, and how they are judged.
+    """The state of the comparison page: up to three sides, and how they are judged.
 
     Attributes:
-        view: gates, frontier, baseline, group and reference, as on a window's page; the rest is not used.
+        view: gates, frontier, baseline, group and reference as on a window's page; other fields are not used.
     """
 
     a: SideKey | None = None
@@ -66,7 +66,7 @@ class CompareState:
 
     @property
     def sides(self) -> tuple[SideKey, ...]:
-        """The sides that were named, in order."""
+        """The named sides, in order."""
         return tuple(side for side in (self.a, self.b, self.c) if side is not None)
 
     @property
@@ -91,7 +91,7 @@ class CompareState:
 
 
 def parse_compare(query: str | Iterable[tuple[str, str]]) -> tuple[CompareState, list[str]]:
-    """Return what a query asks for, and a notice for each part of it that is not understood."""
+    """Return the sides of a query, and a notice for each part that is not understood."""
     pairs = dict(parse_qsl(query, keep_blank_values=True) if isinstance(query, str) else query)
     values: dict[str, Any] = {}
     notices: list[str] = []

@@ -21,7 +21,7 @@ RECORDED_STAGES = (BETWEEN, *DEFAULT_STAGES)
 """What the recorder records by default: the time between steps before the stages of the step."""
 
 FORWARD_EVENT = "model.fwd_loss_cuda_event_ms"
-"""Side channel of sampled CUDA events round forward and loss, in milliseconds. Never in the prefix."""
+"""Side channel of sampled CUDA events around forward and loss, in milliseconds. Never in the prefix."""
 
 MAX_NAME_LENGTH = 256
 """Longest name (stage, host, role, run) a packet may carry, in characters."""
@@ -33,7 +33,7 @@ rank."""
 _MICRO_STEP = re.compile(r"(?P<broad>.+)\[(?P<index>[0-9]+)\]\Z", re.DOTALL)
 
 # A stage's category decides its colour and its short name. Matched on the name's first part, so that
-# refined schemas ('data.decode') fall into the family of the broad stage that they replace.
+# refined schemas ('data.decode') belong to the family of the broad stage that they replace.
 _CATEGORY_BY_PREFIX = {
     "data": "data",
     "callbacks": "callbacks",
@@ -79,8 +79,7 @@ def expand_stages(stages: Sequence[str], repeated: Sequence[str], factor: int) -
 
 
 def with_between(stages: Sequence[str], between: bool) -> tuple[str, ...]:
-    """Return the ordered stages with ``BETWEEN`` before all others, or without it; nothing where there are no
-    others."""
+    """Return the ordered stages with ``BETWEEN`` first, or without it; empty if there are no other stages."""
     others = tuple(stage for stage in stages if stage != BETWEEN)
     return (BETWEEN, *others) if between and others else others
 

@@ -1,7 +1,7 @@
-"""What one window page shows, as one frozen value, and as the query of its address.
+"""The state of a window page as one frozen value and as a URL query.
 
-``ViewState`` *is* the query: sending the link sends the view. Only what differs from the defaults is written.
-What a query gets wrong is answered with a notice and the default, never with an error page.
+``ViewState`` and the query are equivalent, so a link reproduces the view. Only differences from the defaults
+are written. An invalid part of a query results in a notice and the default, never in an error page.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ TABS = (OVERVIEW, "frontier", "ranks", "ambiguity", STRAGGLERS, "evidence", "rul
 """Tabs that every window has; ``node:K`` stands for the tab of node K."""
 
 MAX_RANKS = 64
-"""Most ranks that can be selected: more lines than this no plot can tell apart."""
+"""Maximum number of selected ranks: more lines cannot be distinguished in a plot."""
 
 
 LONGEST_QUOTE = 40
-"""Characters of a link that a notice repeats."""
+"""Maximum number of characters of a link that a notice quotes."""
 
 MAX_ZOOMS = 16
-"""Most axes that stay zoomed; the oldest is let go."""
+"""Maximum number of zoomed axes; the oldest is dropped."""
 
 _ZOOM = re.compile(r"(?P<plot>[a-z_]{1,40})\.(?P<axis>[xy]\d?):(?P<low>[^:]+):(?P<high>[^:]+)")
 
@@ -75,7 +75,7 @@ class WindowKey:
 
 @dataclass(frozen=True, slots=True)
 class Zoom:
-    """The part of one axis of a plot that is looked at; as text ``PLOT.AXIS:LOW:HIGH``.
+    """The shown part of one axis of a plot; as text ``PLOT.AXIS:LOW:HIGH``.
 
     Attributes:
         plot: its name, as in ``sfapp.views.plot_registry.PLOTS``.
@@ -93,7 +93,7 @@ class Zoom:
 
     @classmethod
     def parse(cls, text: str) -> Zoom:
-        """Parse ``PLOT.AXIS:LOW:HIGH``; ValueError where it is anything else."""
+        """Parse ``PLOT.AXIS:LOW:HIGH``; raise ValueError for anything else."""
         found = _ZOOM.fullmatch(text)
         if not found:
             raise ValueError("must be PLOT.AXIS:LOW:HIGH")
@@ -109,16 +109,16 @@ class ViewState:
 
     Attributes:
         tab: one of ``TABS`` or ``node:K``.
-        step: logical step number looked at; None = the window's mean.
-        gates, frontier, baseline, group: what is judged, and how (accounting.md §4–§7).
-        reference: the window to compare with; None = the run's healthy one.
-        ranks: global ranks picked out in the plots, ascending.
-        stage: broad stage of the heatmap; None = the aim's.
-        quantity: what the heatmap shows of it.
-        cause: position in the list of causes, from 0, of the one whose path is shown; None = the first.
-        operator: the one whose frequency is shown; None = the cause's.
-        fix: what the what-if makes typical; None = the suspect.
-        zoom: parts of plots looked at, one for an axis, in the order in which they were zoomed.
+        step: logical step number to show; None: the window's mean.
+        gates, frontier, baseline, group: inputs of the verdict (accounting.md §4–§7).
+        reference: the window to compare with; None: the run's healthy window.
+        ranks: global ranks highlighted in the plots, ascending.
+        stage: broad stage of the heatmap; None: the suspect's.
+        quantity: the quantity in the heatmap.
+        cause: zero-based position in the list of causes of the one whose path is shown; None: the first.
+        operator: the operator whose frequency is shown; None: the cause's.
+        fix: the part that the what-if makes typical; None: the suspect.
+        zoom: shown parts of plots, one per axis, in the order in which they were zoomed.
     """
 
     tab: str = OVERVIEW
@@ -138,7 +138,7 @@ class ViewState:
 
     @property
     def query(self) -> str:
-        """The URL query without ``?``: what differs from the defaults, in a fixed order."""
+        """The URL query without ``?``: differences from the defaults, in a fixed order."""
         default = ViewState()
         pairs: list[tuple[str, Any]] = []
         for item in fields(self):
@@ -155,17 +155,17 @@ class ViewState:
         return f"{path}?{query}" if query else path
 
     def with_gate(self, name: str, value: Any) -> ViewState:
-        """Return this view with one gate moved; GateError where the value is out of range."""
+        """Return this view with one gate changed; raise GateError if the value is out of range."""
         return replace(self, gates=self.gates.with_values(**{name: value}))
 
     @property
     def judging(self) -> ViewState:
-        """Only what the verdict depends on: equal for two views of the same verdict."""
+        """The fields on which the verdict depends: equal for two views of the same verdict."""
         return replace(ViewState(), gates=self.gates, frontier=self.frontier, baseline=self.baseline,
                        group=self.group, reference=self.reference)  # fmt: skip
 
     def for_next_window(self) -> ViewState:
-        """Return what carries over when moving to another window: everything but step, cause and zoom."""
+        """Return the view for another window: everything but step, cause and zoom."""
         return replace(self, step=None, cause=None, zoom=())
 
     def zoom_of(self, plot: str) -> tuple[Zoom, ...]:
@@ -173,13 +173,13 @@ class ViewState:
         return tuple(zoom for zoom in self.zoom if zoom.plot == plot)
 
     def zoomed(self, plot: str, axes: Mapping[str, tuple[float, float] | None]) -> ViewState:
-        """Return this view with some axes of a plot zoomed, or whole again where None."""
+        """Return this view with some axes of a plot zoomed, or whole again if None."""
         kept = [zoom for zoom in self.zoom if zoom.plot != plot or zoom.axis not in axes]
         new = [Zoom(plot, axis, *ends) for axis, ends in axes.items() if ends is not None]
         return replace(self, zoom=tuple([*kept, *new][-MAX_ZOOMS:]))
 
     def fitted(self, window: Window) -> tuple[ViewState, list[str]]:
-        """Return this view with what the window does not have taken back, and a notice for each.
+        """Return this view without selections that the window does not have, and a notice for each.
 
         Args:
             window: all ranks of the window.
@@ -217,9 +217,9 @@ class ViewState:
 
 
 def parse_query(query: str | Iterable[tuple[str, str]]) -> tuple[ViewState, list[str]]:
-    """Return the view a query asks for, and a notice for each part of it that is not understood.
+    """Return the view of a query, and a notice for each part that is not understood.
 
-    The last of several values counts. ``preset`` sets what the other parameters start from.
+    The last of several values counts. ``preset`` sets the defaults of the other parameters.
     """
     pairs = parse_qsl(query, keep_blank_values=True) if isinstance(query, str) else query
     parameters = dict(pairs)
@@ -257,8 +257,8 @@ def view_parameters() -> list[dict[str, Any]]:
         "frontier": ", ".join(FRONTIERS),
         "baseline": ", ".join(BASELINES),
         "group": "all, role:NAME or node:K",
-        "reference": "RUN/WINDOW to compare with; the run's healthy window where absent",
-        "fix": "what the what-if makes typical: [STAGE][@RANK|@node:K|@all]; the answer then has `what_if`",
+        "reference": "RUN/WINDOW to compare with; the run's healthy window if absent",
+        "fix": "the part that the what-if makes typical: [STAGE][@RANK|@node:K|@all]; adds `what_if`",
     }
     parameters: list[tuple[str, Any, str]] = [
         ("preset", "sfapp", f"{', '.join(PRESETS)}: thresholds and frontier that the others start from")
@@ -273,7 +273,7 @@ def view_parameters() -> list[dict[str, Any]]:
 
 
 def _lacking(fix: Fix, window: Window) -> str | None:
-    """Return what a fix names and the window does not have."""
+    """Return the part of a fix that the window does not have."""
     if fix.stage is not None and fix.stage not in window.broad_stages:
         return f"stage {fix.stage!r}"
     if fix.rank is not None and fix.rank not in window.ranks.rank:

@@ -29,15 +29,15 @@ ALL_RANKS = "all"
 """The group of every rank in a window; other groups are ``role:NAME`` and ``node:K``."""
 
 _GROUPS_LISTED = 32
-"""Most groups that an error names: a job of 100,000 ranks has 12,500 nodes."""
+"""Maximum number of groups in an error message: a job of 100,000 ranks has 12,500 nodes."""
 
 NOT_MEASURED = -1
-"""Stands for a wait that was not measured."""
+"""Value of a wait that was not measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankIdentity:
-    """Where one rank ran. ``role`` is None when it was not declared."""
+    """Identity of one rank. ``role`` is None if it was not declared."""
 
     rank: int
     local_rank: int
@@ -50,7 +50,7 @@ class RankIdentity:
 class RankTable:
     """The identities of a window's R ranks, column by column, ascending by global rank.
 
-    What every rank must be looked at for is computed once: there may be 100,000.
+    Properties that need a pass over all ranks are computed once: there may be 100,000 ranks.
     """
 
     rank: tuple[int, ...]
@@ -85,7 +85,7 @@ class RankTable:
         )
 
     def place(self, rank: int) -> int | None:
-        """Return the position of a global rank; None where it is not in the table."""
+        """Return the position of a global rank; None if it is not in the table."""
         place = bisect_left(self.rank, rank)
         return place if place < len(self.rank) and self.rank[place] == rank else None
 
@@ -105,7 +105,7 @@ class RankTable:
 
     @cached_property
     def distinct_roles(self) -> frozenset[str | None]:
-        """The roles present, with None where ranks are undeclared."""
+        """The roles present, with None if some ranks have none declared."""
         return frozenset(self.role)
 
 
@@ -114,10 +114,10 @@ class SideChannel:
     """One side channel of a window: never part of a prefix (packet.md, ``side.*``, ``sampled.*``).
 
     Attributes:
-        value_NR: float64 [N, R], NaN where not sampled or not ready.
-        sampled_NR: bool [N, R], whether it was sampled there.
+        value_NR: float64 [N, R], NaN if not sampled or not ready.
+        sampled_NR: bool [N, R], whether the value was sampled.
 
-    Arrays are given and held as those of ``Window``.
+    Arrays are accepted and held as in ``Window``.
     """
 
     value_NR: Array
@@ -138,23 +138,24 @@ class SideChannel:
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """One window of one run, of all its ranks or of one group of them.
+    """One window of one run, with all ranks or one group of ranks.
 
-    Arrays may be given as NumPy arrays or as torch tensors. A CPU tensor becomes the NumPy array on its
-    memory; a tensor on another device stays there.
+    Arrays may be NumPy arrays or torch tensors. A CPU tensor becomes a NumPy array on the same memory; a
+    tensor on another device stays there.
 
     Attributes:
         manifest: the packet's manifest, as corrected by assembling parts.
-        duration_SNR: int64 ns [S, N, R], stage-major contiguous, the residual last where there is one.
+        duration_SNR: int64 ns [S, N, R], stage-major contiguous, the residual last if there is one.
         wall_NR: int64 ns [N, R], the rank's own measured step time.
         step_N: int64 [N], logical optimizer steps, ascending.
         ranks: identities of the R ranks.
         side: side channels by name.
         group: ``all``, ``role:NAME`` or ``node:K``.
-        reduced: what all ranks found together, where the rows above are those of a few; None where every rank
+        reduced: the reduction over all ranks, if the rows above are those of a few ranks; None if every rank
             has rows.
         waits: by recorded stage int64 ns [N, R]: how long each rank was blocked in group communication within
-            the stage, ``NOT_MEASURED`` where that is not known (accounting.md §15). Others are absent.
+            the stage, ``NOT_MEASURED`` where not known (accounting.md §15). Stages without measured waits are
+            absent.
 
     Raises:
         WindowError: shapes, types or signs do not fit together.
@@ -227,37 +228,37 @@ class Window:
 
     @property
     def number(self) -> int:
-        """Which window of its run this is."""
+        """Number of the window in its run."""
         return self.manifest.window
 
     @property
     def stages(self) -> tuple[str, ...]:
-        """The ordered stages as recorded: with accumulation kept apart, per micro-step."""
+        """The ordered stages as recorded; with ordered accumulation, one per micro-step."""
         return self.manifest.stages
 
     @property
     def broad_stages(self) -> tuple[str, ...]:
-        """The ordered stages as reported: micro-steps added up."""
+        """The ordered stages as reported, with micro-steps added up."""
         return broad_stages(self.manifest.stages)
 
     @property
     def residual_index(self) -> int | None:
-        """Position of the residual stage, or None where the schema has none."""
+        """Position of the residual stage, or None if the schema has none."""
         return self.stages.index(RESIDUAL) if RESIDUAL in self.stages else None
 
     @property
     def rank_count(self) -> int:
-        """How many ranks took part, R: more than have rows where the window was reduced."""
+        """R, the number of ranks that took part; in a reduced window, more than have rows."""
         return len(self.ranks) if self.manifest.reduced is None else self.manifest.reduced.ranks
 
     @property
     def node_count(self) -> int:
-        """How many nodes they are on."""
+        """Number of nodes of these ranks."""
         return len(self.ranks.nodes) if self.manifest.reduced is None else self.manifest.reduced.nodes
 
     @property
     def hostnames(self) -> frozenset[str]:
-        """Every host that this window names."""
+        """All host names in this window."""
         named = () if self.manifest.reduced is None else self.manifest.reduced.named
         return frozenset((*self.ranks.hostname, *(each.hostname for each in named)))
 
@@ -271,9 +272,8 @@ class Window:
 
     @property
     def led_by(self) -> RankTable:
-        """The ranks that leaders are counted in, ascending: those with rows and, in a reduced window, the
-        others that lead. Where such a rank ran is known of those that the manifest names, else its host is
-        empty."""
+        """The ranks to which positions of leaders refer, ascending: those with rows and, in a reduced window,
+        the others that lead. The host of such a rank is known if the manifest names the rank, else empty."""
         if self.reduced is None or self.manifest.reduced is None:
             return self.ranks
         named = {each.rank: each for each in self.manifest.reduced.named}
@@ -289,19 +289,19 @@ class Window:
 
     @cached_property
     def groups(self) -> tuple[str, ...]:
-        """Every group this window can be diagnosed by: ``all``, then roles, then nodes. A frontier reduced
-        over all ranks is no group's."""
+        """Every group for which this window can be diagnosed: ``all``, then roles, then nodes. A reduced
+        window has only ``all``."""
         if self.reduced is not None:
             return (ALL_RANKS,)
         roles = tuple(f"role:{role}" for role in self.ranks.roles)
         return (ALL_RANKS, *roles, *(f"node:{node}" for node in self.ranks.nodes))
 
     def of_group(self, group: str) -> Window:
-        """Return the window of one role's or one node's ranks (lifts ``role_aware_needed``, accounting.md
-        §7.3).
+        """Return the window of the ranks of one role or node (this resolves ``role_aware_needed``,
+        accounting.md §7.3).
 
         Raises:
-            WindowNotFoundError: no rank belongs to the group; the message lists those there are.
+            WindowNotFoundError: no rank belongs to the group; the message lists the available groups.
         """
         if group == self.group:
             return self

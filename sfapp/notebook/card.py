@@ -9,7 +9,7 @@ _EDGE = {"alarm": "#c62828", "warn": "#b45f06", "quiet": "#2e7d32", "unknown": "
 
 
 def markup(verdict: VerdictText) -> str:
-    """The card: headline, explanation, labels, numbers, evidence, why, what is not known."""
+    """Return the card: headline, explanation, labels, numbers, evidence, reasons, limitations."""
     edge = _EDGE[verdict.tone]
     rows = [
         ("evidence", " ".join(map(_mark, verdict.evidence))),

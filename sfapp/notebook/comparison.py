@@ -1,4 +1,4 @@
-"""A comparison in a notebook: what it says, its table, its plots."""
+"""A comparison in a notebook: sentences, table and plots."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sfapp.views.plot_registry import PLOTS, ComparisonInput
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ComparisonView:
-    """Two or three windows, or whole runs, side by side.
+    """Comparison of two or three windows or whole runs.
 
     Attributes:
         comparison: the numbers, exact; ``comparison.document()`` is their JSON.
@@ -27,7 +27,7 @@ class ComparisonView:
 
     @property
     def stages(self) -> pl.DataFrame:
-        """One row a stage and their sum, in ns per step."""
+        """One row per stage and one for their sum, in ns per step."""
         columns = [column.field for column in comparison_tables.stage_columns(self.comparison)]
         rows = comparison_tables.stage_rows(self.comparison)
         return pl.DataFrame([{name: row.get(name) for name in columns} for row in rows])
@@ -43,7 +43,8 @@ class ComparisonView:
         )
 
     def _ipython_display_(self) -> None:
-        """What it says, then the way from one side to the other; plain text where no more is shown."""
+        """Show the sentences and the waterfall from one side to the other; plain text in frontends without
+        rich output."""
         from IPython.display import HTML, display
 
         summary = words.comparison(self.comparison)

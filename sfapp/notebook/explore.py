@@ -1,4 +1,4 @@
-"""An interactive panel for a notebook: the app's first controls, a verdict card and plots."""
+"""An interactive panel for a notebook: the app's main controls, a verdict card and plots."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Explorer:
     Attributes:
         panel: the widget that the notebook shows.
         controls: the widgets by name, to set them from code.
-        diagnosis: the present verdict.
+        diagnosis: the current verdict.
     """
 
     def __init__(self, view: WindowView) -> None:
@@ -53,7 +53,7 @@ class Explorer:
         rail = ipywidgets.VBox([*self.controls.values(), self._reset, self._message])
         plots = ipywidgets.VBox(list(self.plots.values()))
         self.panel = ipywidgets.VBox([self._card, ipywidgets.HBox([rail, plots])])
-        self._say()
+        self._show_card()
 
     def reset(self) -> None:
         """Reset every control to the values that the window was opened with."""
@@ -116,7 +116,7 @@ class Explorer:
         for name, figure in drawn.items():
             show(self.plots[name], self._shown[name], figure)
         self._shown = drawn
-        self._say()
+        self._show_card()
 
     def _draw(self) -> dict[str, figures.Figure]:
         diagnosis: Diagnosis = self.diagnosis
@@ -128,7 +128,7 @@ class Explorer:
             "ambiguity": ambiguity_plane(diagnosis),
         }
 
-    def _say(self) -> None:
+    def _show_card(self) -> None:
         self._card.value = card.markup(words.verdict(self.diagnosis, self._view.window.ranks))
 
 

@@ -57,14 +57,14 @@ _PROBLEMS: dict[str, pl.DataType | type[pl.DataType]] = {
 
 
 class PacketsDiffer(UserWarning):
-    """The packets are not those that a report was made from."""
+    """The packets differ from those of the report."""
 
 
 class Packets:
     """Opened packet folders. Use it in a ``with`` statement, or close it, to free the store.
 
     Attributes:
-        store: for queries of your own.
+        store: for your own queries.
     """
 
     def __init__(self, store: Store) -> None:
@@ -85,7 +85,7 @@ class Packets:
         self.close()
 
     def refresh(self, cancel: threading.Event | None = None) -> IngestReport:
-        """Read packets that were added or changed since."""
+        """Read packets that were added or changed since the last call."""
         return self.store.ingest(cancel=cancel)
 
     @property
@@ -102,11 +102,11 @@ class Packets:
         return pl.DataFrame(self.store.windows(in_order).rows, infer_schema_length=None)
 
     def onsets(self, run: str) -> pl.DataFrame:
-        """Return where in a run its effects began and ended: one row per episode, the earliest first.
+        """Return where the effects in a run began and ended: one row per episode, earliest first.
 
         ``began`` is the first step with the effect, within ``began_low`` and ``began_high`` with 95 %;
-        ``ended`` the last one, null where the run's last window has it. Both are null where only the
-        interval is known.
+        ``ended`` is the last one, null if the run's last window has it. Both are null if only the interval is
+        known.
 
         Raises:
             WindowNotFoundError: no such run.
@@ -135,7 +135,7 @@ class Packets:
     def problems(self) -> pl.DataFrame:
         """Return one row per problem: missing data first, then by rank-hours lost (accounting.md §18).
 
-        ``sentence`` says it in words; ``began`` and ``ended`` as in ``onsets``; ``lost_ns`` is the time added
+        ``sentence`` describes it; ``began`` and ``ended`` are as in ``onsets``; ``lost_ns`` is the time added
         to the steps of its windows.
         """
         return pl.DataFrame(
@@ -182,14 +182,14 @@ class Packets:
         """Judge one window.
 
         Args:
-            gates: the default gates where None.
-            frontier: whose shares decide routing and labels; ``step`` is the paper's.
+            gates: the default gates if None.
+            frontier: the frontier whose shares decide routing and labels; ``step`` is the paper's.
             group: ``all``, ``role:NAME`` or ``node:K``.
-            reference: (run, window) to compare with; the run's healthy window where None.
+            reference: (run, window) to compare with; the run's healthy window if None.
 
         Raises:
             WindowNotFoundError: no such window, or it has no such group.
-            WindowError: the baseline is ``reference`` and there is none.
+            WindowError: the baseline is ``reference`` and there is no reference.
         """
         view = _view(gates, frontier, baseline, group, reference)
         judged = self._judge.judge(self._judge.source(WindowKey(run, number)), view)
@@ -240,9 +240,9 @@ class Packets:
         return ComparisonView(compare(side(a), side(b), None if c is None else side(c)))
 
     def find(self, sha256: Sequence[str], run: str, number: int) -> tuple[str, int]:
-        """Find the run and number of the window that a report was made from, by the packets' SHA-256.
+        """Find the run and number of the window of a report, by the packets' SHA-256.
 
-        If there are none, it warns with ``PacketsDiffer`` and returns this run and number.
+        If no packets match, it warns with ``PacketsDiffer`` and returns the given run and number.
 
         Raises:
             WindowNotFoundError: there is no such window either.
@@ -257,9 +257,9 @@ class Packets:
                 return row["run_id"], row["window"]
         sources = self.store.sources(run, number)
         warnings.warn(
-            f"the packets of window {number} of {run!r} differ from those that the report was made from: "
+            f"the packets of window {number} of {run!r} differ from those of the report: "
             f"their SHA-256 is {', '.join(source.sha256 for source in sources)}, not {', '.join(sha256)}. "
-            "What follows is computed from the packets that are here.",
+            "The results below are computed from these packets.",
             PacketsDiffer,
             stacklevel=2,
         )
@@ -311,7 +311,7 @@ def _view(
 def open_packets(*paths: str | PathLike[str], db: str | PathLike[str] | None = None) -> Packets:
     """Open the packets under some files and folders.
 
-    The store is kept in memory, so that a running ``sfapp serve`` is not in the way.
+    The store is kept in memory, so this works while ``sfapp serve`` runs.
 
     Args:
         db: keep the store in this file instead, so that the next time only new packets are read.

@@ -72,7 +72,7 @@ class Figures:
 
 
 class PlotMethod:
-    """Draws one plot when called; its signature and docstring come from the plot's declaration."""
+    """Callable that draws one plot; its signature and docstring come from the plot's declaration."""
 
     def __init__(self, spec: PlotSpec[WindowInput], figures: Figures) -> None:
         self._spec = spec
@@ -110,8 +110,8 @@ class WindowView:
         window: all its ranks.
         measures: of the selected group of ranks.
         diagnosis: the verdict, as every other surface shows it.
-        reference: the window that it is compared with.
-        read_operators: returns its operator events; None where there are none.
+        reference: the window with which it is compared.
+        read_operators: returns its operator events; None if there are none.
     """
 
     window: Window
@@ -122,9 +122,9 @@ class WindowView:
 
     @property
     def stragglers(self) -> Findings:
-        """The findings of KAIR in the group's operators, or in its stages where there is no operator trace.
+        """The findings of KAIR in the group's operators, or in its stages if there is no operator trace.
 
-        They are computed at every access, so keep them.
+        They are computed at every access; keep the result.
 
         Raises:
             PacketError: a file of operator events is damaged.
@@ -140,9 +140,9 @@ class WindowView:
         Without arguments, the suspect's stage and rank are fixed.
 
         Args:
-            stage: a broad stage; every stage where only a rank or a node is given.
-            rank: whose time is clipped; every rank's where None.
-            node: the node whose ranks' time is clipped, in the place of ``rank``.
+            stage: a broad stage; every stage if only a rank or a node is given.
+            rank: the rank whose time is clipped; every rank if None.
+            node: the node whose ranks' time is clipped, instead of ``rank``.
 
         Raises:
             WindowNotFoundError: the window has no such stage, rank or node.
@@ -174,9 +174,9 @@ class WindowView:
                 examines the window's operators first.
             ranks: numbers of the ranks to highlight.
             stage, quantity: of the heatmap.
-            tab: ``node:K`` for the plots of a node.
+            tab: ``node:K`` for a plot of a node.
             cause: position in ``stragglers.blame.causes``; operator: the one to count.
-            zoom: ``PLOT.AXIS:LOW:HIGH`` each.
+            zoom: ranges such as ``PLOT.AXIS:LOW:HIGH``.
         """
         view = ViewState(
             step=step,
@@ -193,7 +193,7 @@ class WindowView:
         return as_plotly(figures.window_plot(name, self.measures, self.diagnosis, view))
 
     def explore(self) -> ipywidgets.Widget:
-        """Return a panel with sliders for τC, γA and γG that judges and draws again when one moves.
+        """Return a panel with sliders for τC, γA and γG; moving one updates verdict and plots.
 
         It needs a running kernel.
         """

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from sfapp.model import BETWEEN, Diagnosis, Operators, Window, broad_stage, stage_category
 from sfapp.model.arrays import to_numpy
-from sfapp.model.diagnosis import QUIET_SEVERITY
+from sfapp.model.diagnosis import HEALTHY_SEVERITY
 from sfapp.model.operators import AUTOGRAD, DATA, RUNTIME, STAGE
 from sfapp.operators.blame import HALF
 from sfapp.operators.causes import Cause
@@ -52,10 +52,10 @@ class Agreement:
 
     Attributes:
         kind: ``agree``; ``same_durations``: both name the same place, but there are no operator events, so
-            both rest on the same stage durations; ``differ``: they name different places;
-            ``frontier_only``: no operator explains what the verdict names; ``kair_only``: the window is
-            healthy by the verdict, but a cause was found; ``quiet``: neither finds a straggler.
-        stage, rank: the verdict's suspect, None for a healthy window; the rank is also None where the verdict
+            both use the same stage durations; ``differ``: they name different places; ``frontier_only``: no
+            operator explains what the verdict names; ``kair_only``: the window is healthy by the verdict, but
+            a cause was found; ``quiet``: neither finds a straggler.
+        stage, rank: the verdict's suspect, None for a healthy window; the rank is also None if the verdict
             names no rank.
         cause: KAIR's first cause, None if it delayed no other rank or cost too little.
         cause_stage: the broad stage of the cause, None if unknown.
@@ -83,12 +83,12 @@ def agreement(diagnosis: Diagnosis, findings: Findings, window: Window) -> Agree
     Args:
         window: the ranks that were diagnosed.
     """
-    aim = None if diagnosis.is_quiet else diagnosis.aim
+    aim = None if diagnosis.is_healthy else diagnosis.aim
     # If clocks differ, it is unknown whether other ranks waited for a cause: its own time decides the order.
     blame = findings.blame
     first = next((cause for cause in blame.causes if cause.holds_up or not blame.clocks_agree), None)
     weight = 0.0 if first is None else _weight(first, diagnosis, findings)
-    cause = first if weight >= max(diagnosis.gates.min_effect, QUIET_SEVERITY) else None
+    cause = first if weight >= max(diagnosis.gates.min_effect, HEALTHY_SEVERITY) else None
     stage = None if cause is None else stage_of(cause.event, findings, window)
     kind: Kind
     if cause is None:
@@ -218,7 +218,7 @@ def _reasons(
         "late_start": cause is not None and _starts_late(cause, findings),
         "earlier_stage": (
             aim is not None
-            and not diagnosis.is_quiet
+            and not diagnosis.is_healthy
             and stage in stages
             and aim.stage in stages
             and stages.index(stage) < stages.index(aim.stage)

@@ -326,8 +326,8 @@ def _explained(end_P: Ints, opaque_P: Bools) -> Ints:
 
 def _clocks_agree(joins: Joins) -> bool:
     """Return whether, in most collectives, no rank left before all ranks had arrived."""
-    met = joins.ranks_J >= 2
-    return not met.any() or bool(joins.joined_J[met].mean() > HALF)
+    several_J = joins.ranks_J >= 2
+    return not several_J.any() or bool(joins.joined_J[several_J].mean() > HALF)
 
 
 def _notes(operators: Operators, cohorts: Cohorts, joins: Joins, shared: bool) -> tuple[str, ...]:
@@ -353,6 +353,6 @@ def _notes(operators: Operators, cohorts: Cohorts, joins: Joins, shared: bool) -
         )
     if ranks > 1 and not len(joins):
         notes.append(
-            "no collective ties the ranks together: waiting for other ranks cannot be told from work"
+            "no collective ties the ranks together: waiting for other ranks cannot be distinguished from work"
         )
     return tuple(notes)

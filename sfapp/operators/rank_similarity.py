@@ -90,8 +90,8 @@ def rank_similarity(
     count_RT = flat.reshape(len(ranks), windows).astype(np.int64)
     distance_RR = ks_distances(count_RT)
     role_R = roles_of(ranks, roles)
-    alike_RR = role_R[:, None] == role_R
-    score_R = (distance_RR * alike_RR).sum(axis=1) / np.maximum(alike_RR.sum(axis=1) - 1, 1)
+    same_role_RR = role_R[:, None] == role_R
+    score_R = (distance_RR * same_role_RR).sum(axis=1) / np.maximum(same_role_RR.sum(axis=1) - 1, 1)
     return RankSimilarity(ranks, length, why, count_RT, distance_RR, score_R)
 
 

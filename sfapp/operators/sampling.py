@@ -27,7 +27,7 @@ from sfapp.model.capture import (
     PROFILED,
     CaptureRequest,
 )
-from sfapp.model.diagnosis import QUIET_SEVERITY
+from sfapp.model.diagnosis import HEALTHY_SEVERITY
 from sfapp.operators.cohorts import MIN_COHORT
 from sfapp.operators.rank_similarity import rank_similarity
 from sfapp.operators.stage_events import operators_of
@@ -106,7 +106,7 @@ class Sampling:
         CaptureError: a value is out of range.
     """
 
-    spread: float = QUIET_SEVERITY
+    spread: float = HEALTHY_SEVERITY
     times_usual: float = 2.0
     rules: tuple[Rule, ...] = ()
     steps: int = CAPTURE_STEPS
@@ -263,7 +263,7 @@ def _trigger(found: WindowObservation, state: SamplingState, settings: Sampling)
 
 def _holds(condition: Condition, found: WindowObservation) -> bool:
     diagnosis = found.diagnosis
-    aim = None if diagnosis.is_quiet else diagnosis.aim
+    aim = None if diagnosis.is_healthy else diagnosis.aim
     if condition.name == "label":
         return condition.text in diagnosis.label_names
     if condition.name == "stage":

@@ -54,7 +54,7 @@ def _open(data: bytes, dictionaries: Sequence[str]) -> Any:
 
 
 class PacketFile:
-    """Open packet with its footer read and nothing decoded yet.
+    """Open packet whose footer is read and whose columns are not decoded yet.
 
     Raises:
         PacketError: the bytes are not a Parquet file, or differ from their checksum.
@@ -69,7 +69,7 @@ class PacketFile:
         with arrow_errors():
             try:
                 self._file = _open(data, texts)
-            except KeyError:  # One of them is absent, which check_columns reports in better words.
+            except KeyError:  # One of them is absent; check_columns reports it more clearly.
                 self._file = _open(data, ())
             self._metadata = self._file.metadata
             self._schema = self._file.schema_arrow
@@ -79,7 +79,7 @@ class PacketFile:
 
     @property
     def layout(self) -> str:
-        """Return a hash of the names and types of all columns, in order: files of one layout can be read
+        """Return a hash of the names and types of all columns, in order: files with the same hash can be read
         together."""
         described = repr(list(zip(self.names, map(str, self.types), strict=True)))
         return hashlib.sha256(described.encode(errors="backslashreplace")).hexdigest()[:16]
@@ -99,8 +99,8 @@ class PacketFile:
         """Return the memory that the file takes by its footer: its expanded pages, or so many decoded
         columns, whichever is more.
 
-        Single column chunks are not examined: pyarrow lets a C++ exception pass there, so that damage in them
-        would end the process, whereas its reader reports the same damage as an exception.
+        Single column chunks are not examined: damage in them would end the process with a C++ exception of
+        pyarrow, whereas its reader reports the same damage as a Python exception.
         """
         with arrow_errors():
             groups = range(self._metadata.num_row_groups)
@@ -110,8 +110,8 @@ class PacketFile:
     def decode(self, columns: Sequence[str]) -> dict[str, Any]:
         """Return these columns decoded, as pyarrow chunked arrays.
 
-        They are read in batches, which end at the number of rows that has been checked; reading a whole
-        column would trust the number that its own chunk claims. Row groups may claim more rows, too.
+        They are read in batches up to the checked number of rows; reading a whole column would trust the
+        number that its chunk claims. Row groups may claim more rows, too.
 
         Raises:
             PacketError: a page is damaged.
@@ -144,8 +144,8 @@ def side_channels(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def measured_waits(names: Sequence[str], manifest: Manifest) -> tuple[str, ...]:
-    """Return the stages whose waits are among these columns. A stage that is named like the waits of another
-    one is a stage."""
+    """Return the stages whose waits are among these columns. A stage with the name of another stage's waits
+    is a stage."""
     columns = set(names) - set(manifest.stages)
     return tuple(stage for stage in manifest.stages if WAIT_PREFIX + stage in columns)
 
@@ -179,9 +179,7 @@ def own_columns(manifest: Manifest) -> tuple[str, ...]:
 def check_columns(
     file: PacketFile, manifest: Manifest, channels: Sequence[str], waits: Sequence[str], faults: Faults
 ) -> bool:
-    """Return whether the needed columns exist once each with a suitable type, and report those that do
-    not.
-    """
+    """Return whether each needed column exists once with a suitable type, and report the others."""
     before = len(faults.found)
     types = dict(zip(file.names, file.types, strict=True))
     counted: dict[str, int] = {}
@@ -298,14 +296,14 @@ def text(column: Any) -> Text:
         column.validate(full=True)  # pyarrow does not check the codes of a damaged file.
         if column.num_chunks > 1:  # Row groups have dictionaries of their own.
             column = column.unify_dictionaries()
-        if column.null_count == len(column):  # Roles usually are; filling them in takes a tenth of reading.
+        if column.null_count == len(column):  # Usual for roles; saves a tenth of reading.
             return Text(np.full(len(column), -1), ())
         indices = [
             chunk.indices.fill_null(-1) if chunk.null_count else chunk.indices for chunk in column.chunks
         ]
         code = integers(pa.chunked_array(indices))
         dictionary = column.chunk(0).dictionary
-        if len(dictionary) > len(code):  # Most of it is unused and not worth as many Python strings.
+        if len(dictionary) > len(code):  # Most values are unused; do not make Python strings of them.
             used = np.unique(code[code >= 0])
             dictionary = dictionary.take(pa.array(used))
             code = np.where(code < 0, -1, np.searchsorted(used, code))

@@ -59,8 +59,8 @@ def merge(parts: Sequence[Packet]) -> AssembledWindow:
     - ``missing_ranks`` is computed again from ``world_size``. The gather counts as completed once no rank is
       missing; its error stays in ``gather_error``.
     - Other fields come from the manifest of a whole window, or else of the lowest rank. Faults are added up,
-      and prefetching is only as aligned as that of the worst rank. Conclusions that recorders drew from their
-      own part are dropped.
+      and prefetching is only as aligned as that of the worst rank. Conclusions of recorders on their own part
+      are dropped.
 
     Raises:
         PacketError: no parts, parts of different windows, or two parts with the same rank.
@@ -109,7 +109,7 @@ def _majority(
 ) -> tuple[list[Packet], list[Packet]]:
     """Return the parts whose key most ranks share (ties: the lowest rank's), and the others."""
     sharing: defaultdict[Hashable, list[Packet]] = defaultdict(list)
-    for packet in parts:  # Ascending by rank, so that the first of equals has the lowest.
+    for packet in parts:  # Ascending by rank, so that the first of several has the lowest rank.
         sharing[key(packet)].append(packet)
     chosen = max(sharing, key=lambda value: sum(len(packet.window.ranks) for packet in sharing[value]))
     return sharing[chosen], [packet for packet in parts if key(packet) != chosen]
@@ -120,7 +120,7 @@ def _common_steps(parts: Sequence[Packet]) -> IntArray:
 
 
 def _merge_matrices(windows: Sequence[Window], common: IntArray) -> Window:
-    """Return the windows side by side on their common steps, ascending by rank, with the first one's
+    """Return one window of all these ranks on their common steps, ascending by rank, with the first one's
     manifest.
     """
     cut = [_on_steps(window, common) for window in windows]

@@ -11,19 +11,19 @@ from sfapp.model.capture import CaptureRequest, RankCapture
 from sfapp.packets.job import JobRank
 
 NOT_YET, NEVER_CHOSEN = -1, -2
-"""In place of a first step: the choosing rank has not chosen one yet, or never will."""
+"""Values instead of a first step: the choosing rank has not chosen one yet, or never will."""
 
 _OBSERVATIONS, _SHORTEST_OBSERVED_SECONDS = 30, 1.5
 
 
 class StepPace:
-    """How fast a run steps, from occasional observations; names a step that lies a given time ahead."""
+    """Pace of a run's steps from occasional observations, to predict the step at a future time."""
 
     def __init__(self) -> None:
         self._observed: deque[tuple[float, int]] = deque(maxlen=_OBSERVATIONS)
 
     def add(self, now: float, step: int) -> None:
-        """Record that the run is at this step at ``now``, in monotonic seconds."""
+        """Record the run's step at ``now``, in monotonic seconds."""
         self._observed.append((now, step))
 
     def ahead(self, seconds: float) -> int | None:
@@ -52,7 +52,7 @@ class CaptureMailbox(Protocol):
         """Return the step that the request's lowest rank has chosen, ``NOT_YET`` or ``NEVER_CHOSEN``."""
 
     def report(self, rank: JobRank, request: CaptureRequest, capture: RankCapture) -> None:
-        """Publish this rank's state of a request, replacing what was published before."""
+        """Publish this rank's state of a request, replacing an earlier one."""
 
     def root(self, rank: JobRank, scratch: Path) -> Path:
         """Return the folder below which operator events are to be written, laid out as packets are.
@@ -62,4 +62,4 @@ class CaptureMailbox(Protocol):
         """
 
     def deliver(self, rank: JobRank, request: CaptureRequest, windows: tuple[int, ...], root: Path) -> None:
-        """Publish the events of these windows, which lie below ``root`` as far as there are any."""
+        """Publish the events of these windows; any events are below ``root``."""

@@ -1,4 +1,4 @@
-"""Read and write capture requests and the ranks' answers: small files beside a run's packets
+"""Read and write capture requests and the ranks' answers: small files next to a run's packets
 (docs/capture.md).
 
 ``<root>/<run>/captures/<id>.json`` is the request, ``<id>.rank<r>.json`` the answer of one rank. All are
@@ -65,7 +65,7 @@ def rank_path(root: Path, run_id: str, capture: str, rank: int) -> Path:
 
 
 def trace_path(root: Path, run_id: str, window: int, rank: int) -> Path:
-    """Return the path, beside the packet, of a rank's trace that could not be converted into operator
+    """Return the path, next to the packet, of a rank's trace that could not be converted into operator
     events.
     """
     path = operators_path(root, run_id, window, rank)
@@ -73,7 +73,7 @@ def trace_path(root: Path, run_id: str, window: int, rank: int) -> Path:
 
 
 def new_id(now: datetime) -> str:
-    """Return a unique id; ids of later moments sort behind earlier ones."""
+    """Return a unique id; later ids sort after earlier ones."""
     return f"{now:%Y%m%d-%H%M%S}-{now.microsecond // 1000:03d}-{secrets.token_hex(3)}"
 
 
@@ -105,7 +105,7 @@ def new_request(
 
 
 def ask_for_capture(root: Path, request: CaptureRequest) -> Path:
-    """Write a request where the run's recorders look for it, about once a second, and return its path.
+    """Write a request to where the run's recorders look about once a second, and return its path.
 
     Raises:
         CaptureError: a request with this id exists.

@@ -48,10 +48,11 @@ def whole_draft(
 def part_draft(job: JobInfo, buffer: WindowBuffer, identity: RankIdentity, error: str | None) -> WindowDraft:
     """Return the draft of one rank's window.
 
-    Missing ranks are not listed: the size of a large job's parts would grow with the square of its ranks.
+    Missing ranks are not listed, because the total size of a large job's parts would grow with the square of
+    its ranks.
 
     Args:
-        error: why the other ranks are not in it; None in a job of one rank.
+        error: why the other ranks are missing; None in a job of one rank.
     """
     channels = sorted(buffer.side)
     return compose_draft(
@@ -90,7 +91,7 @@ def compose_draft(
 
 def waits_of(value_NR: Values, sampled_NR: npt.NDArray[np.bool_], duration_NR: Rows) -> Rows:
     """Return the waits of a stage, ns, from the side channel that carried them; ``NOT_MEASURED`` where it has
-    no value. The arrays are of the same shape, whatever it is."""
+    no value. The result has the shape of the input."""
     with np.errstate(invalid="ignore"):
         wait_NR = np.nan_to_num(value_NR).astype(np.int64).clip(0, duration_NR)
     return np.where(sampled_NR & ~np.isnan(value_NR), wait_NR, NOT_MEASURED)
@@ -103,7 +104,7 @@ def _side(bits_NR: Rows) -> tuple[Values, npt.NDArray[np.bool_]]:
 
 
 def manifest_of(job: JobInfo, buffer: WindowBuffer, error: str | None, gather_ns: int) -> Manifest:
-    """Return the manifest of a window; ``error`` is why it lacks ranks, None where it does not."""
+    """Return the manifest of a window; ``error`` is why it lacks ranks, None if it does not."""
     seen = {code: detail for code, detail in buffer.faults.items() if detail}
     extra = {**job.extra, "faults_seen": seen, "side_faults": buffer.side_faults}
     extra["nested_ns"] = buffer.nested_ns

@@ -12,16 +12,16 @@ from sfapp.terminal import first_line
 
 
 def and_more(others: int) -> str:
-    """Return the end of a fault's message that stands for further faults of its kind."""
+    """Return the end of a message that counts further faults of the same kind."""
     return f" (and {others:,} more)" if others else ""
 
 
 @contextmanager
 def arrow_errors() -> Iterator[None]:
-    """Turn what pyarrow raises on a malformed file into a PacketError.
+    """Convert exceptions of pyarrow on a malformed file to a PacketError.
 
     Raises:
-        PacketError: in place of any error of pyarrow, of the codec below it, or of a name that is not UTF-8.
+        PacketError: instead of any error of pyarrow or its codec, or for a name that is not UTF-8.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""What a recording process knows of its job: the job's description, and this rank's place in it."""
+"""Description of a job and of this rank, as known to the recording process."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class JobInfo:
         """Return the first window number that no packet of this run has, so that a restarted job continues.
 
         Args:
-            rank: this rank, where ranks cannot agree on a number. Files that other ranks may have written
-                since this process started are then ignored.
+            rank: this rank, if ranks cannot agree on a number. Files that other ranks may have written since
+                this process started are then ignored.
         """
         folder = packet_path(self.root, self.run_id, 0).parent
         try:
@@ -58,18 +58,18 @@ class JobInfo:
 
 
 def _attempt_by_torchrun() -> str:
-    """Return a name for this attempt at the run where ranks do not agree on one: torchrun's restart count."""
+    """Return a name for this attempt at the run if ranks do not agree on one: torchrun's restart count."""
     return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
 
 
 @dataclass(slots=True, eq=False)
 class JobRank:
-    """One rank of a job, as its recorder and what receives its windows see it.
+    """One rank of a job, for its recorder and the receiver of its windows.
 
     Attributes:
-        part_reason: why this rank's windows are written as parts, without the other ranks; None where they
+        part_reason: why this rank's windows are written as parts, without the other ranks; None if they
             are not, and in a job of one rank.
-        attempt: name of this start of the run; the same on all ranks that started together, where they could
+        attempt: name of this start of the run, the same on all ranks that started together if they could
             agree on one.
     """
 
@@ -84,7 +84,7 @@ class JobRank:
 
 
 def _process_start_time() -> float:
-    """Return when this process started, in seconds since the epoch; 0 where the system does not tell."""
+    """Return when this process started, in seconds since the epoch; 0 if the system does not provide it."""
     try:
         ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
         age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")

@@ -33,12 +33,12 @@ class LoadedWindow:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Files with different content for the same rows of a window, or that do not fit together.
+    """Files of a window that contradict each other or do not match.
 
     Attributes:
-        reason: one line with what differs and what is used.
+        reason: one line with the difference and the choice.
         shown: the files that are used.
-        set_aside: the files that are not; they stay where they are.
+        set_aside: the files that are not used; they are not moved.
     """
 
     run_id: str

@@ -25,8 +25,8 @@ VERSION = 1
 
 MAX_BYTES = 1 << 27
 ROW_BYTES = 2 << 20
-"""About so many bytes of rows are kept, at least ``LEAST_STEPS`` of every rank: the file is written twice a
-second."""
+"""Approximate number of bytes of rows in a file, which is written twice a second; at least ``LEAST_STEPS`` of
+every rank are kept."""
 
 LEAST_STEPS = 8
 _BIG = 2**31 - 1
@@ -117,10 +117,10 @@ def write_newest_steps(path: Path, found: LiveRows) -> int:
 
 
 def read_newest_steps(path: Path) -> LiveRows:
-    """Return what a file holds.
+    """Return the content of a file.
 
     Raises:
-        OSError: it cannot be read, for one because there is none.
+        OSError: it does not exist or cannot be read.
         MetricsError: it is damaged, too long, or of a newer version.
     """
     with open_regular(path) as file:

@@ -20,7 +20,7 @@ from sfapp.packets.faults import Faults, and_more
 from sfapp.packets.manifest import check_name
 from sfapp.packets.memory_budget import PROCESS_BUDGET
 from sfapp.packets.packet_layout import MAX_RANK_VALUE, MAX_VALUE, RANK, STEP, Limits
-from sfapp.packets.paths import operators_beside, part_rank_of
+from sfapp.packets.paths import operator_files_of, part_rank_of
 from sfapp.packets.read import DEFAULT_LIMITS, at_path, data_of, fetch
 from sfapp.packets.value_checks import check_range, is_unicode
 from sfapp.packets.write import parquet_bytes, write_whole
@@ -107,14 +107,14 @@ def read_operators(path: Path, limits: Limits = DEFAULT_LIMITS) -> Operators:
 
 
 def read_packet_operators(packets: Iterable[Path], limits: Limits = DEFAULT_LIMITS) -> Operators | None:
-    """Return the operator events of a window from all files beside its packet or parts; None if there is
+    """Return the operator events of a window from all files next to its packet or parts; None if there is
     none.
 
     Raises:
         PacketError: as ``read_operators``, for the first file that is refused; or a lane belongs to a device
             in one file and to a thread in another.
     """
-    files = operators_beside(packets)
+    files = operator_files_of(packets)
     if not files:
         return None
     try:

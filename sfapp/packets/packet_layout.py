@@ -24,14 +24,14 @@ REDUCED_PREFIX = "reduced."
 """Prefix of ``<plane>.<stage>``: results over all ranks, equal in all rows of a step."""
 
 RESERVED_PREFIXES = (SIDE_PREFIX, SAMPLED_PREFIX, REDUCED_PREFIX)
-"""Names that no stage may have."""
+"""Reserved names, which stages must not have."""
 
 MAX_VALUE = 2**62
-"""Largest duration, step time or step number: the difference of any two fits 64 bits. Sums of durations may
-not; the accounting checks those itself."""
+"""Largest duration, step time or step number, so that the difference of any two fits 64 bits. The accounting
+checks sums of durations itself."""
 
 MAX_WORLD_SIZE = 2**20
-"""Largest world size: a few bytes of manifest must not claim billions of missing ranks."""
+"""Largest world size, so that a few bytes of manifest cannot claim billions of missing ranks."""
 
 MAX_RANK_VALUE = 2**31 - 1
 """Largest local or node rank (int32)."""

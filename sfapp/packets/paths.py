@@ -1,4 +1,4 @@
-"""Define where packets lie: ``<root>/<run_id>/<window:08d>[.rank<r>].parquet`` (packet.md, Rules)."""
+"""Define the paths of packets: ``<root>/<run_id>/<window:08d>[.rank<r>].parquet`` (packet.md, Rules)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def packet_path(root: Path, run_id: str, window: int, part_rank: int | None = No
 
 
 def operators_path(root: Path, run_id: str, window: int, part_rank: int | None = None) -> Path:
-    """Return the path of one window's operator events, or of one rank's, beside the packet.
+    """Return the path of one window's operator events, or of one rank's, next to the packet.
 
     Raises:
         PacketError: as ``packet_path``.
@@ -40,8 +40,8 @@ def operators_path(root: Path, run_id: str, window: int, part_rank: int | None =
     return _path(root, run_id, window, part_rank, OPERATORS_SUFFIX)
 
 
-def operators_beside(packets: Iterable[Path]) -> list[Path]:
-    """Return the files of operator events of a window, of all ranks or one each, beside its packet or
+def operator_files_of(packets: Iterable[Path]) -> list[Path]:
+    """Return the files of operator events of a window, of all ranks or one each, next to its packet or
     parts.
     """
     stems = {(path.parent, path.name.partition(".")[0]) for path in packets}
@@ -122,7 +122,7 @@ def find_packets(paths: Iterable[Path]) -> list[Path]:
 
 
 def find_files(paths: Iterable[Path]) -> tuple[list[Path], list[Path]]:
-    """Return the files of ``find_packets`` and every file of operator events there, or beside a packet in
+    """Return the files of ``find_packets`` and every file of operator events there, or next to a packet in
     ``paths``.
 
     Each file is returned once, sorted.
@@ -138,7 +138,7 @@ def find_files(paths: Iterable[Path]) -> tuple[list[Path], list[Path]]:
                 (operators if file.name.endswith(OPERATORS_SUFFIX) else packets).add(file)
         elif path.exists():
             packets.add(path)
-            operators.update(operators_beside([path]))
+            operators.update(operator_files_of([path]))
         else:
             raise PacketError(f"no such file or folder: {quoted(str(path))}")
     return sorted(packets), sorted(operators)

@@ -30,7 +30,7 @@ def values_of(window: WindowDraft) -> dict[str, IntArray]:
 
 
 def own_values_of(window: WindowDraft) -> dict[str, IntArray]:
-    """Return the same of the columns at the ends of own time; ``NOT_MEASURED`` for null."""
+    """Return the values of the columns at the ends of own time; ``NOT_MEASURED`` for null."""
     if window.reduced is None or window.reduced.own is None or window.manifest.reduced is None:
         return {}
     return {
@@ -84,7 +84,7 @@ def _of_steps(name: str, values: IntArray, grid: Grid, faults: Faults) -> IntArr
 
 
 def check_planes(planes: ReducedPlanes, manifest: Manifest, grid: Grid, faults: Faults) -> None:
-    """Report numbers that no frontier can have."""
+    """Report numbers that are impossible in a frontier."""
 
     def row_of(step: int) -> int:
         return grid.row(step * len(grid.rank_R))
@@ -116,8 +116,8 @@ def check_planes(planes: ReducedPlanes, manifest: Manifest, grid: Grid, faults: 
 def _check_own(
     planes: ReducedPlanes, own: OwnPlanes, manifest: Manifest, row_of: RowOf, faults: Faults
 ) -> None:
-    """Report numbers that no frontier can have at the end of own time: known in some of a step's columns
-    only, outside the stage, or behind the runner-up."""
+    """Report impossible numbers at the ends of own time: null in only some of a step's columns, outside the
+    stage, or behind the runner-up."""
     waited = () if manifest.reduced is None else manifest.reduced.waits
     named = own.planes()
     unknown_VN = named[OWN_PLANES[0]] == NOT_MEASURED

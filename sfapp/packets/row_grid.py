@@ -88,7 +88,7 @@ def _in_range(grid: Grid, faults: Faults) -> Grid | None:
 def _grid_of_sorted(step: Array, rank: Array) -> tuple[Array, Array] | None:
     """Return the step numbers and the ranks of rows that are in order and complete, else None."""
     ranks = int(np.searchsorted(step, step[0], side="right"))
-    # If the rows are not in order, this is any number; the checks below find out.
+    # If the rows are not in order, this is an arbitrary number, which the checks below detect.
     if not ranks or len(step) % ranks:
         return None
     step_NR, rank_NR = step.reshape(-1, ranks), rank.reshape(-1, ranks)

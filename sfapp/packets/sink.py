@@ -1,7 +1,7 @@
-"""The protocol between a recorder and what receives its windows: ``PacketSink``.
+"""``PacketSink``, the protocol between a recorder and the receiver of its windows.
 
 The recorder's transports (``sfapp.recorder.transport``) and the stream (``sfapp.stream.stream_writer``)
-implement it. The recorder and the stream know this protocol and not each other.
+implement it. The recorder and the stream depend on this protocol and not on each other.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sfapp.packets.job import JobRank
 from sfapp.packets.window_rows import WindowBuffer
 
 STREAM_VARIABLE = "SFAPP_STREAM"
-"""Environment variable with the address that recorders stream to when they are given none."""
+"""Environment variable with the default address to which recorders stream."""
 
 
 class PacketSink(Protocol):
@@ -24,7 +24,7 @@ class PacketSink(Protocol):
 
     @property
     def written(self) -> deque[Path]:
-        """The newest packets that this rank has written."""
+        """Paths of the newest packets written by this rank."""
 
     @property
     def failures(self) -> deque[str]:
@@ -42,22 +42,22 @@ class PacketSink(Protocol):
         """Announce a window whose buffer is about to be filled."""
 
     def end_window(self, rank: JobRank, buffer: WindowBuffer, last: bool = False) -> bool:
-        """Take over a window that has ended; return False if its rows are dropped.
+        """Accept a window that has ended; return False if its rows are dropped.
 
         Args:
             last: no further window follows.
         """
 
     def close(self, seconds: float) -> None:
-        """Store every pending window, within ``seconds`` and little more."""
+        """Store every pending window, within about ``seconds``."""
 
     def save_parts(self, reason: str, seconds: float) -> None:
         """Write this rank's part of every pending window without waiting for other ranks.
 
         Args:
-            reason: why; parts state it in their manifest.
+            reason: stated in the manifests of the parts.
         """
 
 
 LocalSinkFactory = Callable[[], PacketSink]
-"""Makes a sink that writes to this rank's file system, for windows that a remote sink cannot deliver."""
+"""Function that makes a sink on this rank's file system, for windows that a remote sink cannot deliver."""

@@ -1,4 +1,4 @@
-"""Check single numbers and names of a packet (packet.md, Rules).
+"""Check the numbers and names of a packet one by one (packet.md, Rules).
 
 Each check reports the first bad value with the row that ``row_of`` gives for its cell, and their number.
 """
@@ -28,7 +28,7 @@ def check_durations(name: str, values: Array, row_of: RowOf, faults: Faults) -> 
 
 
 def check_waits(stage: str, wait_NR: Array, duration_NR: Array, row_of: RowOf, faults: Faults) -> None:
-    """Report waits that are longer than the stage that they are a part of."""
+    """Report waits that are longer than their stage."""
     longer = wait_NR > duration_NR
     if longer.any():
         _report(WAIT_PREFIX + stage, wait_NR, longer, "is longer than the stage itself", row_of, faults)
@@ -67,7 +67,7 @@ def is_unicode(text: str) -> bool:
 
 
 def check_side_channel(name: str, values: Array, row_of: RowOf, faults: Faults) -> None:
-    """Report infinite side-channel values; NaN stands for a value that was not sampled or not ready."""
+    """Report infinite side-channel values; NaN means that a value was not sampled or not ready."""
     infinite = np.isinf(values)
     if infinite.any():
         _report(SIDE_PREFIX + name, values, infinite, "is infinite", row_of, faults)

@@ -1,4 +1,4 @@
-"""Define the draft of a packet: a window in NumPy arrays, as its file holds it."""
+"""Define the draft of a packet: a window in NumPy arrays, as in its file."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WindowDraft:
-    """Content of one window's file; shapes as those of ``Window``.
+    """Content of one window's file; shapes as in ``Window``.
 
     Attributes:
         duration_SNR: int64 ns [S, N, R]; wall_NR: int64 ns [N, R]; step_N: int64 [N].
-        side: by name float64 [N, R], NaN where not ready, and bool [N, R], whether it was sampled there.
+        side: by name float64 [N, R], NaN if not ready, and bool [N, R], whether the value was sampled.
         waits: by stage int64 ns [N, R], ``NOT_MEASURED`` where not known.
-        reduced: as of ``Window``.
+        reduced: as in ``Window``.
 
     Raises:
-        WindowError: shapes do not fit together.
+        WindowError: shapes do not match.
     """
 
     manifest: Manifest

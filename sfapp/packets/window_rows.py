@@ -1,7 +1,7 @@
 """Rows of one window on one rank: recorded on the training thread, read on other threads.
 
-The recorder's step timers leave rows in a page of their own (``RowSource``). The buffer copies them from
-there in batches: when a page or the window ends, or when another thread reads.
+The recorder's step timers write rows to their own page (``RowSource``). The buffer copies rows from there in
+batches: when a page or the window ends, or when another thread reads.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ STEP_COLUMN, WALL_COLUMN, FIRST_STAGE_COLUMN = 0, 1, 2
 """Columns of a row: step number, wall ns, then the stages in order."""
 
 PAGE_ROWS = 256
-"""Most steps in a page of the step timers."""
+"""Maximum number of steps in a page of the step timers."""
 
 MAX_CHANNELS = 24
 """Maximum number of side channels of one recorder."""
@@ -38,8 +38,8 @@ CHANNEL_NAME = re.compile(r"[A-Za-z0-9_.:\[\]/-]{1,64}")
 """Permitted names of side channels: each becomes a column of the packet."""
 
 _NOT_SAMPLED = 0x7FF8_0000_0000_5AFE
-"""Bits of a NaN that arithmetic does not produce: nothing was sampled. Any other NaN stands for a value that
-was sampled and is not available yet."""
+"""Bits of a NaN that arithmetic does not produce, which marks a value that was not sampled. Any other NaN
+marks a sampled value that is not available yet."""
 
 _REPEATED = ("data", "forward", "backward")
 """Stage categories that gradient accumulation repeats."""
@@ -48,7 +48,7 @@ _MAX_DETAIL = 100  # characters
 
 
 def unsampled(steps: int) -> Values:
-    """Return a side channel's values for so many steps before anything was sampled."""
+    """Return a side channel's values for some steps before anything was sampled."""
     return np.full(steps, _NOT_SAMPLED, dtype=np.int64).view(np.float64)
 
 
@@ -60,12 +60,12 @@ def is_sampled(bits: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
 
 @dataclass(frozen=True, slots=True)
 class WindowSchema:
-    """What stays the same within a window (accounting.md §9).
+    """The constants of a window (accounting.md §9).
 
     Attributes:
         broad: ordered explicit stages, as the training loop names them.
-        stages: recorded stages, one column each: one per micro-step where accumulation is ordered; the
-            residual is last.
+        stages: recorded stages, one column each; with ordered accumulation, one per micro-step; the residual
+            is last.
         column_of: per micro-step, the column of each broad stage, counted from the first stage column.
     """
 
@@ -113,7 +113,7 @@ def _check_names(names: tuple[str, ...]) -> None:
 
 
 def check_name(what: str, name: object) -> None:
-    """Check a name that packets will hold.
+    """Check a name for use in packets.
 
     Raises:
         RecorderError: it is no text, empty, too long, or holds a lone surrogate, which UTF-8 cannot encode.
@@ -131,7 +131,7 @@ def _repeated(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class RowSource(Protocol):
-    """The step timers of a recorder, as far as a buffer reads them.
+    """The interface of a recorder's step timers for a buffer.
 
     Attributes:
         page: rows, one after the other, without the residual; replaced by ``next_page``.
@@ -144,14 +144,14 @@ class RowSource(Protocol):
     width: int
 
     def next_page(self, rows: int) -> array[int]:
-        """Start an empty page for so many rows and return it."""
+        """Start an empty page for this many rows and return it."""
 
 
 class WaitSource(Protocol):
-    """Waits beside the rows of a page, cell by cell (packet.md, ``wait.<stage>``)."""
+    """Waits for each cell of a page's rows (packet.md, ``wait.<stage>``)."""
 
     def next_page(self, cells: int) -> None:
-        """Start an empty page of as many cells as the page of rows has."""
+        """Start an empty page with as many cells as the page of rows."""
 
     def take(self, begin: int, row_MC: Rows, stages: Sequence[str]) -> Iterable[tuple[str, Values]]:
         """Return the side channels of complete rows, each with its M values; raises nothing.
@@ -206,19 +206,19 @@ class WindowBuffer:
         return cls(schema, number, np.zeros((steps, FIRST_STAGE_COLUMN + len(schema.stages)), dtype=np.int64))
 
     def record_from(self, source: RowSource, waits: WaitSource | None = None) -> None:
-        """Take the rows of this window from ``source`` from now on, and their waits from ``waits``."""
+        """Use ``source`` for the rows of this window from now on, and ``waits`` for their waits."""
         self._source, self._waits = source, waits
         self.next_page()
 
     def record_waits_from(self, waits: WaitSource) -> None:
-        """Take the waits of the rows that are still to be copied from another source."""
+        """Use another source for the waits of the rows that are not yet copied."""
         self.sync()
         with self._copying:
             waits.next_page(len(self._page))
             self._waits = waits
 
     def next_page(self) -> int:
-        """Copy what was recorded and start the next page; return how many steps it holds."""
+        """Copy the recorded rows and start the next page; return the number of steps that it can hold."""
         filled = self.sync()
         rows = min(PAGE_ROWS, len(self.row_NC) - filled)
         if self._source is not None:
@@ -230,7 +230,7 @@ class WindowBuffer:
 
     @property
     def room(self) -> int:
-        """Number of further steps that the page holds; only on the training thread."""
+        """Number of further steps that the page can hold; only on the training thread."""
         source = self._source
         return 0 if source is None else max(0, (len(self._page) - source.base) // source.width - 1)
 
@@ -246,7 +246,7 @@ class WindowBuffer:
         """Copy the rows recorded since the last call and return the number of filled rows; on any thread."""
         with self._copying:
             source = self._source
-            # A different page belongs to a later window, which began after this one's rows had been copied.
+            # A different page belongs to a later window, which began after the rows of this one were copied.
             if source is not None and source.page is self._page:
                 begin, new = self._copied, self._page[self._copied : source.base]
                 self._copied += len(new)
@@ -284,7 +284,7 @@ class WindowBuffer:
             self.channel(name)[self.recorded] = value
 
     def reset_side(self) -> None:
-        """Clear the side-channel values of the current step, which will not be added."""
+        """Clear the side-channel values of the current step, which is not added."""
         for values in tuple(self.side.values()):  # Copying rows may add channels on another thread.
             values[self.recorded] = unsampled(1)[0]
 
@@ -306,7 +306,7 @@ class WindowBuffer:
         self.ended_at = datetime.now(UTC)
 
     def without_rows(self) -> WindowBuffer:
-        """Return the same window with no rows, as it is submitted when its rows had to be dropped."""
+        """Return the same window without rows, for submission after its rows had to be dropped."""
         empty = WindowBuffer.empty(self.schema, self.number, 1)
         empty.close(self.closed_by)
         return empty
@@ -316,6 +316,6 @@ class WindowBuffer:
         return self.row_NC[: self.filled]
 
     def packed(self, channels: Sequence[str]) -> Rows:
-        """Return the filled rows and the bits of these side channels, a column each: int64 [N, C + K]."""
+        """Return the filled rows and the bits of these side channels, one column each: int64 [N, C + K]."""
         sides = [self.side.get(name, unsampled(len(self.row_NC))).view(np.int64) for name in channels]
         return np.column_stack([self.rows(), *(bits[: self.filled] for bits in sides)])

@@ -27,8 +27,8 @@ from sfapp.packets.window_draft import WindowDraft
 from sfapp.packets.write import write_packet
 
 _LOOK_SECONDS = 2.0
-"""Interval in seconds at which the process checks that its parent still exists: a forked child of the parent,
-such as a DataLoader's worker, may keep the socket open."""
+"""Interval in seconds at which the process checks that its parent exists: a forked child of the parent, such
+as a DataLoader's worker, may keep the socket open."""
 
 _LEAVE_SECONDS = 1.0
 
@@ -80,10 +80,10 @@ class WriterProcess:
         lowest_priority(self._process.pid)
 
     def write(self, packets: Sequence[tuple[WindowDraft, Path]], seconds: float) -> list[PacketError | None]:
-        """Write packets as ``write_packet`` does, and return for each why it was not written.
+        """Write packets as ``write_packet`` does, and return the error of each, or None.
 
         Args:
-            seconds: time limit; a process of the lowest priority may wait long if all cores are busy.
+            seconds: time limit; a process of the lowest priority may have to wait if all cores are busy.
 
         Raises:
             WriterProcessEnded: the caller has to write them itself.
@@ -115,11 +115,11 @@ class WriterProcess:
         ]
 
     def close(self) -> None:
-        """Let the process finish its work and end, waiting a little for that."""
+        """Let the process finish its work and end, and wait briefly for it."""
         self._connection.close()
         if not self._is_ready:  # It has no work yet.
             self._process.kill()
-        if self._ended_with() is None:  # A file system does not answer, or no core is free.
+        if self._ended_with() is None:  # A file system does not respond, or no core is free.
             self._process.kill()
             self._ended_with()
 

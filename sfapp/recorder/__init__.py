@@ -1,12 +1,12 @@
-"""The recorder: runs inside training, leaves packets, never fails or delays it.
+"""The recorder: runs inside training and writes packets, without failing or delaying training.
 
-It fails open: errors are recorded in the packet or the log, and not raised. The path of one stage time:
+It fails open: errors are recorded in the packet or the log and not raised. The path of one stage time:
 
-1. ``with perf.stage(name)`` looks the timer up (``timing/timers.py``: ``StepState.find_stage``).
+1. ``with perf.stage(name)`` looks up the timer (``timing/timers.py``: ``StepState.find_stage``).
 2. The timer (``timing/timers.py``: ``Stage``) adds the time to the current step's row in a page.
 3. The page's rows are copied to the window (``sfapp/packets/window_rows.py``: ``WindowBuffer``).
 4. ``WindowRecorder`` (``window/window_recorder.py``) closes the window and submits it to the sink.
-5. The sink of ``transport/transports.py`` takes it over: ``GatherSink``, or the stream's ``StreamWriter``.
+5. The sink of ``transport/transports.py`` accepts it: ``GatherSink``, or the stream's ``StreamWriter``.
 6. ``GatherSink`` queues it (``transport/window_queue.py``) for the recorder's thread.
 7. A ``TransportGroup`` (``transport/``), by default ``GatherGroup``, brings the ranks' rows to rank 0.
 8. ``sfapp/packets/compose.py`` makes the draft of the packet from them.

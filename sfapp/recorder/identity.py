@@ -1,9 +1,9 @@
 """Determine this process's place in its job: its rank and its node.
 
-The sources, in order of precedence: torch.distributed, where it is initialised; torchrun's variables (and
-those of launchers that set the same ones); Slurm's; MPI's. Values that one source lacks are taken from the
-next one that agrees with it on rank and world size: under ``srun torchrun``, Slurm counts launchers and not
-ranks. Where no source has nodes, all ranks are on one node.
+The sources, in order of precedence: torch.distributed, if initialised; torchrun's variables (and those of
+launchers that set the same ones); Slurm's; MPI's. Values that one source lacks are taken from the next one
+that agrees with it on rank and world size, because under ``srun torchrun`` Slurm counts launchers and not
+ranks. If no source has nodes, all ranks are on one node.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _LAUNCHERS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     ),
 }
 _SUFFICIENT: Mapping[str, frozenset[str]] = {"torchrun": frozenset({"rank", "world_size", "local_rank"})}
-"""Fields of which one shows that the launcher was used; other launchers need both rank and world size."""
+"""Fields of which any one shows that the launcher was used; other launchers need both rank and world size."""
 
 _SLURM_TASKS = "SLURM_STEP_TASKS_PER_NODE"
 _MOST_NODES = 2**20
@@ -75,9 +75,9 @@ class RankPlace:
     """Place of a process in its job.
 
     Attributes:
-        rank, world_size: number among all ranks, and how many there are.
-        local_rank, local_world_size: the same among the ranks of its node; nodes may differ in size.
-        node_rank, nodes: number of its node, and how many there are.
+        rank, world_size: number among all ranks, and number of ranks.
+        local_rank, local_world_size: the same within its node; nodes may differ in size.
+        node_rank, nodes: number of its node, and number of nodes.
         hostname: of this machine.
         source: origin of the values: ``torch.distributed``, ``torchrun``, ``Slurm``, …, or ``default``.
     """
@@ -93,16 +93,16 @@ class RankPlace:
 
     @property
     def is_node_leader(self) -> bool:
-        """Whether it is its node's first rank, which does what is done once per node."""
+        """Whether it is its node's first rank, which performs the work that is done once per node."""
         return self.local_rank == 0
 
     def identity(self, role: str | None = None) -> RankIdentity:
-        """Return the identity that packets state, with the diagnosis role where one is declared."""
+        """Return the identity for packets, with the diagnosis role if one is declared."""
         return RankIdentity(self.rank, self.local_rank, self.node_rank, self.hostname, role)
 
 
 def place_here() -> RankPlace:
-    """Return this process's place, from torch.distributed as it is now and the environment.
+    """Return this process's place, from the present state of torch.distributed and the environment.
 
     Raises:
         IdentityError: see ``resolve_place``.
@@ -115,7 +115,7 @@ def place_here() -> RankPlace:
 def identity_after_change(before: RankIdentity) -> RankIdentity:
     """Return this rank's identity after torch.distributed was initialised again, in the same process.
 
-    The environment may still describe the earlier world; then only the rank's number changes.
+    If the environment still describes the earlier world, only the rank's number changes.
     """
     try:
         return place_here().identity(before.role)
@@ -131,10 +131,10 @@ def resolve_place(
 
     Args:
         environ: its environment.
-        distributed: rank and world size in torch.distributed, None where it is not initialised.
+        distributed: rank and world size in torch.distributed, None if it is not initialised.
 
     Raises:
-        IdentityError: values are no numbers, contradict each other, or do not determine a rank's node; the
+        IdentityError: values are not numbers, contradict each other, or do not determine a rank's node; the
             message names them.
     """
     sources = list(_sources(environ, distributed))
@@ -231,7 +231,7 @@ def tasks_per_node(text: str) -> tuple[int, ...]:
 
 
 class _Layout:
-    """Derives a rank's place from the known values, or names their contradiction."""
+    """Derivation of a rank's place from the known values, or of their contradiction."""
 
     def __init__(self, known: Mapping[str, int], names: Sequence[str]) -> None:
         self._known = known
@@ -288,7 +288,7 @@ class _Layout:
         local_rank = known.get("local_rank", rank)
         if known.get("node_rank") and rank > local_rank:
             return (rank - local_rank) // known["node_rank"]
-        # No source has nodes: there is one.
+        # No source has nodes, so there is one.
         self._check(rank == local_rank, "LOCAL_WORLD_SIZE is missing, since not all ranks are on one node")
         return world_size
 
@@ -298,7 +298,7 @@ class _Layout:
             return known["node_rank"]
         if nodes == 1:
             return 0
-        # MPI does not state it: it fills node after node, unless this rank shows otherwise.
+        # MPI does not state it. MPI fills node after node, unless this rank shows otherwise.
         node_rank, local_rank = divmod(rank, max(local_world_size, 1))
         fits = local_rank == known.get("local_rank", local_rank)
         self._check(fits, "the ranks do not fill node after node, so this one's node is unknown")
@@ -314,11 +314,11 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def run_id_from_environment() -> str:
-    """Return the name of a run that was given none: the scheduler's, equal on all ranks, else the time."""
+    """Return the default name of a run: the scheduler's job, equal on all ranks, else the time."""
     named = [os.environ.get(name, "") for name in ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")]
     for name in named:
         if name not in ("", "none"):
-            return printable(name)  # Bytes that are no UTF-8 are lone surrogates in it.
+            return printable(name)  # Invalid UTF-8 appears in it as lone surrogates.
     return f"run-{datetime.now(UTC):%Y%m%d-%H%M%S}"
 
 

@@ -20,9 +20,9 @@ class JobOptions:
     """Options that describe the job and this rank in the packets.
 
     Attributes:
-        run_id: the run's name; rank 0's counts where ranks differ. A restarted run continues after its
-            existing windows. Where None: torchrun's ``--rdzv-id``, Slurm's job, else the time.
-        identity: this rank's place; where None, from torch.distributed and the launcher's environment
+        run_id: the run's name; if ranks differ, rank 0's counts. A restarted run continues after its existing
+            windows. Default: torchrun's ``--rdzv-id``, Slurm's job, else the time.
+        identity: this rank's place; if None, from torch.distributed and the launcher's environment
             (torchrun, Slurm, MPI).
         roles: diagnosis role of this rank (``dp``, ``pp0``, ``expert3``), or of every rank by its number; an
             identity has its own.
@@ -40,18 +40,18 @@ class JobOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowOptions:
-    """Options of what a window holds.
+    """Options of the content of a window.
 
     Attributes:
         window_steps: number of steps of a window.
         stages: ordered explicit stages; the residual ``step.other_cpu_wall`` is added at the end.
         between: record the time between steps as a stage before these, ``step.between_cpu_wall``: from the
             end of this rank's previous step to the start of the step, without waits for batches.
-        accumulation: gradient accumulation; where ``ordered`` and the factor is above 1, data, forward and
+        accumulation: gradient accumulation; if ``ordered`` and the factor is above 1, data, forward and
             backward are recorded per micro-step (``with perf.micro_step(k):``).
         first_step: number of the first step, for a run that continues from a checkpoint; the highest of all
             ranks' counts.
-        strict: raise RecorderError where a stage is entered inside another one, outside a step or in an
+        strict: raise RecorderError if a stage is entered inside another one, outside a step or in an
             undeclared micro-step, or is not among ``stages``.
 
     Raises:
@@ -71,19 +71,19 @@ class WindowOptions:
 
     @property
     def recorded_stages(self) -> tuple[str, ...]:
-        """The explicit stages in order, with the time between steps where that is recorded."""
+        """The explicit stages in order, with the time between steps if that is recorded."""
         return with_between(self.stages, self.between)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatherOptions:
-    """Options of how the ranks' rows of a window come together.
+    """Options of the transport that combines the ranks' rows of a window.
 
     Attributes:
         gather: name of a transport; the titles in ``TRANSPORTS`` (``sfapp.recorder.transport.transports``)
-            state what each does, and docs/recorder.md what it costs.
-        timeout: seconds that a rank waits for the others at a window's end; off the training thread, unless
-            the transport gathers on it.
+            describe each, and docs/recorder.md states its cost.
+        timeout: seconds that a rank waits for the others at a window's end, outside the training thread
+            unless the transport gathers on it.
         max_pending: closed windows that may wait to be written before one is dropped, in addition to short
             ones that wait to be gathered together (docs/recorder.md).
 
@@ -104,11 +104,11 @@ class GatherOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideChannelOptions:
-    """Options of what is measured in addition to the stages.
+    """Options of measurements in addition to the stages.
 
     Attributes:
         event_fraction: fraction of the steps in which ``cuda_event_sample`` records events, such as 0.05, and
-            in which waits over NCCL are timed where they are watched.
+            in which waits over NCCL are timed if they are watched.
 
     Raises:
         RecorderError: the fraction is outside 0 to 1.
@@ -166,7 +166,7 @@ class RecorderOptions:
         """Return the groups with the given keywords in place of their fields.
 
         Raises:
-            RecorderError: a value cannot work.
+            RecorderError: a value is invalid.
             TypeError: a keyword is no option.
         """
         left: dict[str, Any] = {**keywords}

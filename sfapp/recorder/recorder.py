@@ -1,4 +1,4 @@
-"""``Recorder``: what a training loop calls, and how recording begins and ends."""
+"""``Recorder``: the interface for training loops, and the start and end of recording."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ from sfapp.recorder.window.window_recorder import WindowRecorder
 from sfapp.terminal import printable
 
 _HURRIED_SECONDS = 2.0
-"""How long a process that is failing or was sent SIGTERM may still wait for its packets."""
+"""Seconds that a process that is failing or has received SIGTERM may wait for its packets."""
 
 _GRACE_SECONDS = 1.0
-"""How long closing waits beyond a gather's timeout, so that the gather ends by itself and keeps its rows."""
+"""Seconds that closing waits beyond a gather's timeout, so that the gather can end and keep its rows."""
 
 
 class Recorder:
-    """Records how long each stage of each training step took on this rank, and writes packets.
+    """Recorder of the stage durations of each training step on this rank, which writes packets.
 
     >>> with sfapp.Recorder(output="packets", run_id="train-7") as perf:
     ...     for _ in range(steps):
@@ -59,22 +59,22 @@ class Recorder:
     ...             with perf.stage("data.next_wait"):
     ...                 batch = next(batches)
 
-    Create it on every rank, after ``init_process_group`` (it creates a Gloo group of its own), and close it
-    on every rank. Once created, it never raises (except with ``strict``), and delays training only when it is
-    closed: by ``timeout`` and little more at worst. Errors become faults in the packet; rows that could not
-    be gathered are written as one part per rank. Where torch.distributed is not initialised, every rank of a
+    Create it on every rank, after ``init_process_group`` (it creates its own Gloo group), and close it on
+    every rank. Once created, it never raises (except with ``strict``). It delays training only when it is
+    closed, at most by little more than ``timeout``. Errors become faults in the packet; rows that could not
+    be gathered are written as one part per rank. If torch.distributed is not initialised, every rank of a
     larger job writes parts.
 
     Args:
         output: folder for packets, ``<output>/<run_id>/<window>.parquet``.
-        job: what packets state about the job and this rank.
-        windows: what a window holds: its steps, stages and gradient accumulation.
-        gather: how the ranks' rows come together: a name in ``TRANSPORTS``, whose titles describe them
+        job: description of the job and this rank in packets.
+        windows: content of a window: its steps, stages and gradient accumulation.
+        gather: transport that combines the ranks' rows: a name in ``TRANSPORTS``, whose titles describe them
             (``sfapp.recorder.transport.transports``); or the group of options.
-        side_channels: what is measured in addition to the stages.
-        stream: send rows to an aggregator while they are recorded, and gather nothing: the address of the
+        side_channels: measurements in addition to the stages.
+        stream: send rows to an aggregator while they are recorded, instead of gathering: the address of the
             aggregator or of the node's relay, ``tcp://127.0.0.1:29766``, or ``sfapp.stream.StreamOptions``.
-            Where None, the address in ``SFAPP_STREAM``, if any.
+            If None, the address in ``SFAPP_STREAM``, if any.
         captures: limits of profiler captures (docs/capture.md); None, or ``SFAPP_CAPTURES=off`` in the
             environment, to accept no requests.
         clock: monotonic ns; for tests.
@@ -84,15 +84,15 @@ class Recorder:
     Attributes:
         step: called without arguments: the context of one optimizer step. A step whose body raises keeps its
             number but is not recorded.
-        stage: called with a name: the context of one stage of the current step. The times of several entries
+        stage: called with a name: the context of one stage of the current step. The times of repeated entries
             are added. Stages do not nest: an inner one is a fault, and its time counts for the outer one.
 
     Raises:
-        RecorderError: the arguments cannot work.
+        RecorderError: the arguments are invalid.
     """
 
-    # Callables made per recorder, and not methods: a Python frame between a model's kernels costs a
-    # microsecond or two, and these have none where the hot path is compiled.
+    # Callables made per recorder instead of methods: a Python frame between a model's kernels costs a
+    # microsecond or two, and these have none if the hot path is compiled.
     step: Callable[[], Step]
     stage: Callable[[str], Stage | UncountedStage]
 
@@ -140,12 +140,11 @@ class Recorder:
     def micro_step(self, index: int, sync: bool | None = None) -> MicroStep:
         """Return the context of one gradient-accumulation micro-step, counted from 0.
 
-        In a micro-step that the accumulation does not have, stages are unknown: their time stays in the
-        residual.
+        In an undeclared micro-step, stages are unknown and their time stays in the residual.
 
         Args:
-            sync: whether its backward exchanges gradients (False under ``no_sync``). Where it is given for
-                all micro-steps, the pattern is recorded, and a change of it closes the window.
+            sync: whether its backward exchanges gradients (False under ``no_sync``). If given for all
+                micro-steps, the pattern is recorded, and a change of it closes the window.
         """
         return self._windows.micro_step(index, sync)
 
@@ -158,14 +157,14 @@ class Recorder:
         ...     with perf.step():
         ...         ...
 
-        Where the step that a batch is for cannot be known (a thread fetches it, or steps are skipped), the
-        window has the fault ``prefetch_unaligned``.
+        If the step of a batch cannot be known (a thread fetches it, or steps are skipped), the window has the
+        fault ``prefetch_unaligned``.
         """
         windows = self._windows
         return Batches(loader, self._state, lambda: windows.schema.accumulation.factor, windows.data_stage)
 
     def phases(self) -> Phases:
-        """Return steps and stages as calls instead of contexts, for loops that offer hooks only."""
+        """Return steps and stages as calls instead of contexts, for loops that only offer hooks."""
         return Phases(self._state, self._step, self.stage, self.micro_step)
 
     def add_step(
@@ -180,16 +179,16 @@ class Recorder:
 
         Args:
             micro_steps: per micro-step the ns of its stages by name; the rest of ``wall_ns`` is the residual.
-            syncs: per micro-step whether gradients were exchanged, where known for all.
+            syncs: per micro-step whether gradients were exchanged, if known for all.
             faults: details by fault code.
             waits: per micro-step the ns by stage in which this rank was blocked in group communication.
         """
         self._windows.add_step(wall_ns, micro_steps, syncs, faults or {}, waits)
 
     def declare(self, *, wrapper: Wrapper) -> None:
-        """Set what the model is wrapped in, where that is known only after the recorder was created.
+        """Set the model's wrapper, if it becomes known only after the recorder was created.
 
-        Windows that are not closed yet carry it.
+        It applies to windows that are not closed yet.
         """
         rank = self._windows.rank
         rank.job = replace(rank.job, wrapper=wrapper)
@@ -207,19 +206,19 @@ class Recorder:
         """Return the context of a region of the current stream, timed by two events in ``event_fraction`` of
         the steps, in ms.
 
-        Nothing waits for the device. Without a CUDA device the channel exists and is sampled nowhere.
+        Nothing waits for the device. Without a CUDA device the channel exists, without values.
         """
         return self._channels.event(name, self._state.number)
 
     def observe(self, name: str, value: float) -> None:
-        """Record a value of the current step as ``side.<name>``, such as a loss; the last one counts."""
+        """Record a value of the current step as ``side.<name>``, such as a loss; the last value counts."""
         self._channels.observe(name, value)
 
     def watch_memory(self, model: Any = None) -> None:
         """Record memory at the end of each step from now on, as side channels ``memory.*`` in bytes.
 
-        That is allocated and peak memory of this rank's CUDA device (in one step of 8), or resident memory of
-        the process where there is none.
+        These are allocated and peak memory of this rank's CUDA device (in one step of 8) or, without one,
+        resident memory of the process.
 
         Args:
             model: the model, already sharded if it will be: adds the bytes of its parameters on this rank and
@@ -235,9 +234,9 @@ class Recorder:
 
         A rank that is slow inside a stage in which ranks wait for each other can then be named
         (docs/accounting.md, section 15). Call it on every rank and on the training thread, once the model is
-        wrapped. While the recorder is open, calls of torch.distributed are timed; it costs about a µs a step
-        and half of one a call. Over NCCL, waits on the device are sampled in ``event_fraction`` of the steps,
-        as ``device_wait.<stage>_ms``.
+        wrapped. While the recorder is open, calls of torch.distributed are timed; it costs about 1 µs per
+        step and 0.5 µs per call. Over NCCL, waits on the device are sampled in ``event_fraction`` of the
+        steps, as ``device_wait.<stage>_ms``.
 
         Args:
             model: the model as it is trained. DistributedDataParallel waits inside C++: there, waiting in
@@ -248,8 +247,8 @@ class Recorder:
     def time_layers(self, model: Any) -> None:
         """Record host time of each layer's forward and backward pass from now on.
 
-        The side channels are ``layer.<name>.forward_ms`` and ``.backward_ms``. It costs a few µs a layer, at
-        most 12 layers.
+        The side channels are ``layer.<name>.forward_ms`` and ``.backward_ms``. It costs a few µs per layer;
+        at most 12 layers are possible.
 
         Raises:
             RecorderError: the model is sharded (FSDP) or compiled, or has too many layers or none.
@@ -267,16 +266,16 @@ class Recorder:
     ) -> None:
         """Change what is recorded, between steps and on every rank; a change closes the window.
 
-        A change that cannot work (names that cannot be columns, or within a step) is refused with the fault
+        An invalid change (names that cannot be columns, or within a step) is refused with the fault
         ``reconfigure_refused``, and recording continues as before.
         """
         self._windows.reconfigure(stages, accumulation, role)
 
     def rejoin(self, identity: RankIdentity | None = None) -> None:
-        """Close the window and join the ranks that torch.distributed has now, after the world has changed.
+        """Close the window and join the present ranks of torch.distributed, after the world has changed.
 
         Call it on every rank of the new world, between steps. A process that is new to it creates its
-        recorder at that time. All continue with the highest window and step that any of them had.
+        recorder at that time. All continue with the highest window and step of any of them.
         """
         role = self._windows.schema.role
 
@@ -291,7 +290,8 @@ class Recorder:
         self._windows.close_window("flush")
 
     def close(self) -> None:
-        """Close the last window, write what waits, and stop; on every rank. Later calls do nothing."""
+        """Close the last window, write the waiting windows, and stop; on every rank. Later calls do
+        nothing."""
         self._end(self._timeout + _GRACE_SECONDS)
 
     def __enter__(self) -> Recorder:
@@ -310,7 +310,7 @@ class Recorder:
 
     @property
     def accumulation(self) -> Accumulation:
-        """Gradient accumulation as it is recorded now."""
+        """Gradient accumulation as it is currently recorded."""
         return self._windows.schema.accumulation
 
     @property
@@ -325,13 +325,13 @@ class Recorder:
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """The newest failures, at most 256, for a log; none of them was raised."""
+        """The newest failures, at most 256, for a log; they were not raised."""
         return tuple(self._sink.failures)
 
     # ---- the end --------------------------------------------------------------------------------
 
     def _end(self, seconds: float) -> None:
-        # A forked child has no writing thread and no rows of its own.
+        # A forked child has neither a writing thread nor rows.
         if self._has_ended or self._process != os.getpid():
             return
         self._has_ended = True
@@ -357,14 +357,14 @@ class Recorder:
         """Save this rank's rows, on the thread that handles SIGTERM, while training may still run."""
         self._stop_recording()
         self._windows.captures.leave()
-        self._sink.save_parts("the process was told to terminate (SIGTERM)", _HURRIED_SECONDS)
+        self._sink.save_parts("the process received SIGTERM", _HURRIED_SECONDS)
 
 
 def _describe_job(root: Path, options: RecorderOptions) -> tuple[RankIdentity, JobInfo]:
     """Return this rank's identity and the job's description, from the options and the environment.
 
     Raises:
-        RecorderError: the run's name cannot work, or this rank's place is contradictory or unknown.
+        RecorderError: the run's name is invalid, or this rank's place is contradictory or unknown.
     """
     import torch
 

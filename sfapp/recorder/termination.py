@@ -1,8 +1,8 @@
 """On SIGTERM, save the rows before the process ends.
 
-When one rank dies, torchrun sends the others SIGTERM within a tenth of a second, and schedulers preempt with
-it. Its default action would lose the current window on every rank. Only that default action is replaced; a
-handler that training sets, before or after, is kept.
+When one rank dies, torchrun sends the others SIGTERM within a tenth of a second; schedulers use it for
+preemption. Its default action would lose the current window on every rank. Only this default action is
+replaced; a handler set by training, before or after, is kept.
 
 A Python handler runs only once the main thread leaves native code, which a rank that waits in a collective
 for a dead peer may never do. The interpreter's C-level handler therefore wakes a thread through a pipe
@@ -42,7 +42,7 @@ class SigtermWatch:
     def add(self, callback: Callback, failures: deque[str]) -> None:
         """Call ``callback`` on SIGTERM.
 
-        Does nothing outside the main thread, or where training handles SIGTERM or has a wake-up pipe; nor
+        Does nothing outside the main thread, or if training handles SIGTERM or has a wake-up pipe; nor
         where the system refuses a thread, which is added to ``failures``.
         """
         if not self._callbacks and not self._start(failures):
@@ -50,7 +50,7 @@ class SigtermWatch:
         self._callbacks.append(callback)
 
     def remove(self, callback: Callback) -> None:
-        """Remove ``callback``; without any, SIGTERM has its default action again."""
+        """Remove ``callback``; without callbacks, SIGTERM has its default action again."""
         if callback in self._callbacks:
             self._callbacks.remove(callback)
             if not self._callbacks:
@@ -58,7 +58,7 @@ class SigtermWatch:
 
     def _start(self, failures: deque[str]) -> bool:
         if signal.getsignal(signal.SIGTERM) == self._on_signal:
-            # It is still set, as the watch was stopped on another thread.
+            # It is still set if the watch was stopped on another thread.
             return True
         if (
             threading.current_thread() is not threading.main_thread()
@@ -103,7 +103,7 @@ class SigtermWatch:
         self._reader = self._writer = -1
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        """Handle SIGTERM on the main thread, which happens even where the wake-up pipe was replaced."""
+        """Handle SIGTERM on the main thread, which happens even if the wake-up pipe was replaced."""
         with contextlib.suppress(OSError):
             os.write(self._writer, bytes([number]))
 

@@ -1,4 +1,4 @@
-"""Find out how a model is parallelised, from what it is wrapped in."""
+"""Determine how a model is parallelised from its wrapper."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ _SHARDED: dict[Wrapper, tuple[tuple[str, str], ...]] = {
     ),
     "fsdp1": (("torch.distributed.fsdp", "FullyShardedDataParallel"),),
 }
-"""Module and name of each wrapper's classes."""
+"""Modules and names of each wrapper's classes."""
 
 _ZERO = ("torch.distributed.optim", "ZeroRedundancyOptimizer")
 
 
 def wrapper_of(model: Any, optimizer: Any = None) -> Wrapper:
-    """Return a model's wrapper as packets name it: ``fsdp2``, ``fsdp1``, ``zero1``, ``ddp``, ``single``.
+    """Return the name of a model's wrapper for packets: ``fsdp2``, ``fsdp1``, ``zero1``, ``ddp``, ``single``.
 
     >>> sfapp.Recorder("packets", wrapper=wrapper_of(model, optimizer))
 
     Args:
-        model: the module as the loop calls it, wrapped or sharded.
-        optimizer: the optimizer, which shows ZeRO stage 1: nothing else is sharded there.
+        model: the module that the loop calls, wrapped or sharded.
+        optimizer: the optimizer, which shows ZeRO stage 1, where only its state is sharded.
 
     Returns:
-        ``other`` where the model is no ``torch.nn.Module``.
+        ``other`` if the model is not a ``torch.nn.Module``.
     """
     import torch
     from torch.nn.parallel import DistributedDataParallel
@@ -47,9 +47,9 @@ def wrapper_of(model: Any, optimizer: Any = None) -> Wrapper:
 
 
 def _loaded(homes: Sequence[tuple[str, str]]) -> tuple[type, ...]:
-    """Return those of the classes whose modules are loaded: no object can be of another one.
+    """Return the classes whose modules are loaded; no object can be of another class.
 
-    Loading the modules here would take a second, and may warn.
+    Loading the modules here would take a second and may cause warnings.
     """
     found = (getattr(sys.modules.get(module), name, None) for module, name in homes)
     return tuple(kind for kind in found if isinstance(kind, type))

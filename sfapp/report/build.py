@@ -1,5 +1,5 @@
-"""Build the files of a report from a request: shared by the command and the app. Pure; the caller reads
-packets and writes files."""
+"""Build the files of a report from a request, for the command and the app. Pure; the caller reads packets and
+writes files."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class ReportRequest:
         output: name of the report's file; its ending selects the format.
         paths: where the packets are.
         incident: its id; None for a report on windows.
-        called: the incident's name in the printed command, where that is not its id.
-        windows, view: the windows and how they are judged; an incident holds both itself.
+        called: the incident's name in the printed command, if not its id.
+        windows, view: the windows and how they are judged; an incident has its own.
         title: of a report on windows.
         at: the date of a report on windows.
     """
@@ -51,18 +51,18 @@ def build_report(
     """Build the report and its files.
 
     Args:
-        evidence: finds and judges windows, under their pseudonyms where some are given.
+        evidence: finds and judges windows, under their pseudonyms if there are any.
         incident_state: notes and incidents under the real names.
-        pseudonyms: replace run and host names by these; only the name of the report's file may then hold a
+        pseudonyms: replacements of run and host names; only the name of the report's file may then contain a
             real one.
 
     Raises:
-        ReportError: the file's ending is of no format, or the format cannot show the request.
+        ReportError: no format has the file's ending, or the format cannot show the request.
         IncidentNotFoundError: there is no such incident.
     """
     notes = pseudonyms.incident_state(incident_state) if pseudonyms else incident_state
     output = pseudonyms.text(request.output) if pseudonyms else request.output
-    # A path may hold a name too.
+    # A path may contain a name too.
     paths = ["packets"] if pseudonyms else list(request.paths)
     if request.incident is None:
         windows = tuple(map(pseudonyms.key, request.windows)) if pseudonyms else request.windows

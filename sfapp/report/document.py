@@ -119,7 +119,7 @@ def _collected(
     view: ViewState,
     notes: Sequence[Note],
 ) -> CollectedPlot | Missing:
-    """Return a plot that was collected by itself."""
+    """Return a plot that was collected alone."""
     spec = PLOTS.get(name)
     if spec is not None and spec.source is WindowInput:
         (plot,) = window_plots((name,), measures, evidence.diagnosis, view, notes)

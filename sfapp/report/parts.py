@@ -23,8 +23,8 @@ class Section:
         size: ``40 steps 160–199 · 8 ranks on 2 nodes``.
         view: gates, baseline and selection of the window.
         gates: each gate that differs from its default, in words.
-        problems: that it belongs to: all ranks, default gates.
-        what_if: what the fix that the view chose would bring; empty if it chose none.
+        problems: the problems that it belongs to: all ranks, default gates.
+        what_if: the effect of the fix chosen in the view; empty if none is chosen.
         plots: empty if only single plots of it were collected, which then follow.
     """
 
@@ -51,7 +51,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class CollectedPlot:
-    """One plot that was collected by itself.
+    """One plot that was collected alone.
 
     Attributes:
         seen: the selection: ``step 161 · rank 3``; empty if nothing was selected.

@@ -15,12 +15,10 @@ from sfapp.views import figures
 from sfapp.views.plot_registry import PLOTS, ComparisonInput, FindingsInput, InputT, WindowInput
 
 RANKS_IN_FULL = 64
-"""The operators of the first window are shown, and those of more windows up to this many ranks in all: a page
-on five windows of 64 ranks stays below a megabyte."""
+"""Maximum total number of ranks of windows whose operators are shown (those of the first window always are),
+so that a page on five windows of 64 ranks stays below a megabyte."""
 
-LEFT_OUT = (
-    "its operators are left out to keep the report small; add plots of them to an incident to show them"
-)
+LEFT_OUT = "its operators are left out to keep the report small; to show them, add their plots to an incident"
 
 
 @dataclass(frozen=True, slots=True)

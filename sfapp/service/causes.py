@@ -1,4 +1,4 @@
-"""Find the first cause in the operator events beside packets, and whether it confirms the verdict."""
+"""Find the first cause in the operator events next to packets, and whether it confirms the verdict."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ class Causes:
     """Result of the operator analysis of one window.
 
     Attributes:
-        source: ``operators``, or ``stages`` where the diagnosed ranks have no events; None as below.
-        agreement: KAIR's first cause beside the verdict; None where the events could not be examined.
+        source: ``operators``, or ``stages`` if the diagnosed ranks have no events; None as below.
+        agreement: comparison of KAIR's first cause with the verdict; None if the events could not be
+            examined.
         headline: the cause in words, or why there is none.
-        sentences: where the two agree or differ, and why, and what to mind.
-        notes: what the events could not tell.
+        sentences: where the two agree or differ, and why.
+        notes: limitations of the events.
         ranks: the window's ranks.
     """
 
@@ -101,7 +102,7 @@ def causes(
 
 
 def causes_of(operators: Operators | None, window: Window, diagnosis: Diagnosis) -> Causes:
-    """Analyse the operator events of a window, or its stages where there are none.
+    """Analyse the operator events of a window, or its stages if there are none.
 
     Args:
         window: the ranks that were judged.

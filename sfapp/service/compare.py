@@ -11,17 +11,17 @@ from sfapp.service.workspace import Workspace
 from sfapp.views import format
 
 MAX_JUDGED = 400
-"""Windows of a run that are judged anew for a view other than the default."""
+"""Maximum number of windows of a run that are judged again for a view other than the default."""
 
 
 def compare_sides(workspace: Workspace, state: CompareState) -> Comparison:
     """Compare the sides of a state. Blocking.
 
-    Stored diagnoses are used under the default view; under any other, each window is judged as on its page.
+    Under the default view, stored diagnoses are used; under any other, each window is judged as on its page.
 
     Raises:
         WindowNotFoundError: no such run, window or group.
-        ComparisonError: the sides cannot be compared, or a run is too long to be judged anew.
+        ComparisonError: the sides cannot be compared, or a run is too long to be judged again.
         WindowError: the baseline is ``reference`` and a run has none.
     """
     a, b, *more = (_diagnoses(workspace, side, state.view) for side in state.sides)

@@ -1,4 +1,4 @@
-"""Tables as CSV that a spreadsheet opens as text and numbers only."""
+"""Write tables as CSV that a spreadsheet opens as text and numbers only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The store of the built-in examples: in memory, apart from the user's own."""
+"""The store of the built-in examples, in memory and separate from the user's store."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sfapp.store import Store
 
 
 class ExampleStore:
-    """Store of the examples, opened when the first one is asked for. Safe to use from several threads."""
+    """Store of the examples, opened on first use. Safe to use from several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

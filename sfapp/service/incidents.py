@@ -1,5 +1,5 @@
-"""Notes and incidents in memory: edited off the event loop, and kept in step with the log file, which other
-processes write too.
+"""Notes and incidents in memory: edited outside the event loop, and synchronised with the log file, which
+other processes write too.
 
 Pages show ``state``. The disk is touched only when a page opens, on an edit, and by the watch.
 """
@@ -23,10 +23,10 @@ from sfapp.incidents import (
 from sfapp.service.subscribers import Subscribers
 
 WATCH_PAUSE = 2.0
-"""Seconds between looks at the file, so the longest delay until another process's edit shows."""
+"""Seconds between checks of the file, the longest delay until another process's edit appears."""
 
 Edit = Callable[[IncidentEditor], Sequence[str]]
-"""Writes edits and returns their ids for ``IncidentEditor.undo``; runs in a thread beside the event loop."""
+"""Function that writes edits and returns their ids for ``IncidentEditor.undo``; runs on a thread."""
 
 
 class IncidentService:
@@ -34,8 +34,8 @@ class IncidentService:
 
     Attributes:
         log: the file.
-        state: its content when it was last read; free to use in the event loop.
-        problem: why it could not be read; empty where it could.
+        state: its content when it was last read; does not block the event loop.
+        problem: why it could not be read; empty if it could.
         changed: notified in the event loop after ``state`` changed, through this process or another.
     """
 
@@ -49,7 +49,7 @@ class IncidentService:
         self._watching: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Watch the file beside the running event loop."""
+        """Watch the file from the running event loop."""
         self._watching = asyncio.create_task(self._watch(), name="incidents")
 
     def stop(self) -> None:
@@ -58,7 +58,8 @@ class IncidentService:
             self._watching.cancel()
 
     async def current(self) -> IncidentState:
-        """Return the content of the file now; where it cannot be read, the last one, with ``problem`` set."""
+        """Return the present content of the file; if it cannot be read, the last one, with ``problem``
+        set."""
         async with self._reading:  # one at a time: an older state must not replace a newer one
             self._signature, found, self.problem = await asyncio.to_thread(self._read, self._signature)
             if found is not None and found is not self.state:
@@ -67,7 +68,7 @@ class IncidentService:
             return self.state
 
     async def write(self, name: str, edit: Edit) -> Sequence[str]:
-        """Edit under an author's name; ``state`` holds the result on return.
+        """Edit under an author's name; on return, ``state`` includes the edits.
 
         Raises:
             IncidentError: the file cannot be written, or a text is too long.
@@ -95,7 +96,7 @@ class IncidentService:
     def _read(
         self, before: tuple[int, ...] | None
     ) -> tuple[tuple[int, ...] | None, IncidentState | None, str]:
-        """Return the file's signature, its content where that changed, and why it cannot be read."""
+        """Return the file's signature, its content if that changed, and why it cannot be read."""
         try:
             status = os.stat(self.log.path)
         except FileNotFoundError:

@@ -24,11 +24,11 @@ CACHE_BYTES = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class WindowSource:
-    """The files of a window; the same key with other content is another source.
+    """The files of a window; another content under the same key is another source.
 
     Attributes:
-        content: SHA-256 of its packets, those set aside included.
-        operators: the state of the operator-event files beside them.
+        content: SHA-256 of its packets, unused ones included.
+        operators: the state of the operator-event files next to them.
     """
 
     key: WindowKey
@@ -39,10 +39,10 @@ class WindowSource:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JudgedWindow:
-    """A window of all ranks, the measures of the group that was asked for, and the verdict on that group.
+    """A window of all ranks, the measures of the requested group, and the verdict on that group.
 
     Attributes:
-        reference: the healthy window it is compared with, cut to the same group; None without one.
+        reference: the healthy window with which it is compared, reduced to the same group; None without one.
     """
 
     source: WindowSource
@@ -53,14 +53,14 @@ class JudgedWindow:
 
     @property
     def examined_key(self) -> Hashable:
-        """What the operator findings depend on. The wait stages matter only where stages stand in for
-        operator events, which record waiting themselves."""
+        """The key of the operator findings. The wait stages matter only if stages replace operator events,
+        which record waiting themselves."""
         waits = () if self.source.operators else self.diagnosis.wait_stages
         return self.source, self.diagnosis.group, waits
 
 
 class WindowJudge:
-    """Judges the windows of stores, and caches windows and measures. Safe to use from several threads."""
+    """Judge of the windows of stores, which caches windows and measures. Safe to use from several threads."""
 
     def __init__(
         self,
@@ -73,8 +73,8 @@ class WindowJudge:
 
         Args:
             store_of: returns the store that holds a run.
-            measures_reference: measure the reference window even where the view needs only what the store
-                knows of it, so that its stage medians are always there.
+            measures_reference: measure the reference window even if the view needs only its stored part, so
+                that its stage medians are always available.
         """
         self._store_of = store_of
         self._measures_reference = measures_reference
@@ -84,7 +84,7 @@ class WindowJudge:
         )
 
     def source(self, key: WindowKey) -> WindowSource:
-        """Return the window as it is stored now.
+        """Return the stored files of the window.
 
         Raises:
             WindowNotFoundError: no such window in the store.
@@ -108,7 +108,7 @@ class WindowJudge:
         )
 
     def judge(self, source: WindowSource, view: ViewState) -> JudgedWindow:
-        """Judge under a view's gates, baseline, group and reference; walks the matrix where it must.
+        """Judge under a view's gates, baseline, group and reference; reads the matrix if necessary.
 
         Raises:
             WindowNotFoundError: the window, its group or the chosen reference does not exist.
@@ -129,7 +129,7 @@ class WindowJudge:
 
     @staticmethod
     def rejudge(current: JudgedWindow, view: ViewState) -> JudgedWindow:
-        """Judge under other gates or the other frontier; quick enough for the event loop."""
+        """Judge under other gates or the other frontier; fast enough for the event loop."""
         diagnosis = judge_measures(current.measures, view, current.reference)
         return JudgedWindow(current.source, current.window, current.measures, current.reference, diagnosis)
 
@@ -137,13 +137,13 @@ class WindowJudge:
         return self._store_of(window.run_id).run_waits(window.run_id, window.stages)
 
     def _with_run_waits(self, key: Hashable, measures: Measures) -> Measures:
-        """Return cached measures with what the windows of the run say now: they come and go."""
+        """Return cached measures with the waits that the present windows of the run show."""
         current = measures.in_run(self._run_waits(measures.window))
         return current if current is measures else self._measures.put(key, current)
 
     def _reference(self, key: WindowKey, view: ViewState) -> Reference | None:
-        """Return the healthy windows as a view needs them: the chosen one or the run's, cut to the same
-        group; None where the run has none or they lack the group."""
+        """Return the healthy windows for a view: the chosen one or the run's, reduced to the same group; None
+        if the run has none or they lack the group."""
         if view.reference is not None:
             return self._measured_reference(view.reference, view.group)
         stored = self._store_of(key.run_id).reference(key.run_id)
@@ -162,7 +162,7 @@ class WindowJudge:
         return None if measured is None else replace(stored, stage_median_ns=measured.stage_median_ns)
 
     def _measured_reference(self, key: WindowKey, group: str) -> Reference | None:
-        """Return what one window contributes as a reference; None where it lacks the group."""
+        """Return the contribution of one window to a reference; None if it lacks the group."""
         source = self.source(key)
         measures_key = (source, group, "cohort_median", None)
         measures = self._measures.get(measures_key)

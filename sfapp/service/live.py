@@ -1,4 +1,4 @@
-"""The state of a running job: a snapshot of what the store holds for it.
+"""The state of a running job: a snapshot from the store.
 
 Everything is read from samples and packets, so the aggregator may run in another process. Verdicts come with
 the finished windows; steps, skew and silence are available before.
@@ -29,25 +29,27 @@ from sfapp.views.live_tables import node_rows, rank_rows, shard_rows
 from sfapp.views.window_list_rows import window_row
 
 POINTS = 240
-"""Most points of a line over time."""
+"""Maximum number of points of a line over time."""
 
 STREAM_TIMEOUT_S = 60.0
-"""A streamed run counts as running until its newest sample is older than this."""
+"""Age of the newest sample up to which a streamed run counts as running."""
 
 PACKET_TIMEOUT_S = 300.0
-"""A run that is not streamed counts as running until its newest window is older than this."""
+"""Age of the newest window up to which a run without a stream counts as running."""
 
 SAMPLE_TIMEOUT_S = 120.0
-"""Samples of machines and processes older than this are not shown as their state."""
+"""Age above which samples of machines and processes are not shown as their state."""
 
 LATEST_S = 5.0
-"""The history is read again once one point of its lines has passed, at the latest after this time."""
+"""Maximum seconds until the history is read again; it is read earlier once one point of its lines has
+passed."""
 
 MANY_RANKS = 256
-"""Lines over time of more ranks take long to read: they are read again after ``LATEST_S``."""
+"""Number of ranks above which lines over time, which take long to read, are read again only after
+``LATEST_S``."""
 
 DOCUMENT_VERSION = 2
-"""Version of the live pages' JSON; grows with every change that an old reader would misunderstand."""
+"""Version of the live pages' JSON, incremented with every change that an old reader would misread."""
 
 _ONE_SECOND = timedelta(seconds=1)
 
@@ -56,13 +58,13 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LiveHistory:
-    """Step times and samples over the span that a page shows.
+    """Step times and samples over the span of a page.
 
     Attributes:
-        requested: the state of the page that it was read for.
+        requested: the state of the page for which it was read.
         at: end of the span.
-        read_at: when it was read, UTC.
-        times: step times of all ranks; on a node's tab, of that node's.
+        read_at: time of reading, UTC.
+        times: step times of all ranks; on a node's tab, of its ranks.
         paces: the samples behind ``times``, as the store returns them.
         nodes, gpus: samples of the open tab's node.
     """
@@ -76,9 +78,10 @@ class LiveHistory:
     gpus: Sequence[Row] = ()
 
     def holds(self, state: LiveState, at: datetime, has_many: bool) -> bool:
-        """Return whether it still serves a state: no newer sample, or read a moment ago.
+        """Return whether it is still valid for a state: there is no newer sample, or it was read a moment
+        ago.
 
-        The newest samples are shown in the end even if no others follow.
+        The newest samples are eventually shown even if no others follow.
 
         Args:
             has_many: whether the run has many ranks.
@@ -90,19 +93,19 @@ class LiveHistory:
 
 @dataclass(frozen=True)
 class LiveRunSnapshot:
-    """State of a run at one moment; rows are the store's.
+    """State of a run at one moment; rows are those of the store.
 
     Attributes:
         at: time of the newest sample, UTC, by the aggregator's clock.
         ranks: all ranks of the run.
         links, aggregator, nodes, gpus, processes: the newest samples at that time; GPUs and processes only on
-            a node's tab, and of that node.
-        history: the span that the page shows.
+            a node's tab and of that node.
+        history: the span of the page.
         silent_s: by global rank, seconds since its last message; without ranks that have left.
-        newest: the newest finished window's row; None before there is one.
+        newest: the newest finished window's row, or None.
         window: the newest finished window, on a node's tab.
-        rolling: the verdict on the last steps; None where their rows are not here, or not of that time.
-        drawn: what pages have drawn of it, for others to show.
+        rolling: the verdict on the last steps; None if their rows are not available for that time.
+        drawn: contents drawn by one page, shared with others.
     """
 
     run_id: str
@@ -123,7 +126,7 @@ class LiveRunSnapshot:
 
     @property
     def times(self) -> StepTimes:
-        """Return the step times over the span, of all ranks; on a node's tab, of that node's."""
+        """Return the step times over the span of all ranks or, on a node's tab, of its ranks."""
         return self.history.times
 
     @property
@@ -141,7 +144,7 @@ class LiveRunSnapshot:
         return rank_rows(self.times, self.links, self.processes, self.silent_s, node)
 
     def document(self) -> Row:
-        """Return all of it as plain data, for the page's JSON twin."""
+        """Return the snapshot as plain data, for the page's JSON."""
         summary, ranks = self.times.summary, self.ranks
         sentence, kind = words.standing(len(self.links), self.silent_s, self.left)
         steps = {
@@ -191,7 +194,7 @@ class LiveRunSnapshot:
 
     @property
     def verdict(self) -> dict[str, str]:
-        """Return the newest finished window in words and its page; empty before there is one."""
+        """Return the newest finished window in words and its page; empty if there is none."""
         if self.newest is None:
             return {}
         row = window_row(self.newest)
@@ -209,8 +212,8 @@ def live_run_snapshot(
     """Read the state of a run from the store. Blocking: a few ms for some ranks, tens of ms for a thousand.
 
     Args:
-        whole: include what only a node's tab shows, of all nodes.
-        before: the previous snapshot of the run; its history is reused while it holds.
+        whole: include the contents of node tabs, for all nodes.
+        before: the previous snapshot of the run; its history is reused while it is valid.
 
     Raises:
         WindowNotFoundError: the run was never streamed.
@@ -256,7 +259,7 @@ def live_run_snapshot(
 def _rolling(
     workspace: Workspace, run_id: str, state: LiveState, before: LiveRunSnapshot | None
 ) -> RollingView | None:
-    """Return the verdict on the last steps; of a time that was frozen, the one that was shown then."""
+    """Return the verdict on the last steps; for a frozen time, the one shown at that time."""
     if state.until is None:
         return workspace.rolling(run_id, state.steps)
     return None if before is None else before.rolling
@@ -265,7 +268,8 @@ def _rolling(
 def _links(store: Store, run_id: str, until: datetime | None, before: LiveRunSnapshot | None) -> list[Row]:
     """Return the newest link sample of every rank.
 
-    A previous snapshot is updated with the last seconds only: a thousand ranks send a sample every second.
+    A previous snapshot is updated with the last seconds only, because a thousand ranks send a sample every
+    second.
     """
     if before is not None and until is None and before.state.until is None:
         fresh = store.newest_samples(LinkSample, run_id, since=before.at - _ONE_SECOND)
@@ -299,7 +303,7 @@ def _history(
 
 
 def streaming_runs(workspace: Workspace) -> list[Row]:
-    """Return the runs that are streamed now, the most recently active first, as ``Store.live_runs`` does."""
+    """Return the currently streamed runs, the most recently active first, as ``Store.live_runs`` does."""
     now = datetime.now(UTC)
     return [
         run
@@ -309,7 +313,7 @@ def streaming_runs(workspace: Workspace) -> list[Row]:
 
 
 def is_running(workspace: Workspace, run_id: str) -> bool:
-    """Return whether a run is streamed now or wrote a packet in the last minutes."""
+    """Return whether a run is being streamed or wrote a packet in the last minutes."""
     if any(run["run_id"] == run_id for run in streaming_runs(workspace)):
         return True
     try:
@@ -324,7 +328,7 @@ def _known(value: float | None) -> float | None:
 
 
 def _of_newest_world(links: Sequence[Row]) -> list[Row]:
-    """Leave out ranks beyond the newest world size: they are gone, not silent."""
+    """Remove ranks beyond the newest world size: they are gone, not silent."""
     world = max(links, key=lambda link: link["sampled_at"])["world_size"] if links else 0
     return [link for link in links if link["rank"] < world]
 
@@ -353,7 +357,7 @@ def _silences(links: Sequence[Row], at: datetime, now: datetime) -> dict[int, fl
 
 
 def _window(workspace: Workspace, run_id: str, newest: Sequence[Row]) -> Window | None:
-    """Return the newest finished window; None where there is none, or its packet is gone."""
+    """Return the newest finished window; None if there is none, or its packet is gone."""
     if not newest:
         return None
     try:

@@ -1,4 +1,4 @@
-"""The view of a live page, as its address holds it."""
+"""The view of a live page, encoded in its address."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from sfapp.views import format
 from sfapp.views.address import live_page
 
 SPANS: Mapping[int, str] = {60: "1 min", 300: "5 min", 1800: "30 min", 7200: "2 h"}
-"""Spans that a page can show: seconds and their label."""
+"""Spans of a page: seconds and label."""
 
 LEAST_STEPS, MOST_STEPS = 5, 64
-"""How many steps a rolling verdict may look back: fewer show no noise, more are not kept."""
+"""Range of the number of steps in a rolling verdict: fewer show no noise, more are not kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class LiveState:
-    """The state of a live page, as its address holds it.
+    """The state of a live page, encoded in its address.
 
     Attributes:
         tab: ``overview`` or ``node:K``.
         span: length in seconds, one of ``SPANS``.
         until: end of the span, seconds since 1970; None to follow the newest.
-        steps: how many steps the rolling verdict looks back.
+        steps: number of steps in the rolling verdict.
     """
 
     tab: str = OVERVIEW

@@ -33,7 +33,7 @@ from sfapp.store import Store
 from sfapp.views import text as words
 
 CONTEXT_S = 5.0
-"""What the run's finished windows show is asked for again after so many seconds."""
+"""Seconds after which the facts from the run's finished windows are read again."""
 
 MAX_RUNS = 64
 
@@ -42,7 +42,7 @@ _Stamp = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RollingView:
-    """What a page shows of the last steps of a job."""
+    """Content of a page on the last steps of a job."""
 
     verdict: RollingVerdict
     history: RollingHistory
@@ -53,7 +53,7 @@ class RollingView:
         return words.rolling_words(self.verdict, self.history.current)
 
     def document(self) -> dict[str, Any]:
-        """Return it as plain data, for the page's JSON twin."""
+        """Return it as plain data, for the page's JSON."""
         found, roll = self.verdict, self.verdict.roll
         summary = self.words
         delays = found.delays
@@ -88,11 +88,11 @@ class RollingView:
 
 @dataclass(slots=True, eq=False)
 class _Followed:
-    """One run's file and what was judged of it.
+    """One run's file and the verdicts on it.
 
     Attributes:
-        stamp: time and size of the file that ``rows`` were read from.
-        judged: by how many steps a verdict looks back: the rows it is about, and the verdict.
+        stamp: time and size of the file from which ``rows`` were read.
+        judged: by number of steps in a verdict: its rows and the verdict.
     """
 
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -104,7 +104,7 @@ class _Followed:
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """What the finished windows of a run show."""
+    """Facts from the finished windows of a run."""
 
     read_at: float
     stages: tuple[str, ...]
@@ -122,7 +122,7 @@ class RollingFeed:
         self._runs: LRUCache[str, _Followed] = LRUCache(MAX_RUNS)
 
     def view(self, run_id: str, steps: int) -> RollingView | None:
-        """Return the verdict on the last steps of a run as they are now; None where none are streamed here.
+        """Return the verdict on the present last steps of a run; None if none are streamed here.
 
         Rows are judged once: some ms for a few ranks, tens of ms for a thousand.
         """
@@ -140,7 +140,7 @@ class RollingFeed:
             return view if not older_s else replace(view, verdict=with_age(view.verdict, rows, older_s))
 
     def _read(self, run: _Followed, run_id: str) -> LiveRows | None:
-        """Return the newest rows; the last ones where the file cannot be read now."""
+        """Return the newest rows; the previous ones if the file cannot be read."""
         for path in _candidates(self._paths, run_id):
             try:
                 state = path.stat()
@@ -174,7 +174,7 @@ class RollingFeed:
         return RollingView(verdict, history.extended(verdict))
 
     def _context(self, run: _Followed, window: Window) -> _Context:
-        """Return what the run's finished windows show, asked for again every few seconds."""
+        """Return the facts from the run's finished windows, read again every few seconds."""
         known, now = run.context, time.monotonic()
         if known is None or known.stages != window.stages or now - known.read_at > CONTEXT_S:
             reference = self._store.reference(window.run_id)
@@ -186,18 +186,19 @@ class RollingFeed:
 
 
 def _candidates(paths: Sequence[Path], run_id: str) -> Iterator[Path]:
-    """Yield where a run's file may lie: below a packet directory, or in the folder of the run itself."""
+    """Yield the possible paths of a run's file: below a packet directory, or in the folder of the run
+    itself."""
     for path in paths:
         yield newest_steps_path(path, run_id)
         yield path / FOLDER / NAME
 
 
 def _follows(history: RollingHistory, window: Window) -> bool:
-    """Return whether no step lies between the history and a window."""
+    """Return whether a window follows the history without a gap."""
     return len(history.step_N) > 0 and int(window.step_N[0]) <= int(history.step_N[-1]) + 1
 
 
 def _older_s(rows: LiveRows) -> float:
-    """Return how long ago rows were collected, once that is overdue: then the aggregator is silent."""
+    """Return the age of the rows if newer ones are overdue, that is, if the aggregator is silent."""
     older_s = time.time() - rows.at_ns / 1e9
     return older_s if older_s > words.STALE_S else 0.0

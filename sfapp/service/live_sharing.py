@@ -1,4 +1,4 @@
-"""Share the snapshots of running jobs among the pages that show them: they are read once for all."""
+"""Share the snapshots of running jobs among pages, so that each is read once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sfapp.service.workspace import Workspace
 
 FRESH_S = 0.5
 MANY_FRESH_S = 1.0
-"""A snapshot serves other pages for so long, the second is that of many ranks: half of a page's period."""
+"""Seconds for which a snapshot is shared, for few and for many ranks: half of a page's period."""
 
 MOST_VIEWS = 256
 
@@ -37,10 +37,11 @@ class SharedSnapshots:
         self._views: LRUCache[tuple[str, LiveState], _Shared] = LRUCache(MOST_VIEWS)
 
     def newest(self, run_id: str, state: LiveState, before: LiveRunSnapshot) -> LiveRunSnapshot:
-        """Return ``live_run_snapshot``, or what another page read of the same view a moment ago.
+        """Return ``live_run_snapshot``, or the result of another page for the same view a moment ago.
 
         Args:
-            before: the previous snapshot of the page; of a frozen time it holds what cannot be read again.
+            before: the previous snapshot of the page; for a frozen time it has data that cannot be read
+                again.
         """
         if state.until is not None:
             return live_run_snapshot(self._workspace, run_id, state, before=before)
@@ -56,5 +57,5 @@ class SharedSnapshots:
 
 
 def has_many_ranks(snapshot: LiveRunSnapshot) -> bool:
-    """Return whether a job has so many ranks that its page is updated less often, but for the headline."""
+    """Return whether a job has so many ranks that its page, except the headline, is updated less often."""
     return len(snapshot.ranks) > MANY_RANKS

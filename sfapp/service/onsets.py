@@ -1,4 +1,4 @@
-"""Where in a run an effect began and ended, from the packets at its edges (accounting.md §17)."""
+"""Find where in a run an effect began and ended, from the packets at its edges (accounting.md §17)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from sfapp.service.memory_cache import MemoryCache
 _CACHED_EPISODES = 10_000
 
 ReadWindow = Callable[[int], Window]
-"""Returns a window of the run by its number; raises ``SfappError`` where it cannot be read."""
+"""Function that returns a window of the run by its number; raises ``SfappError`` if it cannot be read."""
 
 
 def located_by(read: ReadWindow) -> Callable[[EpisodeWindows], Episode]:
-    """Return what tells where an episode began and ended; it reads at most four windows."""
+    """Return a function that finds where an episode began and ended; it reads at most four windows."""
     return lambda found: _located(found, _read(found, read))
 
 
@@ -36,12 +36,13 @@ def _read(found: EpisodeWindows, read: ReadWindow) -> dict[int, Window]:
 def _located(found: EpisodeWindows, windows: Mapping[int, Window]) -> Episode:
     try:
         return located(found, windows)
-    except SfappError:  # The packets hold other stages or ranks than the verdict says.
+    except SfappError:  # The packets have other stages or ranks than the verdict.
         return found.episode()
 
 
 class EpisodeLocator:
-    """Tells where episodes of stored runs began and ended; cached by the content of their windows."""
+    """Locator of the beginnings and ends of episodes of stored runs, cached by the content of their
+    windows."""
 
     def __init__(self, judge: WindowJudge) -> None:
         """Start with an empty cache; ``judge`` reads and keeps windows."""
@@ -49,7 +50,7 @@ class EpisodeLocator:
         self._episodes: MemoryCache[Episode] = MemoryCache(_CACHED_EPISODES, lambda _: 1)
 
     def locate(self, found: EpisodeWindows) -> Episode:
-        """Return an episode with the steps that it began and ended at. Reads at most four packets."""
+        """Return an episode with the steps at which it began and ended. Reads at most four packets."""
         sources: dict[int, WindowSource] = {}
         for edge in found.edges:
             with suppress(SfappError):
@@ -60,7 +61,7 @@ class EpisodeLocator:
             return known
         windows = _read(found, lambda number: self._window(sources, number))
         episode = _located(found, windows)
-        # A packet that cannot be read now may be back later with the same content.
+        # A packet that cannot be read now may be readable later with the same content.
         return self._episodes.put(key, episode) if len(windows) == len(found.edges) else episode
 
     def _window(self, sources: dict[int, WindowSource], number: int) -> Window:
@@ -70,7 +71,7 @@ class EpisodeLocator:
 
 
 def _depends_on(found: EpisodeWindows) -> Hashable:
-    """Return what an episode depends on beside the content of the windows that are read for it."""
+    """Return the key of an episode, without the content of the windows that are read for it."""
     reference = found.first.reference
     return (
         found.first.run_id,

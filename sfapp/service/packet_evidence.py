@@ -23,9 +23,9 @@ from sfapp.views.operator_findings import Examined, examined
 
 
 class PacketEvidence:
-    """Some windows with their files, under pseudonyms where some are given.
+    """Some windows with their files, optionally under pseudonyms.
 
-    A run is judged as a whole when the first of its windows is asked for, once for every view.
+    A run is judged as a whole at the first request for one of its windows, once for every view.
     """
 
     def __init__(self, windows: Sequence[LoadedWindow], pseudonyms: Pseudonyms | None = None) -> None:
@@ -82,7 +82,7 @@ class PacketEvidence:
         return [problem for problem in found if key.window in problem.windows]
 
     def diagnoses(self, view: ViewState) -> list[Diagnosis]:
-        """Judge every window that has the view's group; by run and window.
+        """Judge every window that has the view's group; return the results by run and window.
 
         Raises:
             WindowNotFoundError: none has it, or the reference is not among the packets.
@@ -112,7 +112,7 @@ class PacketEvidence:
             raise WindowError(self._pseudonyms.text(message) if self._pseudonyms else message) from error
 
     def _run_waits(self, window: Window) -> RunWaits | None:
-        """Return where the windows of a run measure ranks to wait: all their ranks, under default gates."""
+        """Return where ranks wait according to the windows of a run, with all ranks, under default gates."""
         diagnoses = self._run_diagnoses(window.run_id, ViewState())
         return run_waits(diagnoses.values()).get((window.run_id, window.stages))
 
@@ -121,7 +121,7 @@ class PacketEvidence:
         if key not in self._diagnoses:
             windows = list(self._runs[run_id])
             if view.reference in self._windows and view.reference.run_id != run_id:
-                # The reference is judged among the windows of its own run, which tell where its ranks wait.
+                # The reference is judged among the windows of its own run, which show where its ranks wait.
                 windows += self._runs[view.reference.run_id]
             diagnoses = diagnose_windows((found.window for found in windows), view)
             self._diagnoses[key] = _by_window(diagnoses, run_id)
@@ -133,7 +133,7 @@ def _by_window(diagnoses: Sequence[Diagnosis], run_id: str) -> dict[int, Diagnos
 
 
 def _renamed(found: LoadedWindow, pseudonyms: Pseudonyms) -> LoadedWindow:
-    """Return a window under its pseudonyms, with the file names that the recorder would give it."""
+    """Return a window under its pseudonyms, with the file names of a recorder."""
     window = pseudonyms.window(found.window)
     packets = tuple(
         replace(packet, path=packet_path(Path(), window.run_id, window.number, packet.part_rank))

@@ -15,7 +15,7 @@ from sfapp.service.verdicts import measures_behind
 
 
 def load_windows(paths: Sequence[Path]) -> Loaded:
-    """Read the windows under some paths; one whose durations overflow when added up is quarantined."""
+    """Read the windows under some paths; a window whose durations overflow when added up is quarantined."""
     loaded = read_windows(paths)
     usable, refused = [], list(loaded.quarantined)
     for found in loaded.windows:
@@ -31,7 +31,7 @@ def load_windows(paths: Sequence[Path]) -> Loaded:
 def what_if_windows(
     windows: Iterable[Window], diagnoses: Sequence[Diagnosis], chosen: Fix | None = None
 ) -> dict[WindowKey, WhatIf]:
-    """Return what a fix would bring in each window; that of the suspect where none is chosen.
+    """Return the effect of a fix in each window; by default, the fix of the suspect.
 
     Raises:
         WindowNotFoundError: a window has no such stage, rank or node.

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from sfapp.store import Store
 
 MOST_WINDOWS = 2_000
-"""Windows of a stored run in which problems are sought: the latest that need attention, miss ranks or are
-next to one that needs attention."""
+"""Maximum number of windows of a stored run that are searched for problems: the latest that need attention,
+lack ranks, or are next to one that needs attention."""
 
 _CACHED_RUNS = 1_000
 _CACHED_VERDICTS = 20_000
@@ -41,7 +41,7 @@ _CACHED_VERDICTS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class ListedProblem:
-    """A problem with what users have decided about it."""
+    """A problem with the decisions of users."""
 
     problem: Problem
     status: ProblemStatus
@@ -49,7 +49,7 @@ class ListedProblem:
 
     @property
     def needs_attention(self) -> bool:
-        """Whether it counts among those to look at: neither muted nor fixed."""
+        """Whether it needs attention, that is, is neither muted nor fixed."""
         return needs_attention(self.status)
 
     def document(self) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def episodes_in(problems: Iterable[Problem]) -> list[Episode]:
 
 
 def problems_of_windows(windows: Sequence[Window], diagnoses: Sequence[Diagnosis]) -> list[Problem]:
-    """Return the problems of the runs of some windows, those that cost most first.
+    """Return the problems of the runs of some windows, the costliest first.
 
     Args:
         diagnoses: of these windows, sorted by run and window.
@@ -118,7 +118,7 @@ class StoredProblems:
         """Start with an empty cache.
 
         Args:
-            store_of: returns the store that holds a run. locator: tells where they began and ended.
+            store_of: returns the store that holds a run. locator: finds where problems began and ended.
         """
         self._store_of = store_of
         self._locator = locator
@@ -129,8 +129,8 @@ class StoredProblems:
         """Return the problems of a run: missing data first, then by rank-hours lost; none without such a run.
 
         Args:
-            locates: whether packets are read for the steps at which episodes began and ended; else these are
-                known to the nearest window only, which is quick.
+            locates: whether packets are read for the steps at which episodes began and ended; otherwise these
+                are known to the nearest window only, which is fast.
         """
         store = self._store_of(run_id)
         key = (run_id, id(store), store.generation)
@@ -156,8 +156,8 @@ class StoredProblems:
         return problems_of(self._telling(store, run_id), store.window_numbers(run_id), locate, is_wanted)
 
     def _telling(self, store: Store, run_id: str) -> list[TimedDiagnosis]:
-        """Return the verdicts that problems follow from. Those that did not change are not read again: a
-        running job adds one after the other."""
+        """Return the verdicts from which problems are derived. Unchanged ones are not read again, because a
+        running job adds windows one by one."""
         telling = store.telling_windows(run_id, MOST_WINDOWS)
         keys = {number: (id(store), run_id, number, digest) for number, digest in telling}
         known = {number: self._verdicts.get(key) for number, key in keys.items()}
@@ -167,11 +167,11 @@ class StoredProblems:
         return [one for one in known.values() if one is not None]
 
     def of_runs(self, run_ids: Iterable[str], locates: bool = False) -> list[Problem]:
-        """Return the problems of several runs, those that cost most first."""
+        """Return the problems of several runs, the costliest first."""
         return by_cost(problem for run_id in run_ids for problem in self.of_run(run_id, locates))
 
     def named(self, problem_id: str, run_ids: Iterable[str]) -> Problem:
-        """Return the problem with this id, or one that is known by it too.
+        """Return the problem with this id, or with this id among its other ids.
 
         Raises:
             WindowNotFoundError: there is none.
@@ -181,7 +181,7 @@ class StoredProblems:
         matches += [one for one in every if problem_id in one.other_ids]
         if not matches:
             raise WindowNotFoundError(
-                f"there is no problem {problem_id!r}: its windows may have been removed, or judged anew"
+                f"there is no problem {problem_id!r}: its windows may have been removed, or judged again"
             )
         run_id, found_id = matches[0].run_id, matches[0].id
         (found,) = self._found(run_id, self._locator.locate, lambda one: one.id == found_id)

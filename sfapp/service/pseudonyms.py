@@ -1,4 +1,4 @@
-"""Stable pseudonyms for the names that identify a job: runs and hosts.
+"""Stable pseudonyms for the names of a job: runs and hosts.
 
 Windows, notes and incidents are renamed before anything is computed, so that no later text can hold a real
 name.
@@ -29,7 +29,7 @@ class Pseudonyms:
         """Number the runs and hosts of windows in the order of their names: ``run-1``, ``host-1`` and so on.
 
         Args:
-            incident_state: notes and incidents, which may point at runs whose packets are not there.
+            incident_state: notes and incidents, which may refer to runs without packets.
         """
         hosts = {host for window in windows for host in window.hostnames}
         return cls.of_names({window.run_id for window in windows}, hosts, incident_state)
@@ -56,8 +56,8 @@ class Pseudonyms:
         )
 
     def problem(self, problem: Problem) -> Problem:
-        """Return the problem under its pseudonyms, with another id: the real one tells the name of its run to
-        whom guesses it."""
+        """Return the problem under its pseudonyms, with another id: the real one would confirm a guessed name
+        of its run."""
         run_id = self.runs[problem.run_id]
         episodes = (
             replace(one, run_id=run_id, hostname=self._host(one.hostname)) for one in problem.episodes
@@ -75,7 +75,7 @@ class Pseudonyms:
         return None if hostname is None else self.hosts.get(hostname)
 
     def key(self, key: WindowKey) -> WindowKey:
-        """Return the key under the pseudonym of its run, which may be given under either name."""
+        """Return the key under the pseudonym of its run; the key may have either name."""
         return replace(key, run_id=self.runs.get(key.run_id, key.run_id))
 
     def real(self, key: WindowKey) -> WindowKey:
@@ -88,11 +88,12 @@ class Pseudonyms:
         return view if view.reference is None else replace(view, reference=self.key(view.reference))
 
     def incident_state(self, incident_state: IncidentState) -> IncidentState:
-        """Return notes and incidents under pseudonyms, with new ids, so that the copy is not the original."""
+        """Return notes and incidents under pseudonyms, with new ids, so that the copy cannot be mistaken for
+        the original."""
         return state_from_events(renamed(incident_state.events, self.runs.__getitem__, self.text, self.id_of))
 
     def text(self, text: str) -> str:
-        """Replace every name in a text, hosts by their short form too, regardless of case."""
+        """Replace every name in a text, including short forms of hosts, regardless of case."""
         short = {host.partition(".")[0]: new for host, new in self.hosts.items()}
         every = {name.casefold(): new for name, new in (short | self.hosts | self.runs).items() if name}
         if not every:

@@ -20,7 +20,7 @@ from sfapp.service.workspace import Workspace
 
 @dataclass(frozen=True, slots=True)
 class StoreEvidence:
-    """Finds windows in the store, under pseudonyms where some are given.
+    """Evidence from a store, optionally under pseudonyms.
 
     Attributes:
         report: called with each activity, in words; may raise to cancel.
@@ -43,7 +43,7 @@ class StoreEvidence:
         try:
             return self._redacted(key, view, self.pseudonyms)
         except (WindowError, WindowNotFoundError) as error:
-            # The report prints the message, so it must hold no name either.
+            # The report prints the message, so it must not contain names.
             raise type(error)(self.pseudonyms.text(str(error))) from error
 
     def windows(self, run_id: str) -> Sequence[int]:
@@ -68,7 +68,7 @@ class StoreEvidence:
         )
 
     def _redacted(self, key: WindowKey, view: ViewState, pseudonyms: Pseudonyms) -> WindowEvidence:
-        """Judge the window again under its pseudonyms, so that the verdict can hold no real name."""
+        """Judge the window again under its pseudonyms, so that the verdict cannot contain a real name."""
         reference = view.reference and pseudonyms.real(view.reference)
         original = self.workspace.judge(
             self.workspace.source(pseudonyms.real(key)), replace(view, reference=reference)

@@ -1,4 +1,4 @@
-"""Callbacks that follow a value: how the services tell a surface that something changed."""
+"""Callbacks through which the services notify a surface of changes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Subscribers(Generic[Value]):
         self._callbacks: list[Callable[[Value], object]] = []
 
     def subscribe(self, callback: Callable[[Value], object]) -> Callable[[], None]:
-        """Call back with every value from now on. Calling what is returned ends that."""
+        """Call back with every value from now on; return a function that ends the subscription."""
         self._callbacks.append(callback)
         return lambda: self._callbacks.remove(callback)
 

@@ -1,4 +1,4 @@
-"""What fixing a part of a judged window would bring, kept once it is known."""
+"""Predict the effect of fixing a part of a judged window, with a cache."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from sfapp.service.judging import JudgedWindow
 from sfapp.service.memory_cache import MemoryCache
 
 MOST_KEPT = 4096
-"""Most predictions that are kept; each is a few numbers."""
+"""Maximum number of cached predictions; each is a few numbers."""
 
 
 def fix_of(diagnosis: Diagnosis, chosen: Fix | None) -> Fix:
-    """Return the chosen fix, else that of the likely cause; of everything where there is no suspect."""
+    """Return the chosen fix, else that of the likely cause, or of everything if there is no suspect."""
     return chosen or suspect_fix(diagnosis) or Fix()
 
 
 def what_if_key(judged: JudgedWindow, fix: Fix) -> Hashable:
-    """Return what a prediction depends on: the measures and their alignment, not the other gates."""
+    """Return the key of a prediction: the measures and their alignment, not the other gates."""
     diagnosis, reference = judged.diagnosis, judged.reference
     against = None if reference is None else (reference.run_id, reference.windows)
     aligned = diagnosis.sync_boundary, diagnosis.static_gain is None
@@ -27,17 +27,17 @@ def what_if_key(judged: JudgedWindow, fix: Fix) -> Hashable:
 
 
 class StepPredictor:
-    """Replays judged windows, and keeps what was predicted. Safe to use from several threads."""
+    """Predictor that replays judged windows and caches the results. Safe to use from several threads."""
 
     def __init__(self) -> None:
         self._known: MemoryCache[WhatIf] = MemoryCache(MOST_KEPT, lambda _: 1)
 
     def known(self, judged: JudgedWindow, fix: Fix) -> WhatIf | None:
-        """Return a prediction at once where it is kept."""
+        """Return a prediction if it is cached, else None."""
         return self._known.get(what_if_key(judged, fix))
 
     def predict(self, judged: JudgedWindow, fix: Fix) -> WhatIf:
-        """Return a prediction; replays the window where it must. Blocking.
+        """Return a prediction; replays the window if necessary. Blocking.
 
         Raises:
             WindowNotFoundError: the judged group has no such stage, rank or node.

@@ -1,4 +1,4 @@
-"""What a report asks for: one judged window with its files, from a store or from packets."""
+"""The evidence for a report: one judged window with its files, from a store or from packets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sfapp.operators import Findings
 
 @dataclass(frozen=True, slots=True)
 class EvidenceFile:
-    """A file that the numbers come from."""
+    """A source file of the numbers."""
 
     name: str
     sha256: str
@@ -23,7 +23,7 @@ class EvidenceFile:
 
 @dataclass(frozen=True, slots=True)
 class WindowEvidence:
-    """A window of all ranks, the verdict on the group that a view names, and its files.
+    """A window of all ranks, the verdict on a view's group, and its files.
 
     Attributes:
         measures: returns the measures that the verdict is based on, of that group; a comparison needs none.
@@ -42,19 +42,20 @@ class WindowEvidence:
 
 
 class EvidenceSource(Protocol):
-    """Finds and judges windows for a report."""
+    """Interface that finds and judges windows for a report."""
 
     def __call__(self, key: WindowKey, view: ViewState) -> WindowEvidence:
         """Return a window judged under a view.
 
         Raises:
             WindowNotFoundError: the window, its group or its reference does not exist.
-            WindowError: it cannot be judged so. The report prints either in the window's place.
+            WindowError: it cannot be judged under the view. The report prints either error instead of the
+                window.
         """
 
     def windows(self, run_id: str) -> Sequence[int]:
-        """Return the window numbers of a run in order; none where there is no such run."""
+        """Return the window numbers of a run in order; none if there is no such run."""
 
     def problems(self, key: WindowKey) -> Sequence[Problem]:
-        """Return the problems that a window belongs to: all ranks, default thresholds; none where there is no
+        """Return the problems that a window belongs to: all ranks, default thresholds; none if there is no
         such window."""

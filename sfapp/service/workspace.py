@@ -1,7 +1,7 @@
-"""One store with all that the surfaces ask of it, and the thread that keeps the store up to date.
+"""One store with the queries of all surfaces, and the thread that keeps the store up to date.
 
 Reading blocks (files, SQL, the matrix), so pages call these methods through ``asyncio.to_thread``. Only
-``rejudge`` is quick enough for the event loop.
+``rejudge`` is fast enough for the event loop.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from sfapp.store import IngestProgress, IngestReport, RunSummary, Store, WindowQ
 from sfapp.views.operator_findings import Examined, Read, ReportProgress, examined
 
 FINDINGS_BYTES = 1 << 29
-"""Memory for operator events and the findings on them."""
+"""Memory for operator events and their findings."""
 
 PROGRESS_PAUSE = 2.0
 """Seconds between the notifications of a long first ingest."""
@@ -56,7 +56,7 @@ class StoreStatus:
         progress: of the first ingest; None before its first report.
         newest: when the newest packet was written, UTC.
         message: why it failed.
-        recorded: end of the window that was recorded last, UTC, by the writing rank's clock.
+        recorded: end of the last recorded window, UTC, by the writing rank's clock.
     """
 
     kind: Literal["reading", "live", "stopped", "failed"]
@@ -72,7 +72,7 @@ class StoreStatus:
 
     @property
     def recorded_seconds(self) -> float | None:
-        """Return how long ago the newest window ended: copied files are younger than what they hold."""
+        """Return how long ago the newest window ended; a copied file may be newer than its window."""
         return _age_seconds(self.recorded or self.newest)
 
 
@@ -84,10 +84,10 @@ class Workspace:
     """One store, its cached measures and findings, its notes and incidents, and the thread that ingests.
 
     Attributes:
-        store: of the user's packets, for queries across runs; ``store_of`` knows the examples too.
+        store: of the user's packets, for queries across runs; ``store_of`` also finds the examples.
         paths: folders and files of packets.
         changed: notified in the event loop after the store changed, with the report.
-        incident_log: the log of notes and incidents beside the first of the paths.
+        incident_log: the log of notes and incidents next to the first of the paths.
         incident_service: follows that log.
     """
 
@@ -115,7 +115,7 @@ class Workspace:
     # --- keeping up to date ---------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Ingest, then watch for new packets, on a thread beside the running event loop."""
+        """Ingest, then watch for new packets, on a separate thread."""
         self._loop = asyncio.get_running_loop()
         self._thread.submit(self._keep_up_to_date).add_done_callback(self._on_end)
         self.incident_service.start()
@@ -184,7 +184,7 @@ class Workspace:
 
     def _notify(self, report: IngestReport) -> None:
         self._notified_at = time.monotonic()
-        self.problems(locates=False)  # so that no visitor waits for it
+        self.problems(locates=False)  # so that no page waits for it
         if self._loop is not None and not self._stop.is_set():
             self._loop.call_soon_threadsafe(self.changed.notify, report)
 
@@ -199,7 +199,7 @@ class Workspace:
     # --- runs and windows ------------------------------------------------------------------------------
 
     def store_of(self, run_id: str) -> Store:
-        """Return the store that has a run: the user's own, or that of the examples where only it does."""
+        """Return the store that has a run: the user's, or that of the examples if only it has the run."""
         if run_id not in EXAMPLES or self.store.windows(WindowQuery(run=run_id, limit=0)).total:
             return self.store
         return self._examples.open()
@@ -220,7 +220,7 @@ class Workspace:
         raise WindowNotFoundError(f"no run {run_id!r} in the store")
 
     def set_reference(self, run_id: str, window: int | None) -> None:
-        """Compare a run with this window from now on (with the measured one where None), and notify.
+        """Compare a run with this window from now on (with the measured one if None), and notify.
 
         Raises:
             StoreError: there is no such window, or the choice cannot be kept.
@@ -235,7 +235,7 @@ class Workspace:
         return [{**row, "culprit": row["culprit_kind"]} for row in store.timeline(run_id, latest)]
 
     def windows(self, query: WindowQuery) -> WindowRows:
-        """Return one page of windows; those of an example only where its run is asked for.
+        """Return one page of windows; windows of an example only if its run is requested.
 
         Raises:
             StoreError: a sort column or direction that does not exist, or a negative page.
@@ -247,11 +247,11 @@ class Workspace:
         return self.store_of(key.run_id).neighbours(key.run_id, key.window)
 
     def reference(self, run_id: str) -> Reference | None:
-        """Return the reference of a run's windows; None where none of them is healthy."""
+        """Return the reference of a run's windows; None if none of them is healthy."""
         return self.store_of(run_id).reference(run_id)
 
     def rolling(self, run_id: str, steps: int) -> RollingView | None:
-        """Return the verdict on the last steps of a running job; None where none are streamed here."""
+        """Return the verdict on the last steps of a running job; None if none are streamed here."""
         return self._rolling.view(run_id, steps)
 
     def problems(self, run_id: str | None = None, locates: bool = True) -> list[Problem]:
@@ -289,7 +289,7 @@ class Workspace:
             return False
 
     def source(self, key: WindowKey) -> WindowSource:
-        """Return the window as it is stored now.
+        """Return the stored files of the window.
 
         Raises:
             WindowNotFoundError: no such window in the store.
@@ -305,11 +305,11 @@ class Workspace:
         return self._judge.window(source)
 
     def judge(self, source: WindowSource, view: ViewState) -> JudgedWindow:
-        """Judge a window under a view's gates, baseline, group and reference; walks the matrix where it must.
+        """Judge a window under a view's gates, baseline, group and reference; reads the matrix if necessary.
 
         Raises:
             WindowNotFoundError: the window, its group or the chosen reference does not exist.
-            WindowError: the baseline is ``reference`` and there is none.
+            WindowError: the baseline is ``reference`` and there is no reference.
         """
         return self._judge.judge(source, view)
 
@@ -318,7 +318,7 @@ class Workspace:
         return self._judge.rejudge(current, view)
 
     def what_if(self, judged: JudgedWindow, fix: Fix) -> WhatIf:
-        """Return the step time that a fix would leave; replays the window where that is not known yet.
+        """Return the step time after a fix; replays the window unless the result is cached.
 
         Raises:
             WindowNotFoundError: the judged group has no such stage, rank or node.
@@ -326,14 +326,14 @@ class Workspace:
         return self._predictor.predict(judged, fix)
 
     def known_what_if(self, judged: JudgedWindow, fix: Fix) -> WhatIf | None:
-        """Return the same at once where it is known."""
+        """Return the same if it is cached, else None."""
         return self._predictor.known(judged, fix)
 
     # --- from stages down to operators ----------------------------------------------------------------
 
     def examine(self, judged: JudgedWindow, report: ReportProgress = lambda _: None) -> Future[Examined]:
-        """Find the operator behind a verdict, on a thread of its own: one window at a time, because it takes
-        memory and seconds.
+        """Find the operator behind a verdict, on a separate thread: one window at a time, because it needs
+        memory and takes seconds.
 
         Args:
             report: called from that thread with the current activity, in words.
@@ -341,7 +341,7 @@ class Workspace:
         return self._examiner.submit(self._examine, judged, report)
 
     def cached_findings(self, judged: JudgedWindow) -> Examined | None:
-        """Return the findings at once where they are in the cache."""
+        """Return the findings if they are cached, else None."""
         return self._findings.get(judged.examined_key)
 
     def _examine(self, judged: JudgedWindow, report: ReportProgress) -> Examined:
@@ -354,15 +354,14 @@ class Workspace:
         return self._findings.put(key, examined(key, read, window, waits, report))
 
     def events(self, judged: JudgedWindow, ranks: Collection[int] = ()) -> tuple[Operators, str]:
-        """Return the operator events of the judged ranks, else their stages, with a note on the limits of
-        those.
+        """Return the operator events of the judged ranks, else their stages with a note on their limitations.
 
         Args:
             ranks: whose stages to convert; all of the judged ranks where there are none.
 
         Raises:
             PacketError: a file of operator events is damaged.
-            WindowError: there are none, and the window's stages cannot stand in for them.
+            WindowError: there are none, and the window's stages cannot replace them.
         """
         return events_of(self._operator_reader(judged.source.key)(), judged.measures.window, ranks)
 

@@ -1,4 +1,4 @@
-"""Maintain the view ``cells``: the rows of the packets themselves, for plain SQL, without a copy."""
+"""Maintain the view ``cells``: the rows of the packets for plain SQL, without a copy."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _PATTERN = frozenset("*?[")
 
 
 def refresh(database: Database) -> None:
-    """Point ``cells`` at the files shown now.
+    """Let ``cells`` read the files that are currently shown.
 
-    Files of one layout are read together, so that creating and querying the view opens one file of each to
-    learn its columns; by DuckDB's ``union_by_name`` it would be every file. The view lists all files, so it
-    is created once per ingest or on closing, not at every change. If a file has disappeared meanwhile, the
+    Files of one layout are read together, so that creating and querying the view opens only one file of each
+    to determine its columns; DuckDB's ``union_by_name`` would open every file. The view lists all files, so
+    it is created once per ingest or on closing, not at every change. If a file has disappeared meanwhile, the
     view stays as it was until the next ingest.
     """
     shown = database.tuples("SELECT layout, path FROM packets WHERE state = 'shown' ORDER BY path")

@@ -18,7 +18,7 @@ Parameters = Sequence[Any] | dict[str, Any]
 
 
 _CLOSING_S = 30.0
-"""Longest wait for queries that run while the store is closed."""
+"""Maximum seconds to wait for running queries when the store is closed."""
 
 
 class Database:
@@ -26,7 +26,7 @@ class Database:
 
     Attributes:
         path: the file, None in memory.
-        note: what the user should know about how it was opened; empty if nothing is unusual.
+        note: message for the user on how it was opened; empty if there is nothing unusual.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Database:
         return self._generation
 
     def note_change(self) -> None:
-        """Count a change of files that pages show but the store does not hold."""
+        """Count a change of files that pages show but that are not in the store."""
         with self._writer:
             self._generation += 1
 
@@ -126,7 +126,7 @@ class Database:
     def close(self) -> None:
         """Write the log into the file, close the file and release the lock.
 
-        Waits for a change in progress and for queries that run; may be called again.
+        Waits for a change in progress and for running queries; may be called again.
         """
         with self._writer:
             if self._closed:
@@ -136,8 +136,8 @@ class Database:
                 with self._handing_out:
                     self._handing_out.wait_for(lambda: not self._in_use, _CLOSING_S)
                     self._connection.close()
-                    # Routes and pages may outlive the store; what they hold shall not be a connection,
-                    # of which DuckDB complains when the interpreter ends.
+                    # Routes and pages may outlive the store; they must not hold a connection, which would
+                    # cause messages of DuckDB when the interpreter ends.
                     del self._connection
             finally:
                 if self._lock is not None:
@@ -166,5 +166,5 @@ class Database:
 
 
 def first_line(error: duckdb.Error) -> str:
-    """DuckDB's message without the query it repeats."""
+    """Return DuckDB's message without the repeated query."""
     return str(error).strip().split("\n", 1)[0]

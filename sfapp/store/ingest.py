@@ -1,6 +1,6 @@
-"""Bring the store in line with the packet files, in batches that are committed whole.
+"""Synchronise the store with the packet files, in batches that are committed as a whole.
 
-The packets are the only source. A killed process loses at most the batch in hand: committed files are
+The packets are the only source. A killed process loses at most the current batch: committed files are
 recognised by path, size and modification time, and the next ingest reads the rest.
 """
 
@@ -65,7 +65,7 @@ class IngestReport:
         added: packets read, new or with new content.
         quarantined: files refused.
         removed: files that no longer exist; their windows are removed too.
-        conflicts: conflicts found among the windows that were touched.
+        conflicts: conflicts found among the affected windows.
         operators: files of operator events that appeared, changed or disappeared.
         cancelled: whether it was stopped early; the next ingest reads the rest.
     """
@@ -81,7 +81,7 @@ class IngestReport:
 
     @property
     def changed(self) -> bool:
-        """Whether anything that a page shows has changed."""
+        """Whether anything on a page has changed."""
         return bool(self.added or self.quarantined or self.removed or self.conflicts or self.operators)
 
 
@@ -105,7 +105,7 @@ class Ingest:
         self._added = self._unchanged = self._quarantined = self._conflicts = self._removed = 0
 
     def run(self, progress: Callable[[IngestProgress], None] | None, cancel: threading.Event) -> IngestReport:
-        """Bring the store in line with the files, reading only new and changed ones.
+        """Synchronise the store with the files, reading only new and changed ones.
 
         Raises:
             StoreError: the store cannot be written. A damaged packet never raises.
@@ -166,7 +166,7 @@ class Ingest:
             self._removed += len(names)
 
     def _compare_finished_runs(self, folders: Mapping[str, set[Path]], left: Mapping[Path, int]) -> None:
-        """Compare runs with their references whose folders have no file left to read.
+        """Compare runs with their references if their folders have no file left to read.
 
         Pages then show them correctly while other runs are still being read. A run is compared once here; if
         more of its files follow, the last phase compares it again.
@@ -181,10 +181,10 @@ class Ingest:
                     update_reference(cursor, self._chosen, run_id)
 
     def _align(self, report_progress: Callable[[IngestProgress], None], cancel: threading.Event) -> None:
-        """Diagnose windows again from their packets where their run implies another synchronisation stage.
+        """Diagnose windows again from their packets if their run implies another synchronisation stage.
 
-        A window stays as stored if one of its files cannot be read now, on an unmounted share for example. A
-        file that has changed is left to the next scan.
+        A window is not changed if one of its files cannot be read, for example on an unmounted share. A file
+        that has changed is left to the next scan.
         """
         with self._database.cursor() as cursor:
             wanted = misaligned(cursor)
@@ -204,7 +204,7 @@ class Ingest:
             report_progress(IngestProgress("aligning", done, len(files)))
 
     def _not_as_stored(self, keys: Collection[Key], batch: PacketBatch) -> set[Key]:
-        """Return the windows of which a file was not read or has other content than the stored one."""
+        """Return the windows with a file that was not read or whose content differs from the stored one."""
         files = self._stored([found.name for found in self._files_of(keys)])
         read = {row["path"]: row["sha256"] for row in batch.packets}
         return {key for name, (sha256, key) in files.items() if read.get(name) != sha256}
@@ -222,12 +222,12 @@ class Ingest:
             report_progress(IngestProgress("comparing", done, len(runs)))
 
     def _commit(self, batch: PacketBatch, names: Sequence[str], counted: bool = True) -> None:
-        """Commit all changes that follow from these files, read or gone, in one transaction.
+        """Commit all changes by these files, read or gone, in one transaction.
 
-        Every window that one of them is or was part of is built again from all files it has now.
+        Every window to which one of them belongs or belonged is built again from all its present files.
 
         Args:
-            counted: whether the change counts in the report; files that were only read again do not.
+            counted: whether the changes count in the report; files that were only read again do not.
         """
         before = self._stored(names)
         keys = batch.keys | {key for _, key in before.values()}
@@ -235,7 +235,7 @@ class Ingest:
         if companions:
             batch = read_batch([*batch.found, *companions], keys, self._stored_waits)
         with self._database.transaction() as cursor:
-            if before or companions:  # Of a new window nothing is stored, and each search for it takes time.
+            if before or companions:  # Nothing is stored of a new window, and each search for it takes time.
                 invalidate_references(cursor, keys)
                 cursor.execute(f"DELETE FROM packets WHERE {IN_KEYS}", key_values(keys))
                 cursor.execute(f"DELETE FROM conflicts WHERE {IN_KEYS}", key_values(keys))

@@ -1,8 +1,8 @@
-"""Lock a store for one process, in a file beside it that names the process.
+"""Lock a store for one process, with a file next to it that names the process.
 
-DuckDB lets one process write, and names only a process id when it refuses. The lock here adds the command
-line and also refuses a second opening inside the same process, which DuckDB would allow. The kernel releases
-it when the process ends, even by ``kill -9``, so nothing has to be removed by hand.
+DuckDB allows one process to write, and its error names only a process id. This lock adds the command line and
+also refuses a second opening inside the same process, which DuckDB would allow. The kernel releases it when
+the process ends, even by ``kill -9``, so nothing has to be removed manually.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PID_IN_DUCKDB_ERROR = re.compile(r"\(PID (\d+)\)")
 
 @dataclass(frozen=True, slots=True)
 class LockHolder:
-    """Process that holds a store, as the lock file names it."""
+    """Process that holds a store, as named in the lock file."""
 
     pid: int
     host: str
@@ -40,7 +40,7 @@ class LockHolder:
 
     @classmethod
     def this_process(cls) -> LockHolder:
-        """Return the holder that the running process writes into its lock files."""
+        """Return the holder entry of this process for lock files."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
         return cls(os.getpid(), socket.gethostname(), shlex.join(sys.orig_argv), now)
 
@@ -65,7 +65,7 @@ class StoreLock:
 
         Raises:
             StoreBusyError: another opening holds it; the message names the process.
-            OSError: the lock file cannot be made, or the file system has no locks.
+            OSError: the lock file cannot be created, or the file system has no locks.
         """
         path = lock_path(store)
         if path.exists():
@@ -100,7 +100,7 @@ def lock_path(store: Path) -> Path:
 
 
 def busy_from_duckdb(store: Path, message: str) -> StoreBusyError | None:
-    """Return the error for DuckDB's own lock being taken, by a DuckDB shell for example.
+    """Return the error if DuckDB's own lock is taken, for example by a DuckDB shell.
 
     Returns None for other messages of DuckDB.
     """
@@ -117,7 +117,7 @@ def busy_from_duckdb(store: Path, message: str) -> StoreBusyError | None:
 def _busy(store: Path, holder: str) -> str:
     return (
         f"the store {store} is in use by {holder}. "
-        "Use that one, stop it, or give this one a store of its own with --db FILE"
+        "Use that process, stop it, or use another store with --db FILE"
     )
 
 

@@ -1,7 +1,7 @@
 """Open a store file or create it. Everything in it is derived from the packets.
 
-A file of another schema version is deleted, a file that cannot be read is moved aside, and the next ingest
-fills a new one. A DuckDB file with other tables is never changed.
+A file of another schema version is deleted, and an unreadable file is renamed; the next ingest fills a new
+one. A DuckDB file with other tables is never changed.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from sfapp.store.database import Cursor, Database, first_line
 from sfapp.store.lock import StoreLock, busy_from_duckdb
 from sfapp.store.schema import SCHEMA_VERSION, TABLES
 
-# All extensions needed are built in. A cluster may have no internet access, so none are looked up.
+# All needed extensions are built in. A cluster may have no internet access, so none are searched for.
 _CONFIG: dict[str, Any] = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
 
 
 def open_default(root: Path) -> Database:
-    """Open the store beside the packets, or one in memory if that folder cannot be written.
+    """Open the store next to the packets, or one in memory if that folder cannot be written.
 
     Raises:
         StoreBusyError: another process has it open.
@@ -36,18 +36,18 @@ def open_default(root: Path) -> Database:
         return _open_locked(path)
     except OSError as error:
         return open_in_memory(
-            f"the store cannot be kept beside the packets ({path.parent}: {error.strerror}), so it is in "
+            f"the store cannot be kept next to the packets ({path.parent}: {error.strerror}), so it is in "
             "memory and built again at every start; give --db FILE to keep it elsewhere"
         )
 
 
 def default_path(root: Path) -> Path:
-    """Return the path of the store of a packet folder, or of the folder that a packet file is in."""
+    """Return the path of the store of a packet folder, or of the folder of a packet file."""
     return (root if root.is_dir() else root.parent) / ".sfapp" / "store.duckdb"
 
 
 def open_file(path: Path) -> Database:
-    """Open the store in a file named by the user.
+    """Open the store in a file chosen by the user.
 
     Raises:
         StoreBusyError: another process has it open.
@@ -125,7 +125,7 @@ def _connect(path: Path) -> tuple[Cursor, str]:
 
 
 def _replace(path: Path, reason: str) -> tuple[Cursor, str]:
-    """Move an unreadable store aside and create a new one."""
+    """Rename an unreadable store and create a new one."""
     aside = path.with_name(path.name + ".unreadable")
     path.replace(aside)
     _remove(path)
@@ -178,6 +178,6 @@ def _version(connection: Cursor) -> str | None:
 
 
 def _read_through(connection: Cursor) -> None:
-    """Read every block once, so that damage is found on opening and not by a page later."""
+    """Read every block once, so that damage is found on opening and not later by a page."""
     for table in TABLES:
         connection.execute(f"SELECT bit_xor(hash(each)) FROM {table.name} AS each").fetchall()

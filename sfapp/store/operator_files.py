@@ -1,6 +1,7 @@
-"""Track the files of operator events beside the packets, so that pages notice when one appears or disappears.
+"""Track the files of operator events next to the packets, so that pages notice when one appears or
+disappears.
 
-They are read on request and never stored; only the result of the last scan is kept here.
+They are read on request and never stored; only the result of the last scan is kept.
 """
 
 from __future__ import annotations

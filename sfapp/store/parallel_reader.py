@@ -30,7 +30,7 @@ FileBatch = Sequence[FoundFile]
 Reader = Callable[[FileBatch], PacketBatch]
 
 FILES_A_HELPER = 800
-"""Files per helper process that make it worth starting: loading its libraries takes as long as reading
+"""Number of files from which a helper process is worthwhile: loading its libraries takes as long as reading
 them."""
 
 MAX_HELPERS = 7
@@ -45,7 +45,7 @@ def read_all(
 
     Args:
         stored_waits: see ``read_batch``. Not used in a large ingest, which usually starts with an empty store
-            and has batches large enough to determine it from their own windows.
+            and has batches large enough to determine waits from their own windows.
     """
     helpers = min(_cores() - 1, len(files) // FILES_A_HELPER, MAX_HELPERS)
     if helpers > 0:
@@ -95,7 +95,7 @@ def _read_together(
                     done, pending = wait(pending, return_when=FIRST_COMPLETED)
                     yield from (future.result() for future in done)
         finally:
-            # Helpers are stopped first, so that every thread that waits for one ends at once.
+            # Helpers are stopped first, so that every thread that waits for a helper ends at once.
             for helper in processes:
                 helper.stop()
             pool.shutdown(cancel_futures=True)
@@ -105,8 +105,8 @@ def _read_together(
 def _one_core() -> Iterator[ThreadPoolExecutor]:
     """Return an executor of one thread whose array kernels stay in that thread.
 
-    With a helper on every other core, more threads slow each other down: by a fifth of the time of an
-    ingest on two cores, measured.
+    With a helper on every other core, additional threads slow each other down: an ingest on two cores took a
+    fifth longer.
     """
     with ThreadPoolExecutor(1, "sfapp-read", limit_threads, (1,)) as thread:
         yield thread
@@ -114,10 +114,10 @@ def _one_core() -> Iterator[ThreadPoolExecutor]:
 
 @contextmanager
 def _unvisited_heap() -> Iterator[None]:
-    """Keep garbage collection away from what exists already: libraries, and all else that lives on.
+    """Exclude existing objects, such as libraries, from garbage collection.
 
-    A verdict is many small objects, so collections are frequent. Visiting the libraries in each of them took
-    a sixth of the time of an ingest.
+    A verdict consists of many small objects, so collections are frequent. Traversing the libraries each time
+    took a sixth of the time of an ingest.
     """
     gc.freeze()
     try:
@@ -156,7 +156,7 @@ class _ReaderProcess:
         except OSError:
             return None
         if process.stdin is None or process.stdout is None:
-            raise RuntimeError("a child that was given pipes has none")
+            raise RuntimeError("the child process has no pipes")
         return cls(process, process.stdin, process.stdout)
 
     def is_ready(self) -> bool:
@@ -190,11 +190,11 @@ def _cores() -> int:
 
 
 def serve_requests() -> None:
-    """Answer requests on standard input until there are no more."""
+    """Process requests from standard input until it ends."""
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # Output of libraries must not mix with the answers.
+    os.dup2(2, 1)  # Output of libraries must not mix with the results.
     limit_threads(1)  # There is one helper per core.
-    gc.freeze()  # The libraries are never freed, so garbage collection need not visit them.
+    gc.freeze()  # The libraries are never freed, so garbage collection need not traverse them.
     answers.write(_READY)
     answers.flush()
     with suppress(EOFError):

@@ -32,7 +32,7 @@ class RunSummary:
 
 @dataclass(frozen=True, slots=True)
 class PacketSource:
-    """A packet file that a window is built from."""
+    """A packet file of a window."""
 
     path: Path
     size: int
@@ -53,7 +53,7 @@ class QuarantinedFile:
 
 @dataclass(frozen=True, slots=True)
 class WindowConflict:
-    """Files with different content for one window: those that are used and those set aside."""
+    """Files with different content for one window: used ones and those set aside."""
 
     run_id: str
     window: int
@@ -63,7 +63,7 @@ class WindowConflict:
 
 
 def hostnames(database: Database) -> frozenset[str]:
-    """Return every host that the packets name."""
+    """Return every host name in the packets."""
     return frozenset(name for (name,) in database.tuples("SELECT DISTINCT unnest(hostnames) FROM packets"))
 
 
@@ -107,8 +107,8 @@ def diagnoses(database: Database, run: str) -> list[Diagnosis]:
 
 
 def telling_windows(database: Database, run: str, most: int) -> list[tuple[int, int]]:
-    """Return the latest windows that need attention or miss ranks, and those next to one that needs
-    attention, ascending, each with a hash of its verdict; none where there is no such run.
+    """Return the latest windows that need attention or lack ranks, and neighbours of those that need
+    attention, ascending, each with a hash of its verdict; none if there is no such run.
     """
     found = database.tuples(
         """
@@ -124,7 +124,7 @@ def telling_windows(database: Database, run: str, most: int) -> list[tuple[int, 
 
 
 def verdicts(database: Database, run: str, windows: Sequence[int]) -> list[TimedDiagnosis]:
-    """Return the verdicts on some windows of a run, ascending; those that are gone are left out."""
+    """Return the verdicts on some windows of a run, ascending; missing windows are left out."""
     found = database.tuples(
         """
         SELECT diagnosis, started_at, ended_at FROM windows
@@ -139,7 +139,7 @@ def verdicts(database: Database, run: str, windows: Sequence[int]) -> list[Timed
 
 
 def troubled_runs(database: Database) -> list[str]:
-    """Return the runs that have a window that needs attention or misses ranks, in alphabetical order."""
+    """Return the runs with a window that needs attention or lacks ranks, in alphabetical order."""
     found = database.tuples(
         "SELECT DISTINCT run_id FROM windows WHERE needs_attention OR lacks_data ORDER BY run_id"
     )
@@ -147,13 +147,13 @@ def troubled_runs(database: Database) -> list[str]:
 
 
 def window_numbers(database: Database, run: str) -> list[int]:
-    """Return the numbers of a run's windows, ascending; none where there is no such run."""
+    """Return the numbers of a run's windows, ascending; none if there is no such run."""
     found = database.tuples('SELECT "window" FROM windows WHERE run_id = ? ORDER BY 1', [run])
     return [number for (number,) in found]
 
 
 def neighbours(database: Database, run: str, number: int) -> tuple[int | None, int | None]:
-    """Return the numbers of the windows before and after one of the same run, which need not exist itself."""
+    """Return the numbers of the windows before and after a number in a run, which need not exist itself."""
     ((before, after),) = database.tuples(
         """
         SELECT max("window") FILTER ("window" < $number), min("window") FILTER ("window" > $number)
@@ -171,7 +171,7 @@ def reference(database: Database, run: str) -> Reference | None:
 
 
 def sources(database: Database, run: str, number: int) -> list[PacketSource]:
-    """Return the packet files that a window is built from.
+    """Return the packet files of a window.
 
     Raises:
         WindowNotFoundError: no such window.

@@ -1,7 +1,7 @@
-"""Keep the references that a user has chosen, in ``<store>.references.json``.
+"""Keep the references chosen by a user in ``<store>.references.json``.
 
 Everything in the store is derived from the packets and may be deleted and built again. Choices may not, so
-they are kept in a small file of their own that is replaced atomically.
+they are kept in a separate small file that is replaced atomically.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Choose the reference of each run and compare its windows with it (accounting.md §12).
 
-Only stored diagnoses are used: a new reference never opens a packet. After every commit, all windows of a
-run are compared with the reference in its row of ``run_references``, and with none if it has no row. A
-process killed between two commits therefore leaves nothing to remember: the next ingest derives what is
-still to be done.
+Only stored diagnoses are used; a new reference never opens a packet. After every commit, all windows of a run
+are compared with the reference in its row of ``run_references``, or with none if it has no row. A process
+killed between two commits therefore loses no state: the next ingest derives the remaining work.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from sfapp.store.verdict_rows import (
 )
 
 _AT_ONCE = 512
-"""Diagnoses decoded together: all windows of a run may not fit in memory."""
+"""Number of diagnoses decoded together, because all windows of a run may not fit in memory."""
 
 _COMPLETE = """
 SELECT run_id, "window", step_mean_ns, step_noise, recorded_stages, ranks, has_late_ranks
@@ -50,14 +49,14 @@ WHERE complete AND "window" > first AND ($run IS NULL OR run_id = $run)
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """The windows that a run should be compared with, and whether a user chose them."""
+    """The windows with which a run should be compared, and whether a user chose them."""
 
     healthy: HealthyWindows
     by_hand: bool
 
 
 def runs_to_compare(cursor: Cursor, chosen: ReferenceChoices) -> list[str]:
-    """Return the runs whose windows are compared with other windows than they should be."""
+    """Return the runs whose windows must be compared with other windows than they are now."""
     rows = cursor.execute("SELECT run_id, healthy_windows, noise, chosen FROM run_references").fetchall()
     stored = {
         run_id: None if windows is None else _Wanted(HealthyWindows(tuple(windows), _noise(noise)), by_hand)
@@ -68,7 +67,7 @@ def runs_to_compare(cursor: Cursor, chosen: ReferenceChoices) -> list[str]:
 
 
 def update_reference(cursor: Cursor, chosen: ReferenceChoices, run_id: str) -> None:
-    """Compare a run's windows with the healthy windows that the run should be compared with."""
+    """Compare a run's windows with the run's present healthy windows."""
     wanted = _wanted(cursor, chosen, run_id).get(run_id)
     reference = None if wanted is None else _reference(cursor, run_id, wanted)
     if reference != references_of(cursor, [run_id]).get(run_id):
@@ -95,9 +94,9 @@ def _reference(cursor: Cursor, run_id: str, wanted: _Wanted) -> Reference | None
 
 
 def invalidate_references(cursor: Cursor, keys: Collection[Key]) -> None:
-    """Mark these windows' content as changed where a run is compared with one of them.
+    """Mark these windows' content as changed if a run is compared with one of them.
 
-    The reference itself stays, because the run's windows are compared with it until ``update_reference``.
+    The reference itself is kept, because the run's windows are compared with it until ``update_reference``.
     """
     by_run: dict[str, list[int]] = defaultdict(list)
     for run_id, number in keys:
@@ -118,7 +117,7 @@ def references_of(cursor: Cursor, runs: Iterable[str]) -> dict[str, Reference]:
 
 
 def _wanted(cursor: Cursor, chosen: ReferenceChoices, run_id: str | None) -> dict[str, _Wanted]:
-    """Return for one run or all runs the windows that it should be compared with."""
+    """Return for one run or all runs the windows with which it should be compared."""
     paces: dict[str, list[WindowPace]] = defaultdict(list)
     for run, number, step_ns, noise, stages, ranks, late in cursor.execute(
         _COMPLETE, {"run": run_id}

@@ -1,9 +1,9 @@
 """Apply the rule for where a run's ranks wait to the windows in the store (accounting.md §10).
 
 The rule itself is ``accounting.waits_of_windows``; the store groups windows with the same facts for it. A
-window is diagnosed with the answer of its run, which changes as windows come and go, and is then diagnosed
-again from its packets. Which windows that concerns is always derived from what is stored, so that a killed
-ingest leaves nothing to remember.
+window is diagnosed with the result for its run. If windows come or go and the result changes, it is diagnosed
+again from its packets. The affected windows are always derived from stored data, so a killed ingest loses no
+state.
 """
 
 from __future__ import annotations
@@ -30,11 +30,13 @@ FROM windows GROUP BY ALL
 
 
 def stored_waits(database: Database, key: RunStages) -> RunWaits:
-    """Return where ranks wait by the stored windows of a run that have these recorded stages."""
+    """Return where ranks wait according to the stored windows of a run that have these recorded stages."""
     run_id, stages = key
     counts: Counter[WaitFacts] = Counter()
-    for own, own_stages, met, count in database.tuples(_FACTS, {"run": run_id, "stages": list(stages)}):
-        counts[_facts(own, own_stages, met)] += count
+    for own, own_stages, between_syncs, count in database.tuples(
+        _FACTS, {"run": run_id, "stages": list(stages)}
+    ):
+        counts[_facts(own, own_stages, between_syncs)] += count
     return waits_of_windows(stages, counts)
 
 
@@ -42,8 +44,8 @@ def misaligned(cursor: Cursor) -> set[Key]:
     """Return the windows that are aligned at another stage than the windows of their run imply."""
     rows = cursor.execute(_BOUNDARIES).fetchall()
     counts: dict[RunStages, Counter[WaitFacts]] = defaultdict(Counter)
-    for run_id, stages, own, own_stages, met, _, count, _ in rows:
-        counts[run_id, tuple(stages)][_facts(own, own_stages, met)] += count
+    for run_id, stages, own, own_stages, between_syncs, _, count, _ in rows:
+        counts[run_id, tuple(stages)][_facts(own, own_stages, between_syncs)] += count
     waits = {key: waits_of_windows(key[1], facts) for key, facts in counts.items()}
     return {
         (run_id, number)
@@ -53,5 +55,5 @@ def misaligned(cursor: Cursor) -> set[Key]:
     }
 
 
-def _facts(own: str | None, own_stages: list[str] | None, met: str | None) -> WaitFacts:
-    return WaitFacts(own, tuple(own_stages or ()), met)
+def _facts(own: str | None, own_stages: list[str] | None, between_syncs: str | None) -> WaitFacts:
+    return WaitFacts(own, tuple(own_stages or ()), between_syncs)

@@ -1,7 +1,7 @@
 """Read sample files into the store as they grow, and query them (docs/metrics.md).
 
-A file is recognised by path, size and modification time, as a packet is. A file that has only grown is read
-from where the last reading ended. A downsampled file has another header and replaces what was read of it.
+Like a packet, a file is recognised by path, size and modification time. A file that has only grown is read
+from where the last reading ended. A downsampled file has another header and replaces its earlier samples.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _UNREAD: Row = {"size": -1, "mtime_ns": 0, "run_id": None, "every_s": None, "rea
 
 
 _FIND_COST = 20
-"""Folders are searched so rarely that it takes at most a twentieth of the time: among many packets of other
-runs the search is slow, and new folders are rare."""
+"""Multiple of the search time between two searches for folders, so that searches take at most a twentieth of
+the time: they are slow among many packets of other runs, and new folders are rare."""
 
 
 class SampleFollower:
@@ -51,7 +51,7 @@ class SampleFollower:
         """Read new samples and return their number. A root that is absent keeps its samples.
 
         Args:
-            look_everywhere: search for new folders too, however long it takes.
+            look_everywhere: search for new folders too, which may take long.
 
         Raises:
             StoreError: the store cannot be written. A bad file never raises.
@@ -89,7 +89,7 @@ def _follow(database: Database, paths: Sequence[Path], absent: Sequence[str]) ->
 
 
 def _read(database: Database, path: Path, before: Row, stamp: dict[str, int]) -> int:
-    """Bring one file's rows in line with it and return the number of samples read."""
+    """Synchronise one file's rows with it and return the number of samples read."""
     try:
         header = read_header(path)
     except MetricsError as error:
@@ -253,14 +253,14 @@ Paces = dict[str, npt.NDArray[Any]]
 ``steps`` (int64) and ``wall_mean_ns`` (float64)."""
 
 _OVERLAP = timedelta(seconds=1)
-"""Overlap with an earlier answer: samples of one second may be read in two portions."""
+"""Overlap with an earlier result: samples of one second may be read in two portions."""
 
 
 def paces(database: Database, query: SampleQuery, known: Paces | None = None) -> Paces:
     """Return the pace samples that match, not downsampled.
 
     Args:
-        known: an earlier answer to the same query; only later samples are read from the store.
+        known: an earlier result of the same query; only later samples are read from the store.
     """
     if known is None or not len(known["at_us"]):
         return _paces(database, query)

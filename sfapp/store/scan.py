@@ -1,4 +1,4 @@
-"""Find the files below the roots and those that the store does not know in their present state."""
+"""Find the files below the roots, and those whose present state is not in the store."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ They spread the cost of a transaction over many files, and leave one or two wind
 batch: packets take some three times their size in memory."""
 
 LEAST_BATCH_FILES, TAPER = 16, 4
-"""A tapered batch has a quarter of the files that are left, but not fewer than these: each costs a commit."""
+"""Minimum number of files in a tapered batch, which has a quarter of the remaining files: each batch costs a
+commit."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileStamp:
-    """Size and modification time, by which a file is recognised without reading it."""
+    """Size and modification time, which identify a file's state without reading it."""
 
     size: int
     mtime_ns: int
@@ -65,10 +66,10 @@ class Scan:
 def scan(roots: Sequence[Path], known: Mapping[str, FileStamp], operators: Mapping[str, FileStamp]) -> Scan:
     """Compare the files at or below these roots with the stored ones, reading none.
 
-    A root that is absent at the moment, an unmounted share for example, leaves the stored files below it.
+    If a root is absent, for example an unmounted share, the stored files below it are kept.
 
     Args:
-        known: stamps of stored packets, refused ones too.
+        known: stamps of stored packets, including refused ones.
         operators: stamps of the files of operator events that the last scan found.
     """
     present = [root for root in roots if root.exists()]

@@ -77,7 +77,7 @@ class SchemaTable:
 
 def _stored_as(type_name: str) -> str:
     """Return a type with its compression. Documents share most of their text: zstd makes them half as large
-    as DuckDB's own choice does, in a third of the time."""
+    as DuckDB's default, in a third of the time."""
     return f"{type_name} USING COMPRESSION zstd" if type_name == "JSON" else type_name
 
 
@@ -283,7 +283,7 @@ CONFLICTS = SchemaTable(
 
 METRIC_FILES = SchemaTable(
     "metric_files",
-    "one file of samples beside the packets (docs/metrics.md)",
+    "one file of samples next to the packets (docs/metrics.md)",
     (
         SchemaColumn("path", "VARCHAR", "absolute path"),
         SchemaColumn("size", "BIGINT", "bytes"),

@@ -43,8 +43,8 @@ class Store:
     Attributes:
         roots: absolute paths of the packet folders and files.
         path: the DuckDB file, None in memory.
-        note: what the user should know about how the store was opened (rebuilt, kept in memory); empty if
-            nothing is unusual.
+        note: message for the user on how the store was opened (rebuilt, kept in memory); empty if there is
+            nothing unusual.
     """
 
     def __init__(self, database: Database, roots: Sequence[Path]) -> None:
@@ -65,12 +65,12 @@ class Store:
 
     @classmethod
     def open(cls, roots: Sequence[Path], db: Path | None = None, memory: bool = False) -> Store:
-        """Open the store of these packet folders, creating it if there is none. Reads no packet yet.
+        """Open or create the store of these packet folders. Reads no packet yet.
 
         Args:
             roots: folders of packets, or packet files.
-            db: the store's file; ``.sfapp/store.duckdb`` beside the first root if None. If that folder cannot
-                be written, the store is kept in memory and ``note`` says so.
+            db: the store's file; ``.sfapp/store.duckdb`` next to the first root if None. If that folder
+                cannot be written, the store is kept in memory and ``note`` says so.
             memory: keep it in memory in any case.
 
         Raises:
@@ -116,7 +116,7 @@ class Store:
         progress: Callable[[IngestProgress], None] | None = None,
         cancel: threading.Event | None = None,
     ) -> IngestReport:
-        """Bring the store in line with the packets, reading only new and changed files.
+        """Synchronise the store with the packets, reading only new and changed files.
 
         Args:
             progress: called after every batch, from this thread.
@@ -150,7 +150,8 @@ class Store:
     def follow(self) -> int:
         """Read the samples that running jobs have written since the last call, and return their number.
 
-        ``ingest`` and ``watch`` do the same. ``generation`` stays as it is: samples arrive every second.
+        ``ingest`` and ``watch`` do the same. ``generation`` does not change, because samples arrive every
+        second.
 
         Raises:
             StoreError: the store cannot be written. A bad file never raises.
@@ -175,7 +176,7 @@ class Store:
 
     @property
     def generation(self) -> int:
-        """Number that grows with every change that a page could show; 0 after opening."""
+        """Number that grows with every change visible on a page; 0 after opening."""
         return self._database.generation
 
     def runs(self) -> list[RunSummary]:
@@ -191,7 +192,7 @@ class Store:
         return window_queries.windows(self._database, query or WindowQuery())
 
     def timeline(self, run: str | None = None, latest: int | None = None) -> list[dict[str, Any]]:
-        """Return every window of one or all runs, or the ``latest`` so many, in order, with ``run_id, window,
+        """Return every window of one or all runs, or the ``latest`` windows, in order, with ``run_id, window,
         started_at, first_step, last_step, step_time_ns, shares, label, severity, needs_attention, aim_stage,
         aim_rank, aim_hostname, culprit_kind, is_reference, missing_ranks, first_missing_rank, lacks_data``;
         ``missing_ranks`` is their number.
@@ -215,27 +216,27 @@ class Store:
         return queries.diagnoses(self._database, run)
 
     def telling_windows(self, run: str, most: int) -> list[tuple[int, int]]:
-        """Return the latest windows that need attention or miss ranks, and those next to one that needs
-        attention, in order, each with a hash of its verdict; none where there is no such run."""
+        """Return the latest windows that need attention or lack ranks, and neighbours of those that need
+        attention, in order, each with a hash of its verdict; none if there is no such run."""
         return queries.telling_windows(self._database, run, most)
 
     def verdicts(self, run: str, windows: Sequence[int]) -> list[TimedDiagnosis]:
-        """Return the verdicts on some windows of a run, in order; those that are gone are left out."""
+        """Return the verdicts on some windows of a run, in order; missing windows are left out."""
         return queries.verdicts(self._database, run, windows)
 
     def troubled_runs(self) -> list[str]:
-        """Return the runs that have a window that needs attention or misses ranks, in alphabetical order."""
+        """Return the runs with a window that needs attention or lacks ranks, in alphabetical order."""
         return queries.troubled_runs(self._database)
 
     def window_numbers(self, run: str) -> list[int]:
-        """Return the numbers of a run's windows, ascending; none where there is no such run."""
+        """Return the numbers of a run's windows, ascending; none if there is no such run."""
         return queries.window_numbers(self._database, run)
 
     def window(self, run: str, window: int) -> Window:
         """Return a window with its matrix, read from its packets.
 
-        Unchanged packets that were set aside are read too: the window then says that a rank reported other
-        stages or steps, although its rows are left out.
+        Unchanged packets that were set aside are read too, so that the window shows that a rank reported
+        other stages or steps, although its rows are left out.
 
         Raises:
             WindowNotFoundError: no such window.
@@ -253,11 +254,11 @@ class Store:
                 return found.window
         raise StoreError(
             f"the packets of window {window} of run {run!r} were removed or changed after the last scan; "
-            "the next scan brings the store in line"
+            "the next scan updates the store"
         )
 
     def operators(self, run: str, window: int) -> Operators | None:
-        """Return the operator events of a window from the files beside its packets; None if there are none.
+        """Return the operator events of a window from the files next to its packets; None if there are none.
 
         Raises:
             WindowNotFoundError: no such window.
@@ -266,7 +267,7 @@ class Store:
         return read_packet_operators(source.path for source in self.sources(run, window))
 
     def operator_files(self, packets: Sequence[PacketSource]) -> tuple[str, ...]:
-        """Return a fingerprint of the files of operator events beside these packets, as of the last
+        """Return a fingerprint of the files of operator events next to these packets, as of the last
         ingest.
         """
         return self._operator_files.for_packets(packet.path for packet in packets)
@@ -276,7 +277,7 @@ class Store:
         return queries.neighbours(self._database, run, window)
 
     def sources(self, run: str, window: int) -> list[PacketSource]:
-        """Return the packet files that a window is built from.
+        """Return the packet files of a window.
 
         Raises:
             WindowNotFoundError: no such window.
@@ -288,7 +289,7 @@ class Store:
         return queries.set_aside(self._database, run, window)
 
     def hostnames(self) -> frozenset[str]:
-        """Return every host that the packets name, those set aside included."""
+        """Return every host name in the packets, including those set aside."""
         return queries.hostnames(self._database)
 
     def quarantine(self) -> list[QuarantinedFile]:
@@ -296,7 +297,7 @@ class Store:
         return queries.quarantine(self._database)
 
     def conflicts(self) -> list[WindowConflict]:
-        """Return every conflict: the files that are used and those that were set aside."""
+        """Return every conflict: the used files and those set aside."""
         return queries.conflicts(self._database)
 
     def newest_packet_at(self) -> datetime | None:
@@ -341,7 +342,7 @@ class Store:
         """Return the pace that the ranks of a run or node reported.
 
         Args:
-            known: an earlier answer for the same ranks; only later samples are read from the store.
+            known: an earlier result for the same ranks; only later samples are read from the store.
         """
         query = SampleQuery(PaceSample, run, node, since=since, until=until)
         return samples.paces(self._database, query, known)
@@ -359,13 +360,13 @@ class Store:
         return queries.reference(self._database, run)
 
     def run_waits(self, run: str, recorded_stages: Sequence[str]) -> RunWaits:
-        """Return where the run's windows with these stages measured ranks to wait (``Measures.in_run``)."""
+        """Return where ranks wait according to the run's windows with these stages (``Measures.in_run``)."""
         return stored_waits(self._database, (run, tuple(recorded_stages)))
 
     def set_reference(self, run: str, window: int | None) -> None:
         """Compare a run's windows with this one from now on, or with the measured reference if None.
 
-        The choice is saved beside the store and survives when the store is built again.
+        The choice is saved next to the store and is kept when the store is built again.
 
         Raises:
             WindowNotFoundError: the run has no such window.

@@ -1,6 +1,6 @@
-"""Turn packet files into rows of the store. Opens packets and touches no database.
+"""Convert packet files to rows of the store. Opens packets and uses no database.
 
-Everything here may run in any thread or process, because the results are plain rows.
+Everything here may run on any thread or in any process, because the results are plain rows.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from sfapp.store.verdict_rows import DerivedWindow, Key, WindowOrigin, stages_ta
 Row = dict[str, Any]
 
 StoredWaits = Callable[[RunStages], RunWaits]
-"""Function that returns where a run's ranks wait by the windows in the store."""
+"""Function that returns where a run's ranks wait according to the windows in the store."""
 
 
 @dataclass(frozen=True, slots=True)
 class PacketBatch:
-    """Files that were read, and the rows that follow from them alone.
+    """Files that were read, and the rows derived from them alone.
 
     Attributes:
         packets, quarantine, conflicts: rows of these tables.
@@ -51,13 +51,13 @@ class PacketBatch:
 
     @property
     def keys(self) -> set[Key]:
-        """Windows that these files belong to."""
+        """Windows to which these files belong."""
         return {(row["run_id"], row["window"]) for row in self.packets}
 
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """Packet with the name and stamp that its file had when it was found.
+    """Packet with the name and stamp of its file at the time when it was found.
 
     If the file changes while it is read, the earlier stamp makes the next ingest read it again.
     """
@@ -75,7 +75,8 @@ def read_batch(
 
     Args:
         keys: only windows among these; all if None.
-        stored_waits: where the ranks of a run wait by the store. If None, only the batch's windows are used.
+        stored_waits: where the ranks of a run wait according to the store. If None, only the batch's windows
+            are used.
     """
     files: list[_File] = []
     quarantine: list[Row] = []
@@ -157,11 +158,12 @@ def _measure(windows: Sequence[Window]) -> tuple[list[Measures], dict[Key, str]]
 
 
 def _diagnose(measures: Sequence[Measures], stored_waits: StoredWaits | None) -> list[Diagnosis]:
-    """Return diagnoses in order, each aligned by where its run's ranks wait."""
+    """Return diagnoses in order, each aligned where its run's ranks wait."""
     alone = [judge(one) for one in measures]
     waits = dict(run_waits(alone))
     if stored_waits is not None:
-        # The store usually has more windows of the run. What this batch adds counts once all files are read.
+        # The store usually has more windows of the run. The windows of this batch count once all files are
+        # read.
         stored = {key: stored_waits(key) for key in waits}
         waits |= {key: known for key, known in stored.items() if known.boundary is not None}
     return [diagnosis for _, diagnosis in aligned(measures, alone, waits)]

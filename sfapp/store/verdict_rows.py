@@ -1,4 +1,4 @@
-"""Turn diagnoses into rows of the store."""
+"""Convert diagnoses to rows of the store."""
 
 from __future__ import annotations
 

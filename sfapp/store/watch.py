@@ -1,4 +1,5 @@
-"""Notice new packets through the operating system's notifications, and through scans for what they miss."""
+"""Detect new packets through the operating system's notifications, and through scans for those that they
+miss."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ _LOOK_S = 1.0
 
 _SCAN_EVERY_S = 2.0
 _SCAN_COST = 20
-"""Scans follow every two seconds, or so rarely that they take at most a twentieth of the time."""
+"""Multiple of the scan time between two scans, at least two seconds, so that scans take at most a twentieth
+of the time."""
 
 
 def watch(
@@ -46,12 +48,12 @@ def watch(
         else:
             pause = max(_SCAN_EVERY_S, _SCAN_COST * report.seconds)
         next_scan = time.monotonic() + pause
-        if noticed:  # The verdict is shown first: samples of a thousand ranks take a while.
+        if noticed:  # The verdict comes first, because samples of a thousand ranks take a while.
             follow()
 
 
 def _looks(roots: Sequence[Path], stop: threading.Event) -> Iterator[bool]:
-    """Yield True if a packet was seen to change, and False for samples and once a second, until stopped."""
+    """Yield True after a change of a packet, and False for samples and once a second, until stopped."""
     if stop.is_set():
         return
     yield False

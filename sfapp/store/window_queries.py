@@ -16,7 +16,7 @@ SORTABLE = tuple(name for name in WINDOWS.names if name not in _UNSORTABLE)
 """Columns of ``windows`` that a query may sort by."""
 
 WORST_FIRST = (("lacks_data", "desc"), ("severity", "desc"))
-"""Windows of which nothing is known in part, then by severity."""
+"""Default order: windows that lack data first, then by severity."""
 
 _ROW = ", ".join(quote_identifier(name) for name in WINDOWS.names if name != "diagnosis")
 _SEARCHED = """concat_ws(
@@ -86,7 +86,7 @@ def windows(database: Database, query: WindowQuery) -> WindowRows:
 
 
 def timeline(database: Database, run: str | None, latest: int | None) -> list[dict[str, Any]]:
-    """Return what an overview plots of every window of one or all runs, or of the latest, in order.
+    """Return the plotted data of every window of one or all runs, or of the latest windows, in order.
 
     ``shares`` are the carry-over shares where they exist: the suspect is chosen by them, and they add up to
     ``step_time_ns``. Step-aligned shares would show a late optimizer as backward.
@@ -104,7 +104,7 @@ def timeline(database: Database, run: str | None, latest: int | None) -> list[di
         """,
         {"run": run, "latest": latest},
     )
-    # Building the dicts here takes a third of the time: there are few names and many windows.
+    # Building the dicts here takes a third of the time, because there are few names and many windows.
     stages = dict(database.tuples("SELECT DISTINCT hash(stages), stages FROM windows"))
     for row in rows:
         names = stages.get(row.pop("schema"), ())
@@ -138,7 +138,7 @@ def _filters(query: WindowQuery) -> tuple[str, dict[str, Any]]:
 
 
 def _labels_on_screen(text: str) -> list[str]:
-    """Labels whose words on screen contain a text; the label that every window holds is left out."""
+    """Return labels whose words on screen contain a text, without the universal label."""
     return [
         name
         for name, label in LABELS.items()

@@ -1,7 +1,7 @@
 """Receive the streams of all ranks of a session, write packets, and keep the live state of the ranks.
 
-One thread and one socket do all of it. Rows are acknowledged once they are in a packet on disk, so nothing is
-lost when this process is killed: the ranks send again what was not acknowledged.
+One thread and one socket do all the work. Rows are acknowledged once they are in a packet on disk, so nothing
+is lost if this process is killed: the ranks send unacknowledged rows again.
 """
 
 from __future__ import annotations
@@ -50,24 +50,26 @@ from sfapp.terminal import quoted
 CLOSE_AFTER_SECONDS = 30.0
 LATE_AFTER_SECONDS = 2.0
 ABANDON_AFTER_SECONDS = 60.0
-"""After this long without a message a rank counts as dead; if it comes back, it sends its window again."""
+"""Seconds without a message after which a rank counts as dead; if it returns, it sends its window again."""
 
 REMOVE_AFTER_SECONDS = 3 * 3600.0
-"""After this long without a message a rank's state is removed: one aggregator may serve many runs in turn."""
+"""Seconds without a message after which a rank's state is removed: one aggregator may serve many runs in
+turn."""
 
 MOST_RUNS = 1_024
 """Runs that are remembered at the same time; each takes about 5 kB and a folder."""
 
 _BYE_SECONDS = 0.5
-"""How long a window waits for its last ranks once one of its ranks has left."""
+"""Seconds that a window waits for its last ranks once one of its ranks has left."""
 
 _TICK_MS = 50
 _RESEND_SECONDS = 0.25  # between two requests to the same process
 _CLEAN_UP_SECONDS = 0.5
 _BATCH_MESSAGES = 500  # messages between two rounds of periodic work
 _RECEIVE_HIGH_WATER = 100
-"""Messages of one connection that libzmq queues here. It keeps 8 KiB for a small message that comes alone, so
-a longer queue for a thousand ranks would take gigabytes. Further messages wait in the ranks' send queues."""
+"""Number of messages of one connection that libzmq queues here. It uses 8 KiB for a small message that
+arrives alone, so a longer queue for a thousand ranks would take gigabytes. Further messages wait in the
+ranks' send queues."""
 _SEND_HIGH_WATER = 10_000  # to one connection: a relay's carries the answers to all ranks of its node
 _MAX_RESEND_TIMES = 10_000
 _MAX_FRAMES = 4
@@ -75,10 +77,10 @@ _LINGER_MS = 500
 _KEPT_FAILURES = 256
 
 SampleCallback = Callable[[StreamHello, Sequence[AnySample]], None]
-"""Called on the aggregator's thread with a rank's system metrics."""
+"""Callback on the aggregator's thread for a rank's system metrics."""
 
 HeartbeatCallback = Callable[[StreamHello, Heartbeat], None]
-"""Called on the aggregator's thread with every heartbeat."""
+"""Callback on the aggregator's thread for every heartbeat."""
 
 
 class Aggregator:
@@ -95,8 +97,8 @@ class Aggregator:
         keys: keys of the session, required for any address that other machines can reach.
         close_after: seconds that a window waits for its last ranks once one has closed it.
         abandon_after: seconds after which a silent rank's unfinished window is written as a part.
-        most_bytes: rows kept in memory. Above that, windows are written before they are complete; while the
-            disk refuses them, no more rows are accepted.
+        most_bytes: maximum size of rows in memory. Above it, windows are written before they are complete;
+            while this fails, no more rows are accepted.
         most_runs: runs that are remembered at the same time. Above that, the one that has been idle for
             longest is closed; while none is idle for ``abandon_after`` seconds, no further one is accepted.
         on_samples, on_heartbeat, on_steps: callbacks for system metrics, heartbeats and steps.
@@ -162,7 +164,7 @@ class Aggregator:
 
     @property
     def counts(self) -> AssemblyCounts:
-        """Counts of what was written."""
+        """Counts of written windows and parts."""
         return self._assembler.counts
 
     @property
@@ -171,7 +173,7 @@ class Aggregator:
         return tuple(self._assembler.failures)
 
     def run(self, stop: threading.Event) -> None:
-        """Receive messages and write packets until ``stop`` is set; then write what has arrived."""
+        """Receive messages and write packets until ``stop`` is set; then write the remaining rows."""
         while not stop.is_set():
             self._socket.poll(_TICK_MS)
             self._receive_batch()
@@ -295,7 +297,7 @@ class Aggregator:
         try:
             if is_full or not take_element(stream, element, self._assembler, self._live):
                 self._request_resend(stream, now)
-        except StreamError as error:  # sending it again would change nothing: the rank writes parts instead
+        except StreamError as error:  # sending it again would not help: the rank writes parts instead
             self._refuse(stream.route, element.rank, element.incarnation, str(error))
             raise
 
@@ -347,7 +349,7 @@ class Aggregator:
     def _send(self, route: tuple[bytes, ...], answer: FromAggregator) -> None:
         try:
             self._socket.send_multipart([*route, encode(answer)], zmq.NOBLOCK)
-        except zmq.ZMQError:  # disconnected, or its queue is full: both sides repeat what was not answered
+        except zmq.ZMQError:  # disconnected, or its queue is full: both sides repeat unanswered messages
             return
 
     # ---- periodic work -------------------------------------------------------------------------
@@ -361,7 +363,8 @@ class Aggregator:
             return
         self._next_clean_up = now + _CLEAN_UP_SECONDS
         for incarnation, stream in list(self._streams.items()):
-            # Measured from when the queue was last empty: messages that wait here are not a rank's silence.
+            # Measured from when the queue was last empty, because messages waiting here do not mean that a
+            # rank is silent.
             if self._caught_up_at - stream.received_at <= self._abandon_after:
                 continue
             if stream.current is None or self._assembler.abandon(stream.current):

@@ -36,8 +36,8 @@ from sfapp.stream.rank_streams import RankStream
 
 POLL_SECONDS = 1.0
 _LEAD_SECONDS = 8.0
-"""How far ahead the first step is chosen. Ranks receive the command within a fraction of a second, but load
-the profiler the first time."""
+"""Seconds by which the first step is chosen ahead. Ranks receive the command within a fraction of a second,
+but load the profiler the first time."""
 
 _MAX_RUNS, _MAX_CHOSEN = 64, 1000
 
@@ -195,7 +195,7 @@ class CaptureBroker:
             return
         try:
             events = _on_aggregator_clock(read_operators(partial), rank, piece.clock_offset_ns)
-        except PacketError as error:  # sending it again would change nothing
+        except PacketError as error:  # sending it again would not help
             self._failures.append(f"capture {request.id}: {error}")
             return
         finally:

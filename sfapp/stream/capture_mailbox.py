@@ -46,7 +46,7 @@ class StreamCaptureMailbox:
     The sender's thread calls ``receive`` and ``messages``, the captures' thread everything else.
 
     Args:
-        clock_offset_ns: returns what to add to this machine's time to get the aggregator's; 0 if unknown.
+        clock_offset_ns: returns the offset from this machine's time to the aggregator's; 0 if unknown.
     """
 
     def __init__(self, incarnation: str, clock_offset_ns: Callable[[], int]) -> None:
@@ -63,7 +63,7 @@ class StreamCaptureMailbox:
     # ---- the captures' thread -------------------------------------------------------------------
 
     def poll_seconds(self, rank: JobRank) -> float:
-        """As ``CaptureMailbox``; it only looks into memory."""
+        """Implement ``CaptureMailbox``; it only reads memory."""
         return _POLL_SECONDS
 
     def new_requests(self, rank: JobRank) -> list[CaptureRequest]:
@@ -140,7 +140,7 @@ class StreamCaptureMailbox:
         return not self._queue
 
     def receive(self, answer: CaptureCommand | CaptureAck) -> None:
-        """Take a request or an acknowledgement of the aggregator."""
+        """Process a request or an acknowledgement of the aggregator."""
         with self._lock:
             if isinstance(answer, CaptureCommand):
                 if answer.request.id not in self._known:

@@ -19,13 +19,14 @@ from statistics import median
 
 BLOCK_NS = 10 * 10**9
 BLOCKS = 30
-"""Five minutes: long enough to measure drift, short enough for it to be constant (it follows temperature)."""
+"""Five minutes: long enough to measure drift, short enough for a constant drift, which depends on
+temperature."""
 
 MAX_DRIFT = 500e-6
 """Largest drift between two clocks that NTP controls."""
 
 JUMP_NS = 10**6
-"""A larger deviation from the estimate means that a clock was set, a smaller one that its rate changed."""
+"""Deviation from the estimate above which a clock was set; a smaller one means that its rate changed."""
 
 _SLACK = 1.0 + 2 * MAX_DRIFT  # the clocks drift during the exchange
 
@@ -50,7 +51,7 @@ class ClockExchange:
 
     @property
     def offset_ns(self) -> float:
-        """θ = ((t1 − t0) + (t2 − t3)) / 2: what to add to this machine's time to get the other's."""
+        """θ = ((t1 − t0) + (t2 − t3)) / 2: the offset from this machine's time to the other's."""
         return ((self.received_ns - self.sent_ns) + (self.replied_ns - self.returned_ns)) / 2
 
     @property
@@ -74,11 +75,11 @@ class OffsetEstimate:
 
     Attributes:
         at_ns: the time, by this machine's clock.
-        offset_ns: what to add to this machine's time to get the other's.
-        uncertainty_ns: largest error of that, as long as no clock is set.
-        drift_ppm: how much faster the other clock runs, in parts per million; drift_spread_ppm: its largest
+        offset_ns: offset from this machine's time to the other's.
+        uncertainty_ns: largest error of the offset, unless a clock is set.
+        drift_ppm: by how much the other clock is faster, in parts per million; drift_spread_ppm: its largest
             error.
-        jumps: how often a clock was set.
+        jumps: number of times that a clock was set.
     """
 
     at_ns: int
@@ -113,7 +114,7 @@ class _Line:
 
 
 class ClockOffsetEstimator:
-    """Estimates the offset of one other clock from at most 31 kept exchanges."""
+    """Estimator of the offset of one other clock, from at most 31 kept exchanges."""
 
     def __init__(self) -> None:
         self._best: deque[ClockExchange] = deque(maxlen=BLOCKS + 1)
@@ -155,7 +156,7 @@ class ClockOffsetEstimator:
         )
 
     def _contradicts(self, exchange: ClockExchange, line: _Line) -> bool:
-        """Whether the exchange contradicts the line; counts a jump if a clock was set."""
+        """Return whether the exchange contradicts the line; count a jump if a clock was set."""
         deviation = abs(exchange.offset_ns - line.offset(exchange.at_ns))
         excess = deviation - exchange.round_trip_ns / 2 * _SLACK - line.uncertainty(exchange.at_ns)
         went_back = exchange.at_ns < self._newest_ns

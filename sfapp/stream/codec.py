@@ -107,7 +107,7 @@ def buffer_from_part(window: Window) -> WindowBuffer:
 
 
 def datetime_from_ns(unix_ns: int | None) -> datetime | None:
-    """Return a time of a message as the recorder stores it."""
+    """Return a time from a message in the recorder's format."""
     return None if unix_ns is None else datetime.fromtimestamp(unix_ns // 1000 / 1e6, UTC)
 
 

@@ -20,10 +20,10 @@ from sfapp.stream.messages import StreamHello
 Rows = npt.NDArray[np.int64]
 
 KEPT_STEPS = 64
-"""Newest steps kept per rank."""
+"""Number of newest steps kept per rank."""
 
 StepCallback = Callable[[StreamHello, Rows], None]
-"""Called once for every step on the aggregator's thread, with rows as in ``RankSnapshot.row_NC``."""
+"""Callback on the aggregator's thread, once for every step, with rows as in ``RankSnapshot.row_NC``."""
 
 _MAX_PEERS = 1000
 OTHERS = "others"
@@ -37,7 +37,7 @@ class RankSnapshot:
     Attributes:
         stages: names of the rows' columns from the third on.
         row_NC: int64 [N, 2 + S], the newest steps: step number, wall ns, then the stages' ns.
-        window: number of the open window, as the rank counts.
+        window: number of the open window, by the rank's count.
         silent_seconds: time since the last message.
         has_left: whether its recorder was closed.
         lost_steps: steps that a full send queue discarded for good.
@@ -76,7 +76,7 @@ class LiveSnapshot:
 
 
 class _RowRing:
-    """Ring buffer of a rank's newest rows. Allocated once, because rows arrive one by one."""
+    """Ring buffer of a rank's newest rows, allocated once because rows arrive one by one."""
 
     def __init__(self, columns: int) -> None:
         self._row_KC = np.zeros((KEPT_STEPS, columns), dtype=np.int64)
@@ -144,7 +144,7 @@ class RankStates:
             return LiveSnapshot(ranks, faults, dict(self._last_fault), self.messages)
 
     def add_rank(self, hello: StreamHello) -> None:
-        """Add a rank, or update its identity. A restarted process begins anew."""
+        """Add a rank, or update its identity. A restarted process starts with empty state."""
         with self._lock:
             key = hello.run_id, hello.rank
             state = self._ranks.get(key)
@@ -154,13 +154,13 @@ class RankStates:
                 state.hello = hello
 
     def touch(self, hello: StreamHello) -> None:
-        """Note that a message of a rank has arrived."""
+        """Record that a message of a rank has arrived."""
         state = self._ranks.get((hello.run_id, hello.rank))
         if state is not None:
             state.received_at = self._clock()
 
     def open_window(self, hello: StreamHello, window: int, stages: tuple[str, ...], role: str | None) -> None:
-        """Note that a rank began a window. Rows with other stages are dropped."""
+        """Record that a rank began a window. Rows with other stages are dropped."""
         with self._lock:
             state = self._state(hello)
             if state.stages != stages:
@@ -171,7 +171,7 @@ class RankStates:
         """Add steps that a rank finished."""
         with self._lock:
             state = self._state(hello)
-            if row_NC.shape[1] == state.newest.columns:  # else they are of a process that was replaced
+            if row_NC.shape[1] == state.newest.columns:  # otherwise from a replaced process
                 state.newest.add(row_NC)
                 state.stepped_at = self._clock()
         if self._on_steps is not None:
@@ -185,7 +185,7 @@ class RankStates:
             state.duplicates += duplicates
 
     def set_left(self, hello: StreamHello) -> None:
-        """Note that a rank's recorder was closed."""
+        """Record that a rank's recorder was closed."""
         with self._lock:
             self._state(hello).has_left = True
 

@@ -38,7 +38,7 @@ MAX_MESSAGE_BYTES = 8 << 20
 """Longer messages are dropped and counted; no recorder sends one."""
 
 PIECE_BYTES = 512 << 10
-"""Largest piece in which a file of operator events is sent."""
+"""Largest piece of a file of operator events."""
 
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
 Text = Annotated[str, Meta(max_length=1000)]
@@ -71,7 +71,7 @@ class StreamHello(Message, frozen=True, kw_only=True, tag="hello"):
         attempt: the same on all ranks that were started together, another one after a restart or a change of
             the world size. A window consists of ranks of one attempt.
         first_window: number of the attempt's first window, the same on all its ranks.
-        first: sequence of the first element that the rank still holds; earlier ones are acknowledged.
+        first: sequence of the first element that the rank still holds; earlier elements are acknowledged.
         local_rank, node_rank, hostname: where the rank runs.
         wrapper, parallelism, prefetch, model_fit, recorder, extra: fields of the packet (packet.md).
     """
@@ -97,8 +97,8 @@ class WindowOpened(Message, frozen=True, kw_only=True, tag="opened"):
 
     Attributes:
         window: the rank's number of the window; all ranks of an attempt count equally.
-        broad: the ordered explicit stages as the trainer names them.
-        stages: the stage columns: micro-steps kept apart, the residual last.
+        broad: the ordered explicit stages, as named by the training loop.
+        stages: the stage columns: one per micro-step, the residual last.
     """
 
     sequence: Count
@@ -176,7 +176,7 @@ class Samples(Message, frozen=True, kw_only=True, tag="samples"):
 
 
 class Heartbeat(Message, frozen=True, kw_only=True, tag="heartbeat"):
-    """Sign of life; the aggregator answers with an ``Echo``.
+    """Heartbeat, to which the aggregator responds with an ``Echo``.
 
     Attributes:
         sent: the next sequence. If the aggregator expects an earlier one, a message was lost.
@@ -213,7 +213,7 @@ class _CaptureMessage(Message, frozen=True, kw_only=True):
 class CaptureReport(_CaptureMessage, frozen=True, kw_only=True, tag="capture_said"):
     """The rank's state of a capture, with its own window numbers.
 
-    The tag and the name of the field are those of the protocol, which older ranks and aggregators speak too.
+    The tag and the name of the field are those of the protocol, which older ranks and aggregators use too.
     """
 
     state: RankCapture = msgspec.field(name="said")
@@ -225,7 +225,7 @@ class CapturePiece(_CaptureMessage, frozen=True, kw_only=True, tag="capture_piec
     Attributes:
         window: the rank's number of the window.
         piece, pieces: index of the piece and number of pieces.
-        clock_offset_ns: estimate of what to add to the events' times to get the aggregator's clock.
+        clock_offset_ns: estimated offset from the events' times to the aggregator's clock.
     """
 
     window: Count
@@ -299,13 +299,13 @@ FromAggregator: TypeAlias = Ack | Resend | Echo | Refused | CaptureCommand | Cap
 
 
 class _VersionHeader(Struct):
-    """The version of a message, whatever else it holds."""
+    """The version of a message, without its other fields."""
 
     v: int | None = None
 
 
 class _SenderIdentity(Struct):
-    """The sender of a message, whatever else it holds."""
+    """The sender of a message, without its other fields."""
 
     rank: Rank
     incarnation: Token

@@ -19,21 +19,22 @@ from sfapp.stream.newest_steps_writer import NewestStepsWriter
 EVERY_S = 1.0
 DOWNSAMPLE_EVERY_S = 60.0
 DOWNSAMPLE_FOR_S = 0.05
-"""Per second: the aggregator's thread shares the interpreter with this one."""
+"""Time per second for downsampling, limited because the aggregator's thread shares the interpreter with this
+one."""
 
 MAX_QUEUED = 65_536
-"""Most samples that are queued for the disk; the oldest above that are dropped and counted."""
+"""Maximum number of samples queued for the disk; above it, the oldest are dropped and counted."""
 
 FEW_RANKS = 256
-"""The newest rows of up to so many ranks, of all jobs together, are written twice a second, of more once."""
+"""Number of ranks of all jobs up to which the newest rows are written twice a second instead of once."""
 
 MAX_RUNS = 64
 GONE_AFTER_S = 3600.0
-"""Links of ranks that are silent for longer are no longer written."""
+"""Seconds of silence after which a rank's link is no longer written."""
 
 
 class MetricsWriter:
-    """Writes samples on a separate thread. The aggregator's thread only queues samples and counts steps.
+    """Writer of samples on a separate thread. The aggregator's thread only queues samples and counts steps.
 
     All samples are written once a second; steps of a second or longer, and the newest rows of a few ranks,
     twice, so that they are shown sooner.
@@ -110,7 +111,7 @@ class MetricsWriter:
     def write(self, snapshot: LiveSnapshot) -> None:
         """Write queued samples and the pace since the last call, and downsample old files for a moment.
 
-        A failure of the disk is noted in ``failures``.
+        Disk errors are recorded in ``failures``.
         """
         by_run: dict[str, list[AnySample]] = {}
         for _ in range(len(self._queue)):
@@ -138,7 +139,7 @@ class MetricsWriter:
                 self._write_run(run_id, samples)
 
     def _links(self, snapshot: LiveSnapshot, at_ns: int) -> dict[str, list[AnySample]]:
-        """Return link samples by run; a rank that has left or is long silent gets one last sample."""
+        """Return link samples by run; a rank that has left or has long been silent has one last sample."""
         found: dict[str, list[AnySample]] = {}
         for rank in snapshot.ranks:
             key = rank.run_id, rank.identity.rank

@@ -18,7 +18,7 @@ MAX_RUNS = 64
 
 
 class NewestStepsWriter:
-    """Replaces the file of each run with the aggregator's present state.
+    """Writer that replaces the file of each run with the aggregator's present state.
 
     Args:
         root: the packet directory.
@@ -32,7 +32,7 @@ class NewestStepsWriter:
         self._ended: set[str] = set()
 
     def write(self, snapshot: LiveSnapshot) -> None:
-        """Write the runs of a snapshot; of a run that has ended, once."""
+        """Write the runs of a snapshot; a run that has ended is written once."""
         by_run: defaultdict[str, list[RankSnapshot]] = defaultdict(list)
         for rank in snapshot.ranks:
             by_run[rank.run_id].append(rank)

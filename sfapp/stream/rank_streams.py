@@ -40,7 +40,7 @@ class RankStream:
         columns: number of columns of a step of its newest window.
         current: its open window.
         undelivered: its windows that are not on disk, in order.
-        acknowledged: the sequence acknowledged last.
+        acknowledged: the last acknowledged sequence.
         resend_requested_at: when elements were last requested again.
         last_step: number of its newest step.
         next_capture_message: number of the next of its messages about captures.
@@ -140,7 +140,7 @@ def _take_closed(stream: RankStream, closed: WindowClosed, assembler: WindowAsse
         raise StreamError(f"window {closed.window} has side channels that do not match its steps")
     stream.expected += 1
     stream.current = None
-    window.hello = stream.hello  # the newest one: fields of the job may have changed
+    window.hello = stream.hello  # the newest hello, because fields of the job may have changed
     assembler.close(window, closed, stream.expected)
 
 

@@ -1,7 +1,7 @@
 """Forward the streams of a node's ranks to the aggregator over one connection.
 
-A relay stores nothing: messages in transit when it dies are requested again. While the aggregator is away the
-relay accepts nothing from the ranks, and their send queues fill.
+A relay stores nothing: messages in transit when it ends are requested again. While the aggregator is not
+connected, the relay accepts nothing from the ranks, and their send queues fill.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Map the window numbers of a restarted job to numbers on disk, which continue over all attempts at a run.
 
-A restarted job counts its windows from what its own disk holds, possibly from 0. Each attempt gets an offset
-that moves its windows behind those the run already has. Offsets are stored in ``.stream.jsonl`` next to the
-packets, so that a restarted aggregator uses the same ones.
+A restarted job numbers its windows after those on its own disk, possibly from 0. Each attempt has an offset
+that moves its windows after those that the run already has. Offsets are stored in ``.stream.jsonl`` next to
+the packets, so that a restarted aggregator uses the same ones.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sfapp.stream.messages import StreamHello
 RESTARTS_FILE = ".stream.jsonl"
 
 MAX_BYTES = 2**28
-"""Largest file that is read: two million lines, a few dozen attempts of 100,000 ranks."""
+"""Size limit of the file: two million lines, a few dozen attempts of 100,000 ranks."""
 
 
 class RestartEntry(msgspec.Struct, frozen=True):
@@ -52,7 +52,7 @@ class RunRestarts:
             self._add(entry)
 
     def offset(self, hello: StreamHello, newest: int | None) -> int:
-        """Return what to add to the window numbers of this process.
+        """Return the offset of the window numbers of this process.
 
         Args:
             newest: highest number of a window of the run that is in memory, or None.

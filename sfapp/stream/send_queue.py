@@ -1,7 +1,7 @@
-"""Queue what a rank has recorded and the aggregator has not acknowledged: in memory, then as parts on disk.
+"""Queue the rows that the aggregator has not acknowledged: in memory, then as parts on disk.
 
-The training thread only adds windows and fills their buffers, as it does without a stream; the sender's
-thread does everything else. Messages are encoded when they are sent, so sending again costs no memory.
+As without a stream, the training thread only adds windows and fills their buffers; the sender's thread does
+everything else. Messages are encoded when they are sent, so sending again costs no memory.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ROWS_BYTES = 256 * 1024
 
 @dataclass(slots=True, eq=False)
 class QueuedWindow:
-    """A queued window, or the gap that is left of windows that were discarded.
+    """A queued window, or the gap in place of discarded windows.
 
     Attributes:
         first: sequence of its first element.
@@ -65,7 +65,7 @@ class QueuedMessage(NamedTuple):
     """A message of the stream.
 
     Attributes:
-        rank: rank and job that it belongs to.
+        rank: its rank and job.
         after: sequence after its last element.
         is_newest: whether nothing was recorded after it when it was made.
     """
@@ -98,7 +98,7 @@ class SendQueue:
     # ---- the training thread --------------------------------------------------------------------
 
     def open(self, rank: JobRank, buffer: WindowBuffer) -> None:
-        """Append a window that is about to be filled, in place of an open one without steps."""
+        """Append a window that is about to be filled, replacing an open one without steps."""
         with self._lock:
             if self._queue and not self._queue[-1].closed:
                 self._queue.pop()
@@ -212,7 +212,7 @@ class SendQueue:
         return self._read[1]
 
     def _write_to_disk(self, window: QueuedWindow) -> None:
-        """Write a window as this rank's part, which readers understand if it is never delivered."""
+        """Write a window as this rank's part, which readers can use if it is never delivered."""
         from sfapp.packets import packet_path, write_packet
 
         buffer = window.buffer
@@ -242,7 +242,7 @@ class SendQueue:
         self._merge_gaps()
 
     def _merge_gaps(self) -> None:
-        """Merge adjacent gaps, so that a full queue does not grow with what it has discarded."""
+        """Merge adjacent gaps, so that a full queue does not grow with discarded windows."""
         with self._lock:
             merged: list[QueuedWindow] = []
             for window in self._queue:

@@ -1,6 +1,6 @@
-"""Send a rank's stream: one daemon thread that owns the socket and sends what the queue holds.
+"""Send a rank's stream: one daemon thread owns the socket and sends the content of the queue.
 
-It runs inside training and fails open: errors are noted, and training goes on.
+It runs inside training and fails open: errors are recorded, and training continues.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ from sfapp.stream.send_queue import SendQueue
 _HEARTBEAT_SECONDS = 1.0
 _CLOSING_HEARTBEAT_SECONDS = 0.25
 _SILENT_SECONDS, _NEVER_CONNECTED_SECONDS = 10.0, 3.0
-"""How long ``close`` waits for an aggregator that has fallen silent, or that never answered."""
+"""Seconds that ``close`` waits for an aggregator that has become silent or has never responded."""
 _REOPEN_SECONDS = 1.0
-"""How long ``close`` waits for an answer before it reconnects, doubled each time. libzmq's own pauses may be
-long by then, but an aggregator that answers a thousand ranks slowly must not get new connections every
-second."""
+"""Seconds that ``close`` waits for a response before it reconnects, doubled each time. libzmq's own pauses
+may be long by then, but an aggregator that responds slowly to a thousand ranks must not receive new
+connections every second."""
 _HIGH_WATER = 64  # messages that libzmq may queue
 _LINGER_MS = 200  # to deliver the last message
 _RESTART_SECONDS = 1.0
@@ -60,13 +60,13 @@ EchoCallback = Callable[[Echo, int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamOptions:
-    """Where a recorder streams to, and how much it may hold back.
+    """Destination of a recorder's stream, and limits of its send queue.
 
     Attributes:
         endpoint: address of the node's relay or of the aggregator, ``tcp://127.0.0.1:29766``.
         keys: keys of the session for an aggregator, ``keys.of_relay()`` for a relay. Required for any address
             that other machines can reach.
-        batch_seconds: how long steps are collected before they are sent.
+        batch_seconds: seconds for which steps are collected before they are sent.
         spool_memory_bytes: bound for unacknowledged windows in memory; above it, the oldest are written as
             parts.
         spool_disk_bytes: bound for those parts; above it, the oldest are discarded and counted.
@@ -112,7 +112,7 @@ class SenderCounts:
 
 
 class StreamSender:
-    """Sends the elements of a queue, in order, until they are acknowledged.
+    """Sender of the elements of a queue, in order, until they are acknowledged.
 
     Only ``close`` blocks. The socket is created and used on one thread, which ends with ``close``; a forked
     child has neither.
@@ -144,7 +144,7 @@ class StreamSender:
         self._furthest = 0
         self._has_noted_answer = False
         self._sent_hello: StreamHello | None = None
-        self._hello_of: tuple[object, ...] = ()  # what the hello was made of
+        self._hello_of: tuple[object, ...] = ()  # content of the last hello
         self._next_heartbeat = 0.0
         self._deadline: float | None = None  # set by close
         self._reopen_seconds = _REOPEN_SECONDS
@@ -169,7 +169,7 @@ class StreamSender:
         """Send the rest of the queue, wait until it is acknowledged, and end the thread.
 
         Args:
-            seconds: the longest wait; a silent aggregator is given up earlier.
+            seconds: maximum wait; the wait for a silent aggregator ends earlier.
 
         Returns:
             Whether everything was acknowledged.
@@ -261,7 +261,7 @@ class StreamSender:
             return
 
     def _receive(self, socket: zmq.Socket[bytes]) -> None:
-        """Take all answers that have arrived."""
+        """Process all responses that have arrived."""
         while int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
             frames = socket.recv_multipart(zmq.NOBLOCK)
             try:
@@ -344,7 +344,7 @@ class StreamSender:
                 return
             self._next = found.after
             self._furthest = max(self._furthest, found.after)
-            if found.is_newest:  # What is recorded from now on waits for the next batch.
+            if found.is_newest:  # Rows recorded from now on wait for the next batch.
                 return
 
     def _send_capture_messages(self, socket: zmq.Socket[bytes]) -> None:

@@ -30,8 +30,8 @@ class StreamWriter:
     """Sink with a send queue, a sender, a system sampler, and a local sink for undelivered windows.
 
     Args:
-        options: where to stream, and how much may be queued.
-        local_sink: makes the sink for windows that could not be delivered.
+        options: destination and limits of the stream.
+        local_sink: creates the sink for windows that could not be delivered.
 
     Raises:
         StreamError: the endpoint is invalid, or needs keys.
@@ -99,7 +99,7 @@ class StreamWriter:
         self._finish(NOT_ACKNOWLEDGED, seconds)
 
     def save_parts(self, reason: str, seconds: float) -> None:
-        """As ``close``, but keep half of the time for writing parts."""
+        """Write as ``close`` does, but keep half of the time for parts."""
         self._finish(reason, seconds / 2)
 
     def _finish(self, reason: str, seconds: float) -> None:
@@ -136,7 +136,7 @@ class StreamWriter:
 
 
 def stream_sink(stream: StreamOptions | str | None, local_sink: LocalSinkFactory) -> StreamWriter:
-    """Return the sink of a recorder that streams to ``stream``, or else to the environment's address.
+    """Return the sink of a recorder that streams to ``stream`` or to the address in the environment.
 
     Raises:
         StreamError: neither names an endpoint, or the endpoint or the keys cannot be used.

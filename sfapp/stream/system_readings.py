@@ -22,7 +22,7 @@ from sfapp.packets.threads import start_or_note
 
 PERIOD_S = 1.0
 MAX_QUEUED = 1024
-"""Most samples that are queued; the oldest above that are dropped and counted."""
+"""Maximum number of queued samples; above it, the oldest are dropped and counted."""
 
 Value = TypeVar("Value")
 NanosecondClock = Callable[[], int]
@@ -49,7 +49,7 @@ class CounterRates:
 
 
 class NodeSampler:
-    """Samples the whole machine with psutil."""
+    """Sampler of the whole machine, with psutil."""
 
     def __init__(self, identity: RankIdentity) -> None:
         """Start counting.
@@ -102,7 +102,7 @@ class NodeSampler:
 
 
 class ProcessSampler:
-    """Samples the process of this rank with psutil."""
+    """Sampler of the process of this rank, with psutil."""
 
     def __init__(self, identity: RankIdentity) -> None:
         """Start counting, as ``NodeSampler``."""
@@ -139,7 +139,7 @@ class ProcessSampler:
 
 
 class GpuSampler:
-    """Samples every GPU of the node with NVML.
+    """Sampler of every GPU of the node, with NVML.
 
     Attributes:
         no_gpu_because: why no GPU can be read, or None.
@@ -255,7 +255,7 @@ class SamplingThread:
     def _run(self) -> None:
         try:
             read_all, finish = self._readers()
-        except Exception as error:  # fail-open: training goes on without these metrics
+        except Exception as error:  # fail-open: training continues without these metrics
             self.failures.append(f"no system metrics: {type(error).__name__}: {error}")
             return
         due = time.monotonic()
@@ -281,7 +281,7 @@ class SamplingThread:
 
 
 def is_node_leader(identity: RankIdentity) -> bool:
-    """Whether a rank is the one that samples its node."""
+    """Return whether a rank is the one that samples its node."""
     return identity.local_rank == 0
 
 
@@ -309,7 +309,7 @@ def _float(value: int | None) -> float | None:
 
 
 def _read(read: Callable[[], Value], errors: tuple[type[Exception], ...]) -> Value | None:
-    """Return what ``read`` returns, or None if the system does not provide it."""
+    """Return the result of ``read``, or None if the system does not provide it."""
     # psutil omits functions that the operating system lacks, so a missing attribute is no defect.
     unavailable: tuple[type[Exception], ...] = (*errors, OSError, NotImplementedError, AttributeError)
     try:

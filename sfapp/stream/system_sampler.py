@@ -15,7 +15,7 @@ from sfapp.stream.system_readings import SamplingThread
 
 
 class SystemSampler:
-    """Samples this process, and on the node's leader the node, once the rank is known.
+    """Sampler of this process, and on the node's leader of the node, once the rank is known.
 
     ``samples`` and ``on_echo`` are called on the sender's thread only.
 
@@ -50,11 +50,11 @@ class SystemSampler:
         return [] if thread is None else [self._on_aggregator_clock(sample) for sample in thread.take()]
 
     def on_echo(self, echo: Echo, returned_ns: int) -> None:
-        """Take an answer to a heartbeat and the time it arrived, by this machine's clock."""
+        """Process a response to a heartbeat and its time of arrival, by this machine's clock."""
         self._clock.add(ClockExchange(echo.sent_ns, echo.received_ns, echo.replied_ns, returned_ns))
 
     def clock_offset_ns(self) -> int:
-        """Return what to add to this machine's time to get the aggregator's; 0 before it is known."""
+        """Return the offset from this machine's time to the aggregator's; 0 before it is known."""
         offset = self._clock.at(time.time_ns())
         return 0 if offset is None else round(offset.offset_ns)
 

@@ -32,7 +32,7 @@ _RETRY_SECONDS = 1.0
 
 @dataclass(slots=True)
 class AssemblyCounts:
-    """Counts of what was written.
+    """Counts of written windows and parts.
 
     Attributes:
         windows: packets written for the first time. rewritten: packets to which later ranks were added.
@@ -40,7 +40,7 @@ class AssemblyCounts:
         incomplete: packets written without some rank.
         duplicates: windows of a rank that were already on disk.
         failed: failed writes, which are repeated.
-        refused: windows of a rank whose rows no packet can hold.
+        refused: windows of a rank whose rows cannot be in any packet.
     """
 
     windows: int = 0
@@ -53,7 +53,7 @@ class AssemblyCounts:
 
 
 class WindowAssembler:
-    """Windows that are not on disk yet, and the packet directory they are written to.
+    """Windows that are not on disk yet, and their packet directory.
 
     Args:
         root: the packet directory.
@@ -122,7 +122,7 @@ class WindowAssembler:
         return True
 
     def write_due(self, most_bytes: int, everything: bool = False) -> int:
-        """Write complete windows, those that have waited long enough, and the oldest above ``most_bytes``.
+        """Write windows that are complete or have waited long enough, and the oldest above ``most_bytes``.
 
         Returns:
             Number of windows that it tried to write.
@@ -221,7 +221,7 @@ class WindowAssembler:
             self.counts.rewritten += 1
         else:
             matching, other = [], fresh
-        # A process of these ranks that died may have left a part; the packet has all of its rows.
+        # An earlier process of these ranks may have left a part; the packet has all of its rows.
         _remove(part_path(path, rows.hello.rank) for rows in matching)
         for rows in other:
             self._write_part(rows, DIFFERENT)
@@ -318,7 +318,7 @@ def _faults(ranks: Sequence[RankRows], buffers: Sequence[WindowBuffer]) -> dict[
 
 
 def _fits(existing: Window, late: WindowDraft) -> bool:
-    """Whether later ranks can be merged into a packet without losing a step."""
+    """Return whether later ranks can be merged into a packet without losing a step."""
     one, other = existing.manifest, late.manifest
     return (one.stages, one.world_size, one.accumulation) == (
         other.stages,

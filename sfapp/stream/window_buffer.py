@@ -1,4 +1,4 @@
-"""Hold the rows of a window on the aggregator until all of its ranks have sent theirs."""
+"""Hold the rows of a window on the aggregator until all of its ranks have sent their rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Addresses of the app's pages: any run id as one segment of a path, and back."""
+"""Addresses of the app's pages, with any run id as one segment of the path."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def window_page(key: WindowKey) -> str:
 
 
 def example_page(example: Example) -> str:
-    """Return the page of a built-in example: that of its window."""
+    """Return the page of a built-in example, which is that of its window."""
     return window_page(WindowKey(example.run_id, 0))
 
 
 def problem_page(problem: Problem) -> str:
-    """Return the page of one problem. That of a built-in example names its run, which the store lacks."""
+    """Return the page of one problem. For a built-in example it names the run, which is not in the store."""
     page = f"/problems/{quote(problem.id, safe='')}"
     return f"{page}?run={quote(problem.run_id, safe='')}" if problem.run_id in EXAMPLES else page
 

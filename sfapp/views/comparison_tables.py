@@ -35,7 +35,7 @@ def stage_columns(found: Comparison) -> tuple[TableColumn, ...]:
         back = "from B to C, per step; the stages add up exactly"
         columns.append(TableColumn("back_ns", f"C − B, {unit}", back, "back_ns_text"))
     if found.waiting_ns(found.a, found.b):
-        own = "part of B − A until the last rank arrives in the stage, where both sides measured waits"
+        own = "part of B − A until the last rank arrives in the stage, if both sides measured waits"
         columns.append(TableColumn("own_ns", "own time", own, "own_ns_text"))
         waiting = "part of B − A after the last rank arrived: computing, transfer or a wait outside the group"
         columns.append(TableColumn("waiting_ns", "waiting", waiting, "waiting_ns_text"))
@@ -47,7 +47,7 @@ def stage_rows(found: Comparison) -> list[Row]:
     """Return one row per stage in stage order, then their sum; printed times add up exactly.
 
     ``aligned_ns`` is the change on the step-aligned frontier; no column shows it, since the other numbers of
-    the row are of the frontier in use.
+    the row use the selected frontier.
     """
     unit = _unit(found)
     rows: dict[str, Row] = {
@@ -68,7 +68,7 @@ def stage_rows(found: Comparison) -> list[Row]:
 
 
 def _put_waits(rows: dict[str, Row], found: Comparison, unit: format.Unit) -> None:
-    """Add the parts of the change from A to B that are own time and waiting, of stages with known waits."""
+    """Add the parts of the change from A to B that are own time and waiting, for stages with known waits."""
     changes = found.waiting_ns(found.a, found.b)
     if not changes:
         return
@@ -159,7 +159,8 @@ def _stands_out(found: Comparison, stage: str) -> bool:
 
 
 def _leader_row(found: Comparison, stage: str) -> Row:
-    """The rank that is slowest in a stage most often on each side, of the steps in which one stands out."""
+    """Return the rank that is most often slowest in a stage on each side, among steps with a clear slowest
+    rank."""
     leaders = [side.leaders[stage] for side in found.sides]
     texts = [
         leader_words(leader, at_least=len(side.windows) > 1)
@@ -187,7 +188,7 @@ def _spread(found: Comparison, side: Side) -> str:
 
 
 def _labels(side: Side) -> str:
-    """Labels other than the one that always holds; of several windows, in how many."""
+    """Return labels other than the universal one; for several windows, with the number of windows."""
     windows = len(side.windows)
     named = [
         label_words(label) if windows == 1 else f"{label_words(label)} ({count} of {windows})"

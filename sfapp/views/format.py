@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from sfapp.model import BETWEEN, DEFAULT_STAGES, broad_stage, stage_category
-from sfapp.model.diagnosis import QUIET_SEVERITY
+from sfapp.model.diagnosis import HEALTHY_SEVERITY
 from sfapp.model.parse import whole_number
 
 ABSENT = "n/a"
@@ -22,7 +22,7 @@ _SHORT_DEFAULT = {BETWEEN: _BETWEEN} | {stage: stage_category(stage) for stage i
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """The unit of one axis: divide nanoseconds by ``ns`` to get it."""
+    """The unit of one axis; ``ns`` is its length in nanoseconds."""
 
     name: str
     ns: float
@@ -59,7 +59,7 @@ def duration(ns: float | None) -> str:
 
 
 def change(ns: float | None) -> str:
-    """Return a difference of durations, with its sign and two digits: ``+59 ms``, ``−1.5 ms``, ``±0 ms``."""
+    """Return a difference of durations with sign and two digits: ``+59 ms``, ``−1.5 ms``, ``±0 ms``."""
     if ns is None or not math.isfinite(ns):
         return ABSENT
     size = abs(ns)
@@ -72,8 +72,7 @@ def change(ns: float | None) -> str:
 
 
 def per_step_unit(largest_ns: float | Fraction) -> Unit:
-    """Return the unit of a table of times per step: milliseconds, or microseconds where all are below 0.1
-    ms."""
+    """Return the unit of a table of times per step: milliseconds, or microseconds if all are below 0.1 ms."""
     return _UNITS[1] if largest_ns >= 1e5 or not largest_ns else _UNITS[2]
 
 
@@ -115,17 +114,17 @@ def percent(fraction: float | None, digits: int = 0) -> str:
 
 
 def percent_interval(fraction: float, low: float, high: float) -> str:
-    """Return ``38.0 % (36.1–40.2 %)``: a part of a whole with its interval, if it has any width."""
+    """Return ``38.0 % (36.1–40.2 %)``: a part of a whole with its interval, unless this has no width."""
     if low == high:
         return percent(fraction, 1)
     return f"{percent(fraction, 1)} ({100 * low:.1f}–{min(100.0, 100 * high):.1f} %)"
 
 
 def severity(fraction: float | None) -> str:
-    """Return a percentage next to the threshold of 5 %: ``<5 %`` where it would round up to the threshold."""
+    """Return a percentage near the threshold of 5 %: ``<5 %`` if it would round up to the threshold."""
     text = percent(fraction)
-    is_below = fraction is not None and fraction < QUIET_SEVERITY
-    return f"<{text}" if is_below and text == percent(QUIET_SEVERITY) else text
+    is_below = fraction is not None and fraction < HEALTHY_SEVERITY
+    return f"<{text}" if is_below and text == percent(HEALTHY_SEVERITY) else text
 
 
 def percent_change(fraction: float | None) -> str:
@@ -217,7 +216,7 @@ def steps(which: str | Sequence[int]) -> str:
 
 
 def age(seconds: float | None) -> str:
-    """Return how long ago: ``4 s ago``, ``3 min ago``, ``2 h ago``, ``5 d ago``."""
+    """Return an age: ``4 s ago``, ``3 min ago``, ``2 h ago``, ``5 d ago``."""
     if seconds is None or not math.isfinite(seconds):
         return "never"
     seconds = max(0.0, seconds)
@@ -228,7 +227,7 @@ def age(seconds: float | None) -> str:
 
 
 def lasting(seconds: float | None) -> str:
-    """Return for how long: ``34 s``, ``3 min``, ``2 h``, ``5 d``."""
+    """Return a length of time: ``34 s``, ``3 min``, ``2 h``, ``5 d``."""
     if seconds is None or not math.isfinite(seconds):
         return ABSENT
     for length, name in ((86_400, "d"), (3_600, "h"), (120, "min")):
@@ -297,17 +296,17 @@ def short_stage(stage: str) -> str:
 
 
 def in_stage(stage: str, preposition: str = "in") -> str:
-    """Return where a stage's time lies: ``in backward``, ``between steps``."""
+    """Return a stage as a place: ``in backward``, ``between steps``."""
     return in_short(short_stage(stage), preposition)
 
 
 def in_short(short: str, preposition: str = "in") -> str:
-    """Return where a stage's time lies, from its short name."""
+    """Return a stage as a place, from its short name."""
     return short if short == _BETWEEN else f"{preposition} {short}"
 
 
 def short_stages(stages: Sequence[str]) -> dict[str, str]:
-    """Return short names of several stages; the full name where two short names are equal."""
+    """Return short names of several stages; the full name if two short names are equal."""
     short = {stage: short_stage(stage) for stage in stages}
     taken = list(short.values())
     return {stage: name if taken.count(name) == 1 else clip(stage, 48) for stage, name in short.items()}

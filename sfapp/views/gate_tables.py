@@ -1,4 +1,4 @@
-"""Rows for the table of gates: how far each is from a value with another verdict."""
+"""Rows for the table of gates: the distance of each from a value with another verdict."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GATE_COLUMNS: tuple[TableColumn, ...] = (
     TableColumn(
         "distance",
         "distance",
-        "from the present value to the nearest one with another verdict",
+        "from the current value to the nearest one with another verdict",
         "distance_text",
     ),
     TableColumn("becomes", "change there"),
@@ -27,7 +27,7 @@ GATE_COLUMNS: tuple[TableColumn, ...] = (
 def gate_rows(measures: Measures, diagnosis: Diagnosis) -> list[Row]:
     """Return every numeric gate with the distance to its next change of verdict, the nearest first.
 
-    The distance is None where no value of the gate changes the verdict.
+    The distance is None if no value of the gate changes the verdict.
     """
     found = nearest_changes(measures, diagnosis, tuple(doc.name for doc in GATE_DOCS))
     lines = changes(found, diagnosis)
@@ -55,7 +55,7 @@ def gate_rows(measures: Measures, diagnosis: Diagnosis) -> list[Row]:
 
 
 def _reach(distance: float | None, value: float, doc: GateDoc) -> float:
-    """A distance relative to the gate's range; of counts and times, which have no upper end, to their
+    """Return a distance relative to the gate's range or, for counts and times without an upper end, to their
     value."""
     if distance is None:
         return math.inf

@@ -1,5 +1,5 @@
-"""Every gate, label, reason, kind of culprit and finding, check and kind of cause with its meaning, from
-the code's tables."""
+"""The glossary, from the code's tables: gates, labels, reasons, kinds of culprit, findings, checks and
+causes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def term_rows() -> list[Row]:
 
 
 def gate_rows() -> list[Row]:
-    """Return one row per gate, with its default; those that are a choice last."""
+    """Return one row per gate, with its default; gates that are a choice come last."""
     defaults = Gates()
     rows = [
         _row(

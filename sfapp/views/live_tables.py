@@ -146,7 +146,7 @@ SHARD, FULL = "memory.parameter_shard_bytes", "memory.parameter_full_bytes"
 
 
 def shard_rows(window: Window | None, node: int) -> list[Row]:
-    """Return one row per rank of a node with measured parameters; none where nothing was measured."""
+    """Return one row per rank of a node with measured parameters; none if nothing was measured."""
     if window is None or not {SHARD, FULL} <= window.side.keys():
         return []
     rows: list[Row] = []

@@ -15,16 +15,16 @@ from sfapp.operators import Agreement, Findings, examine_window, of_ranks
 from sfapp.views import format
 
 MAX_EVENTS = 6_000_000
-"""Most events examined at a time; each needs about 600 bytes of memory."""
+"""Maximum number of events examined at a time; each needs about 600 bytes of memory."""
 
 DOCUMENT_VERSION = 2
-"""Version of the stragglers tab's JSON document; raised when an old reader would misread it."""
+"""Version of the stragglers tab's JSON document, incremented when an old reader would misread it."""
 
 Read = Callable[[], Operators | None]
-"""Reads a window's operator events; returns None where there are none."""
+"""Function that reads a window's operator events, or returns None."""
 
 ReportProgress = Callable[[str], object]
-"""Receives a description of the work in progress."""
+"""Function that receives a description of the work in progress."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,7 +33,7 @@ class Examined:
 
     Attributes:
         key: identifies the inputs.
-        findings: None where nothing could be examined.
+        findings: None if nothing could be examined.
         notes: why nothing could be examined, and caveats of the findings.
     """
 
@@ -60,9 +60,9 @@ class Examined:
 def examined(
     key: Hashable, read: Read, window: Window, wait_stages: Collection[str], report: ReportProgress
 ) -> Examined:
-    """Examine a window's operator events, or its stages where there are none.
+    """Examine a window's operator events, or its stages if there are none.
 
-    Blocks for seconds where there are many events.
+    Blocks for seconds if there are many events.
 
     Args:
         window: the ranks that were judged.
@@ -95,11 +95,11 @@ def examined(
 
 
 def document(found: Examined, agreement: Agreement | None, limit: int) -> dict[str, Any]:
-    """Return findings as plain data, the JSON document of the stragglers tab.
+    """Return findings as plain data: the JSON document of the stragglers tab.
 
     Args:
         agreement: how verdict and findings agree; None without findings.
-        limit: most causes, outliers and collectives in the document.
+        limit: maximum number of causes, outliers and collectives in the document.
     """
     head: dict[str, Any] = {"version": DOCUMENT_VERSION, "source": None, "notices": found.notes}
     findings = found.findings
@@ -145,7 +145,7 @@ def document(found: Examined, agreement: Agreement | None, limit: int) -> dict[s
 def _found(
     operators: Operators | None, window: Window, wait_stages: Collection[str], report: ReportProgress
 ) -> Findings:
-    """Examine operators, or stages where there are none.
+    """Examine operators, or stages if there are none.
 
     Raises:
         WindowError: there are too many events, or neither events nor stages can be compared.

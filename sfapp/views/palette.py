@@ -1,8 +1,7 @@
 """Colours: stages, themes, severity. Colour never carries meaning alone; figures add text and patterns.
 
 The seven stage colours are checked against three colour-vision simulations (smallest ΔE 16). Refined stages
-of one family are shades of its colour; stages of no known family take a colour that depends on the name
-first.
+of one family are shades of its colour; the colour of a stage without a known family depends on its name.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ def theme(dark: bool) -> Theme:
 def stage_colours(stages: Sequence[str], dark: bool = False) -> dict[str, str]:
     """A distinct colour for each stage of one ordered list; micro-steps share their broad stage's.
 
-    Up to six stages of one family and eight of none stay distinct; past that, colours repeat.
+    Up to six stages of one family and eight of none have distinct colours; beyond that, colours repeat.
     """
     colours: dict[str, str] = {}
     family_size: dict[str, int] = {}
@@ -103,7 +102,7 @@ def category_colours(dark: bool = False) -> dict[str, str]:
 
 
 def severity_level(needs_attention: bool | None, severity: float | None) -> SeverityLevel:
-    """Return how a window is marked: an alarm needs attention and has a severity of 20 % or more."""
+    """Return the level of a window: an alarm needs attention and has a severity of 20 % or more."""
     if severity is None:
         return "unknown"
     if not needs_attention:

@@ -28,7 +28,7 @@ Figure = dict[str, Any]
 Row = Mapping[str, Any]
 
 NODE_TAB = "node"
-"""Stands for the tab ``node:K`` of every node."""
+"""Placeholder for the tab ``node:K`` of every node."""
 
 LIVE_TAB, LIVE_NODE_TAB, COMPARE_TAB = "live", "live:node", "compare"
 """The tabs of a live page, and the page of a comparison."""
@@ -54,7 +54,7 @@ class PlotSpecError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class WindowInput:
-    """What a plot of a judged window is drawn from."""
+    """Input of a plot of a judged window."""
 
     measures: Measures
     diagnosis: Diagnosis
@@ -62,14 +62,14 @@ class WindowInput:
 
     @property
     def node(self) -> int:
-        """The node whose tab is open; the first node where none is."""
+        """The node whose tab is open; the first node if none is."""
         node = self.view.node
         return self.measures.window.ranks.nodes[0] if node is None else node
 
 
 @dataclass(frozen=True, slots=True)
 class FindingsInput:
-    """What a plot of a window's operators is drawn from."""
+    """Input of a plot of a window's operators."""
 
     findings: Findings
     diagnosis: Diagnosis
@@ -78,7 +78,7 @@ class FindingsInput:
 
 @dataclass(frozen=True, slots=True)
 class ComparisonInput:
-    """What a plot of a comparison is drawn from."""
+    """Input of a plot of a comparison."""
 
     comparison: Comparison
 
@@ -90,7 +90,7 @@ class ComparisonInput:
 
 @dataclass(frozen=True, slots=True)
 class RunInput:
-    """What a plot over the windows of one or more runs is drawn from.
+    """Input of a plot over the windows of one or more runs.
 
     Attributes:
         rows: windows as ``Store.timeline`` gives them, ascending.
@@ -105,17 +105,17 @@ class RunInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveInput:
-    """What a plot of a running job is drawn from.
+    """Input of a plot of a running job.
 
     Attributes:
-        times: step times over the span that is shown.
+        times: step times over the shown span.
         silent_s: seconds since the last sample, by global rank.
         node: the node whose tab is open; None on the overview.
         node_samples, gpu_samples: samples of that node over the span.
         window: the newest finished window.
-        rolling: the verdict on the last steps; None where their rows are not known.
+        rolling: the verdict on the last steps; None if their rows are not known.
         stages: exposed time by stage of the last steps; None likewise.
-        no_samples_reason, no_gpus_reason: why there are none; empty where there are some.
+        no_samples_reason, no_gpus_reason: why there are none; empty if there are some.
     """
 
     run: str
@@ -132,7 +132,7 @@ class LiveInput:
 
     @property
     def onsets(self) -> tuple[Onset, ...]:
-        """Where effects began, as far as it was seen."""
+        """The observed onsets of effects."""
         return () if self.stages is None else self.stages.onsets
 
 
@@ -147,14 +147,14 @@ def _always(_: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a plot stands on a tab.
+    """Position of a plot on a tab.
 
     Attributes:
         tab: one of ``PLOT_TABS``.
         position: order within the tab, among its plots and the tables of ``sfapp/app/panels/tabs.py`` or
             ``live_tabs.py``; unique.
         span: width in columns of the page grid.
-        height: in pixels, to line up with its neighbours; the figure's own where None.
+        height: in pixels, to line up with its neighbours; the figure's own if None.
     """
 
     tab: str
@@ -172,20 +172,20 @@ class PlotSpec(Generic[InputT]):
         title: as shown above the plot; a plot of one node has ``a node`` in the place of the number.
         help: how to read it, in a few sentences. Reports and notebooks show it too, so it must not tell the
             reader to click or drag.
-        source: the input class that it is drawn from.
+        source: the class of its input.
         build: draws it from its input and ``dark``.
-        reads: what it depends on, of ``VERDICT_PARTS`` and ``VIEW_FIELDS``; it is drawn again when one
-            changes. The view fields are, in this order, the arguments of its notebook method.
-        tabs: where the app shows it; empty where a page places it itself.
-        report: its position among the plots of its source in a report; None where reports leave it out.
-        notebook: the method of ``window.figures`` that draws it in a notebook; None where there is none.
+        reads: the parts of ``VERDICT_PARTS`` and ``VIEW_FIELDS`` on which it depends; it is drawn again when
+            one changes. The view fields, in this order, are the arguments of its notebook method.
+        tabs: where the app shows it; empty if a page places it itself.
+        report: its position among the plots of its source in a report; None if reports leave it out.
+        notebook: the method of ``window.figures`` that draws it in a notebook; None if there is none.
         gates: the thresholds that can be dragged in it.
         picks_step: whether a click chooses the step under the pointer.
         has_step_axis: whether its x axis counts steps, so that notes on a step are marked there.
         shows_one_step: whether it shows one step, so that notes on other steps are left out.
-        help_name: plots of one kind share the help that is dismissed under this name; the plot's own by
-            default.
-        applies: whether the plot is shown for an input; of plots of live pages and comparisons only.
+        help_name: name under which its help is dismissed, shared by plots of one kind; by default its own
+            name.
+        applies: whether the plot is shown for an input; only for plots of live pages and comparisons.
     """
 
     name: str
@@ -247,7 +247,7 @@ class PlotSpec(Generic[InputT]):
 REQUIRED_FIELDS = tuple(
     item.name for item in fields(PlotSpec) if item.default is MISSING and item.default_factory is MISSING
 )
-"""What every declaration must state."""
+"""Fields that every declaration must set."""
 
 
 class PlotRegistry:

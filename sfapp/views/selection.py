@@ -13,19 +13,19 @@ from sfapp.operators import Cause, Findings
 
 
 def aimed_rank(diagnosis: Diagnosis) -> int | None:
-    """Return the verdict's suspect rank; None where it names none or the window is healthy."""
-    return None if diagnosis.is_quiet or diagnosis.aim is None else diagnosis.aim.rank
+    """Return the verdict's suspect rank; None if it names none or the window is healthy."""
+    return None if diagnosis.is_healthy or diagnosis.aim is None else diagnosis.aim.rank
 
 
 def aimed_node(diagnosis: Diagnosis, ranks: RankTable) -> int | None:
-    """Return the node of the rank that the verdict suspects; None where it names none of these ranks."""
+    """Return the node of the rank that the verdict suspects; None if it names none of these ranks."""
     rank = None if diagnosis.aim is None else diagnosis.aim.rank
     place = None if rank is None else ranks.place(rank)
     return None if place is None else ranks.node_rank[place]
 
 
 def chosen_cause(findings: Findings, view: ViewState) -> Cause | None:
-    """Return the cause selected in the view, else the first; None where there is no such cause."""
+    """Return the cause selected in the view, else the first; None if there is no such cause."""
     causes = findings.blame.causes
     place = view.cause or 0
     return causes[place] if place < len(causes) else None
@@ -62,7 +62,7 @@ def suspect_and_peer(
 
 
 def step_shown(findings: Findings, view: ViewState) -> tuple[int | None, str]:
-    """Return the step to show, and why; None where no event lies in a step."""
+    """Return the step to show, and why; None if no event lies in a step."""
     if view.step is not None:
         return view.step, "as selected"
     operators = findings.operators
@@ -76,7 +76,7 @@ def step_shown(findings: Findings, view: ViewState) -> tuple[int | None, str]:
 
 
 def operator_shown(findings: Findings, view: ViewState) -> str | None:
-    """Return the operator whose occurrences are counted; None where there are no events."""
+    """Return the operator whose occurrences are counted; None if there are no events."""
     if view.operator is not None:
         return view.operator
     operators = findings.operators

@@ -16,9 +16,9 @@ def _numeric(field: str, title: str, help: str) -> TableColumn:
 
 CAUSE_COLUMNS: tuple[TableColumn, ...] = (
     TableColumn("place", "#", "causes that delayed other ranks first, then by cost"),
-    TableColumn("rank", "rank", "rank of the cause; of kind transfer, the rank that arrived last"),
-    TableColumn("name", "operator", "of an edge, the operator that started late"),
-    TableColumn("after", "after", "of an edge, the operator before it, which was on time"),
+    TableColumn("rank", "rank", "rank of the cause; for a transfer, the rank that arrived last"),
+    TableColumn("name", "operator", "for an edge, the operator that started late"),
+    TableColumn("after", "after", "for an edge, the operator before it, which was on time"),
     TableColumn("kind", "kind", "operator: took long; edge: started late without a recorded reason; "
     "transfer: slow after all ranks had arrived, computing or transferring; extra: most other ranks lack it; "
     "before: already late when the events begin"),
@@ -54,7 +54,7 @@ COLLECTIVE_COLUMNS: tuple[TableColumn, ...] = (
     _numeric("skew_ns", "waiting", "wait of the first rank for the last one"),
     _numeric("transfer_ns", "after arrival", "from the last arrival to the last end: computing or transfer"),
     _numeric("slow_ns", "excess", "time after the last arrival beyond that of the same collective elsewhere"),
-    TableColumn("verdict", "verdict", "skew or transfer where one is at least twice the other, else mixed"),
+    TableColumn("verdict", "verdict", "skew or transfer if one is at least twice the other, else mixed"),
     TableColumn("why", "why", "why the verdict is inconclusive"),
 )
 

@@ -33,7 +33,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """TableColumn of a table: sorted by ``field``, shown as the field ``text`` or, where that is empty,
+    """Column of a table, sorted by ``field`` and shown as the field ``text`` or, if that is empty,
     ``field``."""
 
     field: str
@@ -83,13 +83,13 @@ WAIT_RANK_COLUMNS: tuple[TableColumn, ...] = (
     _numeric("own_ns", "own", "mean per step in the suspect stage, without waits for other ranks"),
     _numeric("wait_ns", "waiting", "mean per step in the suspect stage in which it waits for other ranks"),
 )
-"""Further columns where the packet holds waits of the suspect stage."""
+"""Further columns if the packet holds waits of the suspect stage."""
 
 WAIT_STAGE_COLUMNS: tuple[TableColumn, ...] = (
     _numeric("own_ns", "own", "advance until the last rank arrives in the stage, mean per step"),
     _numeric("wait_ns", "waiting", "advance while even the last rank waits, mean per step"),
 )
-"""Further columns where the packet holds waits of any stage."""
+"""Further columns if the packet holds waits of any stage."""
 
 STEP_COLUMNS: tuple[TableColumn, ...] = (
     TableColumn("step", "step"),
@@ -105,7 +105,7 @@ EVIDENCE_COLUMNS: tuple[TableColumn, ...] = (
     TableColumn("mark", ""),
     TableColumn("title", "check"),
     TableColumn("text", "result"),
-    TableColumn("source", "rests on", "checks that rest on the same numbers are one witness"),
+    TableColumn("source", "based on", "checks based on the same numbers count as one source"),
     TableColumn("meaning", "meaning"),
 )
 
@@ -123,7 +123,7 @@ def rank_columns(rows: Sequence[Row]) -> tuple[TableColumn, ...]:
 def _with_waits(
     columns: Sequence[TableColumn], waits: Sequence[TableColumn], after: str, rows: Sequence[Row]
 ) -> tuple[TableColumn, ...]:
-    """Return the columns, with those of waits behind the field ``after`` if the rows have them."""
+    """Return the columns, with those of waits after the field ``after`` if the rows have them."""
     if not any("wait_ns" in row for row in rows):
         return tuple(columns)
     place = next(place for place, column in enumerate(columns) if column.field == after) + 1
@@ -131,8 +131,8 @@ def _with_waits(
 
 
 def stage_rows(diagnosis: Diagnosis) -> list[Row]:
-    """Return one row per broad stage, in stage order; with own time and waiting apart where the waits of any
-    stage are known (accounting.md §15)."""
+    """Return one row per broad stage, in stage order, with own time and waiting if the waits of any stage are
+    known (accounting.md §15)."""
     carried = diagnosis.carry_over_advances_ns if diagnosis.frontier == "carry_over" else None
     advances = carried or diagnosis.advances_ns
     short = format.short_stages(diagnosis.stages)
@@ -156,8 +156,8 @@ def stage_rows(diagnosis: Diagnosis) -> list[Row]:
 
 
 def _own_advance(diagnosis: Diagnosis, stage: str) -> Row:
-    """Return a_own and a_wait of a stage per step; nothing where no stage's waits are known. They are of the
-    carry-over frontier where the window has it."""
+    """Return a_own and a_wait of a stage per step, on the carry-over frontier if there is one; empty if no
+    stage's waits are known."""
     if not diagnosis.wait_advances_ns:
         return {}
     advances = diagnosis.carry_over_advances_ns or diagnosis.advances_ns
@@ -171,7 +171,7 @@ def _own_advance(diagnosis: Diagnosis, stage: str) -> Row:
 
 
 def _fit(diagnosis: Diagnosis, stage: str) -> tuple[float, float] | None:
-    """The wait fit of a broad stage: with micro-steps, that of the one with the largest slope."""
+    """Return the wait fit of a broad stage; with micro-steps, the one with the largest slope."""
     fits = [
         (fit.slope, fit.se)
         for name, fit in (diagnosis.wait_fit or {}).items()
@@ -192,8 +192,8 @@ def _sets(diagnosis: Diagnosis, stage: str) -> str:
 
 
 def slowest_first(measures: Measures, diagnosis: Diagnosis, node: int | None = None) -> list[int]:
-    """Return the positions of a node's ranks, or of all: those slowest at the suspect stage most often come
-    first."""
+    """Return the positions of a node's ranks, or of all; the ranks most often slowest at the suspect stage
+    come first."""
     places = (
         np.arange(len(measures.window.ranks)) if node is None else np.array(ranks_on(measures, node), int)
     )
@@ -203,11 +203,11 @@ def slowest_first(measures: Measures, diagnosis: Diagnosis, node: int | None = N
 
 
 def rank_rows(measures: Measures, diagnosis: Diagnosis, places: Sequence[int] | None = None) -> list[Row]:
-    """Return one row per rank, ascending; or those of the ranks at some positions, in their order.
+    """Return one row per rank, ascending, or one for each of some positions, in their order.
 
     ``stage:<name>`` and ``lead:<name>`` hold the mean time in each broad stage (ns) and the share of the
     steps in which the rank is slowest at its end; ``own:<name>`` and ``wait:<name>`` the mean of its own time
-    and of its known waits there (ns), None where none of its waits is known.
+    and of its known waits there (ns), None if none of its waits is known.
     """
     ranks = measures.window.ranks
     mean_SR = to_numpy(measures.window.duration_SNR).mean(axis=1)
@@ -253,7 +253,8 @@ def rank_rows(measures: Measures, diagnosis: Diagnosis, places: Sequence[int] | 
 
 
 def _mean_waits(measures: Measures) -> dict[str, Floats]:
-    """Mean over the steps of each rank's known waits by broad stage, ns [R]; NaN for a rank that has none."""
+    """Return the mean over the steps of each rank's known waits by broad stage, ns [R]; NaN for a rank
+    without any."""
     found: dict[str, Floats] = {}
     for name in measures.broad:
         waited_NR = waits_in(measures, name)
@@ -266,7 +267,7 @@ def _mean_waits(measures: Measures) -> dict[str, Floats]:
 
 
 def _distances(measures: Measures, diagnosis: Diagnosis, stage: str) -> tuple[Floats, Floats]:
-    """Mean slack on entering a stage and mean lag on leaving it, ns [R], on the selected frontier."""
+    """Return mean slack on entering a stage and mean lag on leaving it, ns [R], on the selected frontier."""
     members = stage_members(measures, stage)
     active = active_frontier(measures, diagnosis)
     front_N = active.rise_SN[members[0] - 1] if members[0] else np.zeros(measures.steps)
@@ -277,7 +278,8 @@ def _distances(measures: Measures, diagnosis: Diagnosis, stage: str) -> tuple[Fl
 
 
 def _leads(measures: Measures, diagnosis: Diagnosis) -> Floats:
-    """Share of the steps in which each rank is slowest at each broad stage's last boundary, [B, R]."""
+    """Return the share of the steps in which each rank is slowest at each broad stage's last boundary, [B,
+    R]."""
     leader_SN = active_frontier(measures, diagnosis).leader_SN
     found = np.zeros((len(measures.broad), len(measures.window.ranks)))
     for index in range(len(measures.broad)):
@@ -331,7 +333,7 @@ def label_rows(diagnosis: Diagnosis) -> list[Row]:
 
 
 def _reason_text(reason: str) -> str:
-    """Why a label holds, or which label suppresses it."""
+    """Return why a label holds, or which label suppresses it."""
     return f"Suppressed by {label_words(reason)}." if reason in LABELS else reason_sentence(reason)
 
 

@@ -1,4 +1,4 @@
-"""How bad a window is, for a row of the store on any surface."""
+"""Severity level of a window, for a row of the store on any surface."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from sfapp.views import palette
 
 Row = Mapping[str, Any]
-"""One window as ``Store.timeline`` or ``Store.windows`` gives it."""
+"""One window as returned by ``Store.timeline`` or ``Store.windows``."""
 
 
 def window_level(row: Row) -> palette.SeverityLevel:
-    """Return how a window is marked; one without all its data is an alarm, whatever the rest shows."""
+    """Return the level of a window; one with missing data is always an alarm."""
     if row["lacks_data"]:
         return "alarm"
     return palette.severity_level(row["needs_attention"], row["severity"])

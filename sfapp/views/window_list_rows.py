@@ -1,4 +1,4 @@
-"""Rows of the table of windows: how a row of the store reads."""
+"""Rows of the table of windows: the texts of a row of the store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sfapp.views.window_level import window_level
 
 
 def window_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return one row of ``Store.windows`` as the table of windows shows it: texts, and the bar of shares."""
+    """Return one row of ``Store.windows`` for the table of windows: texts, and the bar of shares."""
     short = format.short_stages(row["stages"])
     return {
         "href": window_page(WindowKey(row["run_id"], row["window"])),
@@ -77,7 +77,7 @@ def _leader(row: Mapping[str, Any]) -> str:
 
 
 def _bar(row: Mapping[str, Any], short: Mapping[str, str]) -> list[tuple[str, float, str]]:
-    """Return the colour, share and text of each stage, on the frontier that decides."""
+    """Return colour, share and text of each stage, on the frontier in use."""
     shares = row["carry_over_shares" if row["frontier"] == "carry_over" else "shares"] or {}
     colours = palette.stage_colours(row["stages"])
     return [

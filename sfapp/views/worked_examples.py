@@ -32,7 +32,7 @@ class Lesson:
 
     Attributes:
         story: paragraphs of plain text.
-        looks: what to look at next: link text and view.
+        looks: suggested next views: link text and view.
     """
 
     title: str
@@ -117,7 +117,7 @@ LESSONS: Mapping[str, Lesson] = {
         (
             "The durations are those of the hidden example, but each rank also recorded how long it was "
             "blocked in communication inside backward: 3.1, 3.0, 0.2 and 2.9 s.",
-            "What is left is each rank's own time. Rank 2 needed 6.8 s, the others 4.1 s at most: it is "
+            "The rest is each rank's own time. Rank 2 needed 6.8 s, the others at most 4.1 s: it is "
             "the rank that the others wait for. Frontier and shares do not change.",
         ),
         (("own time of each rank", ViewState(tab="ranks", stage=BACKWARD, quantity="own")),),
@@ -127,7 +127,7 @@ LESSONS: Mapping[str, Lesson] = {
 
 
 def lesson_rows(example: Example, measures: Measures, diagnosis: Diagnosis) -> list[Row]:
-    """Return one row per stage and one for their sum, as text and in ns (None where the paper prints
+    """Return one row per stage and one for their sum, as text and in ns (None if the paper prints
     nothing)."""
     means = measures.by_broad(measures.mean_SN.sum(axis=1))
     maxima = measures.by_broad(measures.max_SN.sum(axis=1))

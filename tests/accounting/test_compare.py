@@ -36,7 +36,7 @@ def sick() -> Diagnosis:
 
 
 @pytest.fixture(scope="module")
-def mended() -> Diagnosis:
+def repaired() -> Diagnosis:
     return job(3)
 
 
@@ -137,9 +137,7 @@ def test_the_way_back_and_what_is_left_add_up_to_the_way_there(data: st.DataObje
         assert found.recovery == 1 - left.total_ns / there.total_ns
 
 
-def test_a_comparison_says_what_the_verdict_says_of_its_reference(
-    healthy: Diagnosis, sick: Diagnosis
-) -> None:
+def test_a_comparison_shows_the_verdicts_note_on_its_reference(healthy: Diagnosis, sick: Diagnosis) -> None:
     verdict = with_reference(sick, reference_of(healthy))
     change = compare(healthy, sick).main
     assert {stage: float(delta) for stage, delta in change.delta_ns.items()} == pytest.approx(
@@ -148,10 +146,10 @@ def test_a_comparison_says_what_the_verdict_says_of_its_reference(
     assert float(change.relative) == pytest.approx(verdict.change)
 
 
-def test_an_a_b_a_says_where_the_time_went_who_led_and_that_it_came_back(
-    healthy: Diagnosis, sick: Diagnosis, mended: Diagnosis
+def test_an_a_b_a_comparison_names_the_stage_and_the_rank_and_shows_the_recovery(
+    healthy: Diagnosis, sick: Diagnosis, repaired: Diagnosis
 ) -> None:
-    found = compare(healthy, sick, mended)
+    found = compare(healthy, sick, repaired)
     assert float(found.main.delta_ns[DATA]) == pytest.approx(SLOW, rel=0.02)
     assert float(found.main.total_ns) == pytest.approx(SLOW, rel=0.02)
     assert found.recovery == pytest.approx(1, abs=0.02)
@@ -242,7 +240,7 @@ def test_groups_are_compared_with_groups() -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "says"),
+    ("other", "message"),
     [
         (("x", "y", "z"), "only the first has 'data.next_wait'"),
         (
@@ -252,13 +250,13 @@ def test_groups_are_compared_with_groups() -> None:
         ((DATA, FORWARD, "refined"), "only the second has 'refined'"),
     ],
 )
-def test_other_stages_cannot_be_compared(other: tuple[str, ...], says: str) -> None:
+def test_other_stages_cannot_be_compared(other: tuple[str, ...], message: str) -> None:
     durations = np.full((3, 4, 2), MS)
     one = sfapp.diagnose(window_of(durations))
     two = sfapp.diagnose(window_of(durations, stages=other, window=7))
     with pytest.raises(ComparisonError, match="run 'run', window 7") as refused:
         compare(one, two)
-    assert says in str(refused.value)
+    assert message in str(refused.value)
     assert "compare windows that were recorded with the same ordered list" in str(refused.value)
 
 
@@ -277,9 +275,9 @@ def test_a_side_is_windows_of_one_run(healthy: Diagnosis) -> None:
 
 
 def test_the_document_holds_whole_numbers_from_which_every_delta_follows(
-    healthy: Diagnosis, sick: Diagnosis, mended: Diagnosis
+    healthy: Diagnosis, sick: Diagnosis, repaired: Diagnosis
 ) -> None:
-    document = compare(healthy, sick, mended).document()
+    document = compare(healthy, sick, repaired).document()
     a, b = document["a"], document["b"]
     for stage, delta in document["changes"]["a_to_b"]["carry_over"]["stages_ns"].items():
         ours = Fraction(b["advance_ns"]["carry_over"][stage], b["steps"])

@@ -35,7 +35,7 @@ def test_a_change_has_an_interval_that_holds_it() -> None:
     assert document["chance"] == found.chance
 
 
-def test_a_change_within_noise_is_told_from_one_beyond_it() -> None:
+def test_a_change_within_noise_is_distinguished_from_one_beyond_it() -> None:
     assert not compared(0, MS // 20, jitter=10 * MS).is_beyond_noise
     assert compared(0, 20 * MS, jitter=10 * MS).is_beyond_noise
 

@@ -15,8 +15,16 @@ from sfapp.model.findings import StepNoise
 from sfapp.model.stages import FORWARD
 from tests.builders import BACKWARD, CALLBACKS, DATA, MS, OPTIMIZER, Ints, ddp_job, window_of
 
-QUIET_JOB = SimulatedJob(
-    seed=1, ranks=8, meets=(BACKWARD,), noise=0.01, tails=False, memory=0.0, common=0.0, bias=0.0, drift=0.0
+HEALTHY_JOB = SimulatedJob(
+    seed=1,
+    ranks=8,
+    sync_stages=(BACKWARD,),
+    noise=0.01,
+    tails=False,
+    memory=0.0,
+    common=0.0,
+    bias=0.0,
+    drift=0.0,
 )
 
 
@@ -28,8 +36,8 @@ def kinds(diagnosis: Diagnosis) -> list[tuple[str, str, tuple[int, ...]]]:
     return [(found.kind, found.stage, found.ranks) for found in diagnosis.findings if found.needs_attention]
 
 
-def test_a_rank_that_costs_four_percent_of_a_quiet_job_is_named() -> None:
-    found = last_window(replace(QUIET_JOB, faults=(Fault("persistent", DATA, 3, 0.04),)))
+def test_a_rank_that_costs_four_percent_of_a_healthy_job_is_named() -> None:
+    found = last_window(replace(HEALTHY_JOB, faults=(Fault("persistent", DATA, 3, 0.04),)))
     assert kinds(found) == [("rank", DATA, (3,))]
     (finding,) = (finding for finding in found.findings if finding.needs_attention)
     assert finding.low < finding.effect < finding.high
@@ -44,7 +52,7 @@ def test_a_rank_that_costs_four_percent_of_a_quiet_job_is_named() -> None:
 def test_two_effects_are_two_findings_and_the_larger_one_is_the_suspect() -> None:
     # a rank that costs 40 % in data while everything takes 14 % longer for another reason
     faults = (Fault("persistent", DATA, 3, 0.40), Fault("all", BACKWARD, 0, 0.14))
-    found = last_window(replace(QUIET_JOB, faults=faults))
+    found = last_window(replace(HEALTHY_JOB, faults=faults))
     assert kinds(found) == [("rank", DATA, (3,)), ("growth", BACKWARD, ())]
     assert found.aim is not None
     assert (found.aim.stage, found.aim.rank) == (DATA, 3)
@@ -83,14 +91,14 @@ def test_ranks_that_are_each_alone_in_their_role_are_not_compared() -> None:
 
 
 def test_jitter_is_a_finding_that_needs_no_attention() -> None:
-    found = last_window(replace(QUIET_JOB, noise=0.10, ranks=32))
+    found = last_window(replace(HEALTHY_JOB, noise=0.10, ranks=32))
     assert not found.needs_attention
     assert {finding.kind for finding in found.findings} == {"jitter"}
 
 
 @pytest.mark.parametrize("waits", [True, False])
 def test_the_interval_of_jitter_holds_what_it_costs_on_average(waits: bool) -> None:
-    windows = simulate(replace(QUIET_JOB, noise=0.10, ranks=32, windows=20), waits=waits)
+    windows = simulate(replace(HEALTHY_JOB, noise=0.10, ranks=32, windows=20), waits=waits)
     every = [found for one in diagnose_runs(windows) for found in one.findings if found.kind == "jitter"]
     mean = np.mean([found.effect for found in every])
     assert len(every) == 20
@@ -133,8 +141,8 @@ def test_moving_the_gates_decides_what_needs_attention() -> None:
     assert not diagnose(window, Gates(min_effect=0.2)).needs_attention
 
 
-def test_a_quiet_window_says_what_it_could_have_shown() -> None:
-    found = last_window(QUIET_JOB)
+def test_a_healthy_window_gives_the_smallest_effect_it_could_have_shown() -> None:
+    found = last_window(HEALTHY_JOB)
     assert not found.needs_attention
     assert found.resolution is not None
     assert found.resolution.growth is not None
@@ -142,8 +150,8 @@ def test_a_quiet_window_says_what_it_could_have_shown() -> None:
     assert all(0.02 <= part < 0.06 for part in found.resolution.rank.values())
 
 
-def test_a_stage_whose_waits_are_not_known_has_no_resolution_for_one_rank() -> None:
-    found = diagnose_runs(simulate(replace(QUIET_JOB, noise=0.04), waits=False))[-1]
+def test_a_stage_with_unknown_waits_has_no_resolution_for_one_rank() -> None:
+    found = diagnose_runs(simulate(replace(HEALTHY_JOB, noise=0.04), waits=False))[-1]
     assert found.resolution is not None
     assert BACKWARD not in found.resolution.rank
     assert FORWARD in found.resolution.rank
@@ -189,7 +197,7 @@ def test_of_many_ranks_only_some_are_looked_at_with_the_same_findings(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     faults = (Fault("persistent", BACKWARD, 1234, 0.3), Fault("periodic", DATA, 77, 2.0))
-    window = simulate(replace(QUIET_JOB, ranks=2000, faults=faults), waits=True)[-1]
+    window = simulate(replace(HEALTHY_JOB, ranks=2000, faults=faults), waits=True)[-1]
     some = diagnose(window)
     monkeypatch.setattr(window_lateness, "MANY_RANKS", 10_000)
     assert kinds(some) == kinds(diagnose(window)) == [("rank", BACKWARD, (1234,)), ("rank", DATA, (77,))]

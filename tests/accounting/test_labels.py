@@ -178,7 +178,7 @@ def two_leaders_in_turn() -> Ints:
 
 
 @pytest.mark.parametrize("reason", AIM_REASON_CASES)
-def test_every_absence_in_the_aim_says_why(reason: str) -> None:
+def test_every_absence_in_the_aim_has_a_reason(reason: str) -> None:
     aim = AIM_REASON_CASES[reason]().aim
     assert aim is not None
     assert reason in {aim.rank_reason, *(line.reason for line in aim.evidence)}
@@ -191,7 +191,7 @@ def test_no_label_or_reason_is_undocumented_or_unreached() -> None:
     assert set(REASON_CASES) | set(AIM_REASON_CASES) | of_predictions | of_suppressed == set(REASONS)
 
 
-def test_a_limited_signal_suppresses_strong_labels_and_says_so() -> None:
+def test_a_limited_signal_suppresses_strong_labels_with_a_reason() -> None:
     limited = slow_data(gather_ok=False)
     assert "sync_wait_dependent" not in limited.label_names
     assert Label("sync_wait_dependent", ("telemetry_limited",)) in limited.suppressed
@@ -199,10 +199,10 @@ def test_a_limited_signal_suppresses_strong_labels_and_says_so() -> None:
 
 def test_a_window_that_needs_no_attention_has_no_strong_label_unless_the_noise_floor_is_off() -> None:
     window = window_of(independent_ranks(slow=2.0), stages=STAGES)
-    quiet = diagnose(window, Gates(min_effect=0.5))
-    assert not quiet.needs_attention
-    assert "direct_exposure" not in quiet.label_names
-    assert quiet.suppressed == (Label("direct_exposure", ("within_noise",)),)
+    healthy = diagnose(window, Gates(min_effect=0.5))
+    assert not healthy.needs_attention
+    assert "direct_exposure" not in healthy.label_names
+    assert healthy.suppressed == (Label("direct_exposure", ("within_noise",)),)
     for gates in (Gates(), Gates(min_effect=0.5, noise_floor="off")):
         assert "direct_exposure" in diagnose(window, gates).label_names
 
@@ -219,8 +219,8 @@ def test_a_finding_that_a_healthy_window_may_show_carries_no_strong_label(
     found = diagnose(window_of(noisy, stages=STAGES))
     assert found.main_finding is not None  # at most alpha, so that it needs attention
     assert found.main_finding.chance == pytest.approx(chance, rel=0.1)
-    withheld = Label("direct_exposure", ("within_noise",)) in found.suppressed
-    assert ("direct_exposure" in found.label_names, withheld) == (is_strong, not is_strong)
+    is_suppressed = Label("direct_exposure", ("within_noise",)) in found.suppressed
+    assert ("direct_exposure" in found.label_names, is_suppressed) == (is_strong, not is_strong)
 
 
 def test_diagnosing_one_role_lifts_the_need_for_roles() -> None:

@@ -75,11 +75,11 @@ def test_a_lasting_jump_is_no_noise_but_a_spike_is() -> None:
     assert without_jump(spiked) is spiked
 
 
-def test_too_few_steps_say_nothing_about_noise() -> None:
+def test_too_few_steps_give_no_noise_estimate() -> None:
     assert step_noise([1.0, 2.0, 3.0, 4.0]) is None
 
 
-def test_steps_that_are_all_alike_have_no_error() -> None:
+def test_equal_steps_have_no_error() -> None:
     noise = step_noise(np.full(20, 5.0))
     assert noise is not None
     error = difference_error(noise, noise, 20, 0.0)

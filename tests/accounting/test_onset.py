@@ -19,7 +19,8 @@ from sfapp.model.onsets import Episode, StepEstimate
 from tests.builders import BACKWARD, CALLBACKS, DATA
 
 JOB = SimulatedJob(
-    seed=1, ranks=8, meets=(BACKWARD,), noise=0.01, tails=False, memory=0.0, common=0.0, bias=0.0, drift=0.0,
+    seed=1, ranks=8, sync_stages=(BACKWARD,), noise=0.01,
+    tails=False, memory=0.0, common=0.0, bias=0.0, drift=0.0,
     windows=6,
 )  # fmt: skip
 
@@ -66,7 +67,7 @@ def test_neighbouring_windows_with_the_same_finding_are_one_episode(like: Diagno
     assert [edge.window for edge in second.edges] == [3, 4, 5]
 
 
-def test_a_larger_finding_beside_it_does_not_end_an_episode(like: Diagnosis) -> None:
+def test_another_larger_finding_does_not_end_an_episode(like: Diagnosis) -> None:
     verdicts = [verdict(like, 0), verdict(like, 1, late(3)), verdict(like, 2, GROWTH, late(3))]
     assert spans(verdicts) == [(DATA, (3,), 1, 2), (BACKWARD, (), 2, 2)]
 

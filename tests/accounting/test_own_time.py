@@ -41,14 +41,14 @@ def without_waits(window: Window) -> Window:
 def test_a_rank_slow_inside_backward_is_named_only_where_waits_are_known() -> None:
     window = waiting_job(slow=2)
     hidden = diagnose(without_waits(window))
-    assert hidden.is_quiet
+    assert hidden.is_healthy
     found = diagnose(window)
     assert found.aim is not None
     assert (found.aim.stage, found.aim.rank, found.aim.basis) == (BACKWARD, 2, "excess")
     assert found.severity == pytest.approx(60 / 121, abs=0.02)
 
 
-def test_beside_a_healthy_window_it_is_named_too() -> None:
+def test_with_a_healthy_reference_it_is_named_too() -> None:
     healthy = reference_of(measure(waiting_job()))
     found = diagnose(waiting_job(slow=2), reference=healthy)
     hidden = diagnose(
@@ -77,7 +77,7 @@ def test_jitter_inside_backward_is_no_ranks_fault() -> None:
     duration_SNR = own_SNR.copy()
     duration_SNR[2] += wait_NR
     found = diagnose(replace(window_of(duration_SNR, stages=STAGES), waits={BACKWARD: wait_NR}))
-    assert found.is_quiet
+    assert found.is_healthy
 
 
 def test_a_step_in_which_one_rank_has_no_wait_is_not_split() -> None:
@@ -122,7 +122,7 @@ BROAD_NUMBERS = (
 
 
 @given(window=split_windows())
-def test_no_split_changes_a_broad_number_or_who_leads_elsewhere(window: Window) -> None:
+def test_no_split_changes_a_broad_number_or_the_leader_of_another_stage(window: Window) -> None:
     split, whole = measure(window), measure(without_waits(window))
     found, plain = diagnose(window), diagnose(without_waits(window))
     for name in BROAD_NUMBERS:

@@ -17,7 +17,8 @@ from sfapp.model.problems import Problem, ProblemMark, TimedDiagnosis, problem_s
 from tests.builders import BACKWARD, DATA, FORWARD, MS, ddp_job, window_of
 
 JOB = SimulatedJob(
-    seed=3, ranks=4, meets=(BACKWARD,), noise=0.01, tails=False, memory=0.0, common=0.0, bias=0.0, drift=0.0,
+    seed=3, ranks=4, sync_stages=(BACKWARD,), noise=0.01,
+    tails=False, memory=0.0, common=0.0, bias=0.0, drift=0.0,
     windows=12, faults=(),
 )  # fmt: skip
 """40 steps a window."""

@@ -1,4 +1,4 @@
-"""The last steps of a running job: who holds it, who has not reported, whether steps still come."""
+"""The last steps of a running job: the rank that delays it, silent ranks, and whether steps still arrive."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_rank_that_stopped_reporting_is_called_and_the_others_go_on() -> None:
     assert (found.diagnosis.first_step, found.diagnosis.last_step) == (140, 159)
 
 
-def test_a_job_stands_still_and_the_roll_call_says_who_lacks_the_newest_step() -> None:
+def test_a_stalled_job_lists_the_ranks_that_lack_the_newest_step() -> None:
     rows = live_rows(ddp_job(ranks=4, steps=30), stopped={2: 29, 0: 0}, idle_s=12.0)
     found = rolling_verdict(rows)
     assert found.kind == "standing"
@@ -127,7 +127,7 @@ def test_too_few_steps_are_not_judged() -> None:
     assert rolling_verdict(LiveRows("run", 0, 2, ())).kind == "incomplete"
 
 
-def test_a_job_whose_ranks_have_left_has_ended() -> None:
+def test_a_job_has_ended_once_its_ranks_have_left() -> None:
     assert rolling_verdict(live_rows(ddp_job(ranks=2, steps=9), left=[0, 1])).kind == "ended"
 
 

@@ -1,7 +1,8 @@
-"""Where a window's own fit finds no wait, its run's other windows say where ranks meet (accounting.md §10).
+"""Without a wait in its own fit, a window takes the sync boundary from its run's other windows (accounting.md
+§10).
 
-A rank that is late from a window's first step to its last is late by the same all the time: nothing that the
-fit could see. The job is the same as in the windows before, so ranks still wait where they waited then.
+A rank that is late by the same time in every step of a window leaves nothing for the fit to detect. The job
+is the same as in the windows before, so ranks still wait where they waited then.
 """
 
 from __future__ import annotations
@@ -49,10 +50,10 @@ def aims(diagnoses: list[Diagnosis]) -> list[tuple[str, int | None]]:
 def test_a_late_rank_is_named_in_every_window_of_a_lasting_fault(stage: str, ranks: int, seed: int) -> None:
     found = diagnose_runs(lasting_fault(stage, ranks=ranks, seed=seed))
     assert aims(found)[2:] == [(stage, 1)] * 4
-    assert all(diagnosis.is_quiet for diagnosis in found[:2])
+    assert all(diagnosis.is_healthy for diagnosis in found[:2])
 
 
-def test_alone_such_a_window_would_blame_those_who_wait() -> None:
+def test_alone_such_a_window_would_blame_the_waiting_ranks() -> None:
     # what makes the others needed: without them nothing tells a late rank from a slow backward
     window = lasting_fault(ranks=2)[4]
     alone = diagnose(window)
@@ -64,9 +65,7 @@ def test_alone_such_a_window_would_blame_those_who_wait() -> None:
 
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("stage", [CALLBACKS, OPTIMIZER])
-def test_where_no_window_of_a_run_measures_a_wait_what_varies_from_meeting_to_meeting_says_it(
-    stage: str, ranks: int
-) -> None:
+def test_without_measured_waits_of_a_run_variation_between_syncs_decides(stage: str, ranks: int) -> None:
     # jobs that are late from their first step on
     jobs = [lasting_fault(stage, ranks=ranks, seed=seed, run_id=f"run-{seed}")[3:] for seed in range(12)]
     silent = [[window for window in job if diagnose(window).met_boundary] for job in jobs]
@@ -83,7 +82,7 @@ def test_one_window_alone_is_judged_by_its_own_fit() -> None:
     assert diagnose_runs([window]) == [diagnose(window)]
 
 
-def test_a_window_says_whether_it_measured_the_wait_itself() -> None:
+def test_a_window_records_whether_it_measured_the_wait_itself() -> None:
     windows = lasting_fault(ranks=2)
     found = diagnose_runs(windows)
     assert {diagnosis.waits_from for diagnosis in found} == {"window", "run"}
@@ -98,7 +97,7 @@ SWAPPED[BACKWARD_AT], SWAPPED[CALLBACKS_AT] = CALLBACKS_AT, BACKWARD_AT
 
 
 def in_callbacks(seed: int) -> Ints:
-    """A job whose ranks meet in the callbacks."""
+    """A job whose ranks synchronise in the callbacks."""
     return ddp_job(seed=seed)[SWAPPED]
 
 
@@ -106,28 +105,28 @@ def alone(*jobs: Ints) -> list[Diagnosis]:
     return [diagnose(window_of(job, window=number)) for number, job in enumerate(jobs)]
 
 
-def said(diagnoses: list[Diagnosis]) -> RunWaits:
+def run_waits_of(diagnoses: list[Diagnosis]) -> RunWaits:
     return run_waits(diagnoses)["run", DEFAULT_STAGES]
 
 
 def test_a_run_vouches_for_stages_that_a_third_of_its_windows_found() -> None:
     found = alone(ddp_job(seed=0), ddp_job(seed=1), ddp_job(seed=2), in_callbacks(3))
     assert [diagnosis.own_boundary for diagnosis in found] == [BACKWARD] * 3 + [CALLBACKS]
-    assert said(found) == RunWaits((BACKWARD,), BACKWARD)
-    assert said(found[1:]) == RunWaits((BACKWARD, CALLBACKS), BACKWARD)
-    assert said(found[3:]) == RunWaits((CALLBACKS,), CALLBACKS)
-    assert said(alone(np.ones((6, 40, 2), dtype=np.int64) * MS)) == RunWaits()
+    assert run_waits_of(found) == RunWaits((BACKWARD,), BACKWARD)
+    assert run_waits_of(found[1:]) == RunWaits((BACKWARD, CALLBACKS), BACKWARD)
+    assert run_waits_of(found[3:]) == RunWaits((CALLBACKS,), CALLBACKS)
+    assert run_waits_of(alone(np.ones((6, 40, 2), dtype=np.int64) * MS)) == RunWaits()
 
 
-def test_windows_that_could_choose_say_where_ranks_meet_best() -> None:
+def test_windows_with_several_candidates_choose_the_best_sync_boundary() -> None:
     # most windows of this job find but the lesser one of the two stages that its ranks wait in
     one = alone(in_callbacks(0), in_callbacks(1), in_callbacks(2))
     (both,) = alone(ddp_job(seed=4))
     fits = {**(both.wait_fit or {}), CALLBACKS: WaitFit(1.0, 0.01)}
     both = replace(both, wait_fit=fits)
     assert both.own_boundary == BACKWARD
-    assert said([*one, both]).boundary == CALLBACKS  # backward alone is in one of four
-    assert said([*one, both, both]) == RunWaits((BACKWARD, CALLBACKS), BACKWARD)
+    assert run_waits_of([*one, both]).boundary == CALLBACKS  # backward alone is in one of four
+    assert run_waits_of([*one, both, both]) == RunWaits((BACKWARD, CALLBACKS), BACKWARD)
 
 
 def test_a_stage_that_this_window_alone_waits_in_stands() -> None:
@@ -161,7 +160,7 @@ def test_the_nearest_change_of_a_gate_keeps_what_the_run_knows() -> None:
     assert change.routing_set[0] == OPTIMIZER
 
 
-def test_other_runs_and_other_stages_say_nothing() -> None:
+def test_other_runs_and_other_stages_have_no_influence() -> None:
     windows = lasting_fault(ranks=2)
     # each step is like the other: nothing to measure
     late_SNR = np.tile(windows[4].duration_SNR[:, 1:2], (1, 40, 1))
@@ -199,7 +198,7 @@ def test_a_window_that_cannot_be_aligned_stays_as_it_is(unfit: Callable[[Window]
     assert judge(measure(window).in_run(waits)) == diagnose(window)
 
 
-def test_a_group_is_aligned_where_all_ranks_meet() -> None:
+def test_a_group_is_aligned_at_the_sync_of_all_ranks() -> None:
     # four of eight ranks: that all eight wait for each other is known from all of them
     found = diagnose_runs(lasting_fault(), group="node:0")
     assert aims(found)[2:] == [(OPTIMIZER, 1)] * 4
@@ -217,7 +216,7 @@ def test_a_reference_is_aligned_in_its_own_run() -> None:
 
 
 @pytest.mark.parametrize("group", ["all", "node:0"])
-def test_what_others_say_does_not_depend_on_the_floor_of_a_view(group: str) -> None:
+def test_the_waits_of_a_run_do_not_depend_on_a_views_floor(group: str) -> None:
     # above this floor only the windows of the fault stand; those before it measured where ranks wait
     windows = lasting_fault(ranks=4)
     healthy, sick = (diagnose(windows[number]).exposed_makespan_ns for number in (1, 4))

@@ -20,7 +20,7 @@ def compared(extra: dict, every: int = 1) -> Diagnosis:
 
 
 @pytest.mark.parametrize("stage", [DATA, FORWARD, CALLBACKS, OPTIMIZER])
-def test_a_stage_slow_on_one_rank_is_aimed_at_with_that_rank(stage: str) -> None:
+def test_a_stage_slow_on_one_rank_is_the_likely_cause_with_that_rank(stage: str) -> None:
     diagnosis = compared({(stage, 3): 60 * MS})
     assert diagnosis.aim is not None
     assert (diagnosis.aim.stage, diagnosis.aim.rank, diagnosis.aim.basis) == (stage, 3, "delta")
@@ -55,7 +55,7 @@ def test_without_consecutive_steps_the_step_aligned_frontier_is_used_and_stated(
     assert diagnosis.top_stages() == diagnosis.shares
 
 
-def test_a_stage_slow_on_random_ranks_names_no_rank_and_says_they_rotate() -> None:
+def test_a_stage_slow_on_random_ranks_names_no_rank_but_rotating_ranks() -> None:
     diagnosis = compared({(DATA, "random"): 60 * MS})
     assert diagnosis.aim is not None
     assert (diagnosis.aim.stage, diagnosis.aim.rank, diagnosis.aim.rank_reason) == (DATA, None, "rotating")
@@ -114,9 +114,9 @@ def test_a_single_hiccup_is_a_one_off_with_its_steps() -> None:
     assert (diagnosis.culprit.kind, diagnosis.aim.rank, diagnosis.aim.steps) == ("one-off", 2, (0, 30))
 
 
-def test_a_healthy_window_is_quiet_and_aims_at_its_largest_share_only() -> None:
+def test_a_healthy_window_has_no_finding_and_aims_at_its_largest_share_only() -> None:
     diagnosis = diagnose(window_of(ddp_job(seed=3)), reference=HEALTHY)
-    assert diagnosis.is_quiet
+    assert diagnosis.is_healthy
     assert diagnosis.aim is not None
     assert (diagnosis.aim.stage, diagnosis.aim.basis) == (BACKWARD, "share")
 
@@ -169,7 +169,7 @@ def test_runs_are_compared_with_their_own_healthy_window() -> None:
     found = diagnose_runs(reversed(windows))
     assert [(d.run_id, d.window) for d in found] == [(r, w) for r in "ab" for w in range(3)]
     assert all(d.reference is not None and d.reference.run_id == d.run_id for d in found)
-    assert [d.is_quiet for d in found] == [True, True, False] * 2
+    assert [d.is_healthy for d in found] == [True, True, False] * 2
 
 
 def test_a_reference_window_is_cut_to_the_same_group() -> None:

@@ -104,7 +104,7 @@ def test_own_time_and_waiting_of_a_rank_are_its_recorded_durations_to_the_nanose
 
 @settings(max_examples=60)
 @given(windows(), st.booleans())
-def test_a_step_ends_with_its_slowest_rank_and_lasts_as_the_frontier_says(
+def test_a_step_ends_with_its_slowest_rank_and_lasts_as_long_as_its_frontier(
     window: Window, is_mean: bool
 ) -> None:
     measures, diagnosis = judged(window)
@@ -163,15 +163,15 @@ def test_waiting_that_was_not_measured_is_called_inferred() -> None:
         assert (found.main_wait.late, found.main_wait.is_inferred) == (3, is_inferred)
 
 
-def test_of_a_rank_slow_inside_backward_only_measured_waits_tell() -> None:
+def test_only_measured_waits_reveal_a_rank_that_is_slow_inside_backward() -> None:
     duration_SNR = ddp_job()
     duration_SNR[2] += 60 * MS
     wait_NR = np.full(duration_SNR.shape[1:], 60 * MS)
     wait_NR[:, 5] = 0
-    told = lanes_of(replace(window_of(duration_SNR), waits={BACKWARD: wait_NR}))
-    assert told.main_wait is not None
-    assert told.main_wait.late == 5
-    assert told.lanes[0].ranks == (5,)
+    measured = lanes_of(replace(window_of(duration_SNR), waits={BACKWARD: wait_NR}))
+    assert measured.main_wait is not None
+    assert measured.main_wait.late == 5
+    assert measured.lanes[0].ranks == (5,)
     hidden = lanes_of(window_of(duration_SNR))
     assert hidden.arrows == ()
 
@@ -251,7 +251,7 @@ def test_ranks_of_different_roles_are_not_folded_together() -> None:
     assert [lane.name for lane in found.lanes if lane.kind == "role"] == ["dense", "expert"]
 
 
-def test_many_ranks_become_quantiles_beside_the_suspect() -> None:
+def test_many_ranks_become_quantiles_next_to_the_suspect() -> None:
     found = lanes_of(slow(DATA, ranks=BANDS_FROM, steps=12))
     assert [(lane.kind, lane.name) for lane in found.lanes] == [
         ("suspect", ""), ("band", "max"), ("band", "p99"), ("band", "median"), ("band", "min")

@@ -43,7 +43,9 @@ def test_the_map_agrees_with_the_judge_everywhere_its_edges_included(
 
 
 @given(place=st.integers(0, 5), gamma_a=SHARE, gamma_g=SHARE)
-def test_regions_cover_the_plane_and_say_what_holds_there(place: int, gamma_a: float, gamma_g: float) -> None:
+def test_regions_cover_the_plane_and_show_the_verdict_inside_them(
+    place: int, gamma_a: float, gamma_g: float
+) -> None:
     measures = MEASURED[place]
     found = verdict_map(measures, judge(measures))
     assert found is not None

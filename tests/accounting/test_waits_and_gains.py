@@ -36,7 +36,7 @@ def test_the_wait_fit_is_the_within_rank_regression_of_time_on_slack() -> None:
     assert measures.wait_slope_S[2] == pytest.approx(1.0, abs=0.05)
 
 
-def test_waits_are_found_where_ranks_meet_and_nowhere_else() -> None:
+def test_waits_are_found_at_syncs_and_nowhere_else() -> None:
     assert diagnose(window_of(ddp_job(extra={(DATA, "random"): 60 * MS}))).wait_stages == (BACKWARD,)
     independent = torch.randint(
         1 * MS, 50 * MS, (3, 40, 8), generator=torch.Generator().manual_seed(1)

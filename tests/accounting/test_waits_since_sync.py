@@ -1,4 +1,4 @@
-"""The wait fit from meeting to meeting: who is late since ranks last met makes the others wait (§11)."""
+"""The wait fit between syncs: a rank that is late since the last sync makes the others wait (§11)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_it_is_the_lesser_slope_of_two_regressions_on_the_others_lateness(ranks:
     d = duration_SNR.astype(float)
     step, rank = (place.ravel() for place in np.indices((steps - 1, ranks)))
     of_rank, of_step = np.eye(ranks)[rank], np.eye(steps - 1)[step]
-    said = []
+    late_stages = []
     for stage in range(6):
         own = d[:stage, 1:].sum(axis=0) + d[stage + 1 :, :-1].sum(axis=0)
         ordered = np.sort(own, axis=-1)
@@ -54,13 +54,13 @@ def test_it_is_the_lesser_slope_of_two_regressions_on_the_others_lateness(ranks:
         late, before, spent = (others - own).clip(min=0).ravel(), d[stage, :-1].ravel(), d[stage, 1:].ravel()
         if np.isnan(slopes.slope[stage]):
             continue
-        said.append(DEFAULT_STAGES[stage])
+        late_stages.append(DEFAULT_STAGES[stage])
         by_own = regressed([late, own.ravel(), before], spent, of_rank)
         by_step = regressed([late, before], spent, np.hstack([of_rank, of_step]))
         slope, error = min(by_own, by_step, key=lambda found: found[0] - 2 * found[1])
         assert float(slopes.slope[stage]) == pytest.approx(slope, rel=1e-6, abs=1e-9)
         assert float(slopes.se[stage]) == pytest.approx(error, rel=1e-6)
-    assert said == [DATA, FORWARD, BACKWARD, OTHER]  # soon after they met nobody is late
+    assert late_stages == [DATA, FORWARD, BACKWARD, OTHER]  # soon after a sync no rank is late
 
 
 def regressed(regressors: list[np.ndarray], response: np.ndarray, groups: np.ndarray) -> tuple[float, float]:
@@ -84,9 +84,7 @@ def test_it_does_not_depend_on_how_many_ranks_are_worked_on_at_a_time(
     np.testing.assert_allclose(in_blocks.se, at_once.se, rtol=1e-7, atol=1e-7)
 
 
-def test_a_rank_that_is_late_all_along_hides_the_wait_from_the_whole_window_and_not_from_its_meetings() -> (
-    None
-):
+def test_a_rank_that_is_late_all_along_hides_the_wait_from_the_whole_window_but_not_from_its_syncs() -> None:
     window = lasting_fault(OPTIMIZER, ranks=2)[4]
     diagnosis = diagnose(window)
     assert (diagnosis.wait_stages, diagnosis.own_boundary) == ((), None)
@@ -102,7 +100,7 @@ def test_it_is_not_asked_where_the_windows_own_fit_finds_a_wait() -> None:
 
 @pytest.mark.parametrize("ranks", [2, 3, 8, 64])
 @pytest.mark.parametrize("seed", range(16))
-def test_ranks_that_never_meet_wait_nowhere(ranks: int, seed: int) -> None:
+def test_ranks_that_never_sync_wait_nowhere(ranks: int, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     independent = torch.randint(1 * MS, 50 * MS, (3, 100, ranks), generator=generator).numpy()
     assert diagnose(window_of(independent, stages=(DATA, FORWARD, BACKWARD))).met_boundary is None
@@ -119,9 +117,7 @@ def wandering(correlation: float, shape: tuple[int, ...], generator: torch.Gener
 @pytest.mark.parametrize("ranks", [2, 8])
 @pytest.mark.parametrize("correlation", [0.0, 0.8, 0.98])
 @pytest.mark.parametrize("seed", range(4))
-def test_what_makes_a_step_long_on_all_ranks_makes_nobody_wait(
-    ranks: int, correlation: float, seed: int
-) -> None:
+def test_a_delay_on_all_ranks_makes_no_rank_wait(ranks: int, correlation: float, seed: int) -> None:
     # longer and shorter sequences, say, on ranks that never meet
     generator = torch.Generator().manual_seed(seed)
     length_N = 1 + 0.1 * wandering(correlation, (100,), generator)
@@ -154,12 +150,12 @@ def test_a_rank_that_waits_for_its_own_loader_alone_waits_for_no_other(ranks: in
 
 
 @pytest.mark.parametrize("steps", [10, 11])
-def test_it_needs_ten_meetings(steps: int) -> None:
+def test_it_needs_ten_syncs(steps: int) -> None:
     slopes = slopes_since_sync(ddp_job(extra={(DATA, "random"): 60 * MS}, steps=steps))
     assert bool(np.isnan(slopes.slope).all()) == (steps < 11)
 
 
-def test_where_it_cannot_be_asked_nothing_is_said() -> None:
+def test_without_syncs_there_is_no_result() -> None:
     still = np.full((6, 40, 4), 10 * MS)
     assert np.isnan(slopes_since_sync(still).slope).all()
     assert np.isnan(slopes_since_sync(still[:, :, :1]).slope).all()

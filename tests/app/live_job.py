@@ -39,10 +39,10 @@ class LiveJob:
         silent: Mapping[int, float] | None = None,
         left: Collection[int] = (),
     ) -> None:
-        """Say what happened in the seconds before a moment, now if it is not given.
+        """Write the samples of the seconds before a moment, by default now.
 
         Args:
-            silent: by rank, for how long nothing was heard of it. left: ranks that said goodbye.
+            silent: by rank, seconds since its last message. left: ranks that disconnected.
         """
         end_ns = time.time_ns() if until is None else int(until * SECOND)
         samples: list[AnySample] = []

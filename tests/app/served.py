@@ -37,7 +37,7 @@ class Served:
 
 @contextmanager
 def served(*arguments: str | Path, cwd: Path) -> Iterator[Served]:
-    """A server on a free port, told to stop at the end if it still runs."""
+    """Start a server on a free port; stop it at the end if it still runs."""
     process = subprocess.Popen(
         [*COMMAND, "--port", "0", *map(str, arguments)],
         stdout=subprocess.PIPE,

@@ -18,7 +18,7 @@ RETRIES = 100
 
 
 class PatientUser(User):
-    """A user who waits for what an action brings, as long as a busy machine may take."""
+    """A user that waits for the result of an action as long as a busy machine may take."""
 
     async def should_see(self, *args: Any, retries: int = RETRIES, **filters: Any) -> None:
         await super().should_see(*args, retries=retries, **filters)
@@ -30,7 +30,7 @@ class PatientUser(User):
 @asynccontextmanager
 async def simulated(workspace: Workspace) -> AsyncIterator[User]:
     """Someone with the app open over a workspace, whose thread runs meanwhile."""
-    # Leaving a simulation, NiceGUI forgets the packages that pages were defined in: ours must stay.
+    # At the end of a simulation NiceGUI unloads the packages in which pages were defined; ours must stay.
     modules = {name: module for name, module in sys.modules.items() if name.split(".")[0] == "sfapp"}
     try:
         async with user_simulation() as user:

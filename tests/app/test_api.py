@@ -99,23 +99,23 @@ async def test_the_twin_judges_under_the_gates_of_its_query(
 
 
 @pytest.mark.parametrize(
-    ("path", "status", "says"),
+    ("path", "status", "message"),
     [
         ("/w/job/77.json", 404, "it has 5, from 0 to 4"),
-        ("/w/nobody/0.json", 404, "no run 'nobody'"),
+        ("/w/absent/0.json", 404, "no run 'absent'"),
         ("/w/job/2.json?gamma_a=two", 400, "gamma_a must be a number"),
         ("/w/job/2.json?group=role:x", 404, "no group 'role:x'"),
         ("/w/job/2.json?reference=job/99", 404, "no window 99"),
         ("/w/job/2/colours.csv", 404, "stages, ranks, steps"),
-        ("/runs/nobody.json", 404, "no run 'nobody'"),
+        ("/runs/absent.json", 404, "no run 'absent'"),
     ],
 )
 async def test_what_cannot_be_answered_is_explained(
-    client: httpx.AsyncClient, path: str, status: int, says: str
+    client: httpx.AsyncClient, path: str, status: int, message: str
 ) -> None:
     response = await client.get(path)
     assert response.status_code == status
-    assert says in response.json()["error"]
+    assert message in response.json()["error"]
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ async def test_metrics_are_prometheus_text(client: httpx.AsyncClient) -> None:
     assert "sfapp_ingest_seconds" in text
 
 
-async def test_health_tells_of_a_store_that_is_no_longer_fed(workspace: Workspace, client) -> None:
+async def test_health_reports_a_store_that_is_no_longer_fed(workspace: Workspace, client) -> None:
     assert (await client.get("/healthz")).json()["status"] == "ok"
 
 

@@ -62,22 +62,22 @@ async def test_a_capture_is_asked_for_followed_and_found(user: User, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("ranks", "steps", "says"),
+    ("ranks", "steps", "message"),
     [
         ("2, x", 5, "ranks to capture must be"),
         ("", 5, "ranks to capture must be"),
         ("2", 99, "ask for 1 to 20"),
     ],
 )
-async def test_what_cannot_be_asked_for_is_told(
-    user: User, tmp_path: Path, ranks: str, steps: int, says: str
+async def test_an_impossible_request_is_refused_with_a_reason(
+    user: User, tmp_path: Path, ranks: str, steps: int, message: str
 ) -> None:
     await user.open(TAB)
     await user.should_see("Capture a trace")
     one(user, ui.input, "capture-ranks").value = ranks
     one(user, ui.number, "capture-steps").value = steps
     user.find(marker="capture-start").click()
-    await user.should_see(says)
+    await user.should_see(message)
     assert captures(tmp_path, RUN) == []
 
 

@@ -48,15 +48,15 @@ def test_a_comparison_is_its_address() -> None:
 
 
 def test_a_bad_address_is_answered_in_words() -> None:
-    state, told = parse_compare("a=/&b=job&tab=rules&tau_c=many&colour=red")
+    state, notices = parse_compare("a=/&b=job&tab=rules&tau_c=many&colour=red")
     assert state == CompareState(b=SideKey("job"))
-    assert any("a must be RUN or RUN/WINDOW" in line for line in told)
-    assert any("'tab' belongs to a window's page" in line for line in told)
-    assert any("tau_c must be a number" in line for line in told)
-    assert any("'colour' is not an option" in line for line in told)
+    assert any("a must be RUN or RUN/WINDOW" in line for line in notices)
+    assert any("'tab' belongs to a window's page" in line for line in notices)
+    assert any("tau_c must be a number" in line for line in notices)
+    assert any("'colour' is not an option" in line for line in notices)
 
 
-async def test_an_a_b_a_says_where_the_change_lies_who_led_and_what_came_back(user: User) -> None:
+async def test_an_a_b_a_comparison_shows_the_stage_the_rank_and_the_recovery(user: User) -> None:
     await user.open(ABA)
     await user.should_see("per step slower than A, all of it in callbacks")
     await user.should_see("C recovers")
@@ -195,22 +195,22 @@ async def test_the_twin_judges_under_its_query(client: httpx.AsyncClient, worksp
 
 
 @pytest.mark.parametrize(
-    ("query", "status", "says"),
+    ("query", "status", "message"),
     [
         ("", 400, "name what to compare"),
         ("a=job/1&b=job/77", 404, "it has 5, from 0 to 4"),
-        ("a=job/1&b=nobody", 404, "no run 'nobody'"),
+        ("a=job/1&b=absent", 404, "no run 'absent'"),
         ("a=/&b=job", 400, "a must be RUN or RUN/WINDOW"),
         ("a=job/1&b=job/2&tab=rules", 400, "belongs to a window's page"),
         ("a=job/1&b=job/2&group=role:x", 404, "role:x"),
     ],
 )
 async def test_what_cannot_be_answered_is_explained(
-    client: httpx.AsyncClient, query: str, status: int, says: str
+    client: httpx.AsyncClient, query: str, status: int, message: str
 ) -> None:
     response = await client.get(f"/compare.json?{query}")
     assert response.status_code == status
-    assert says in response.json()["error"]
+    assert message in response.json()["error"]
 
 
 async def test_other_stages_are_refused_with_what_differs(

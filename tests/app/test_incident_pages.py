@@ -1,4 +1,4 @@
-"""Incidents: begun, collected, told in order, edited by several people, handed over."""
+"""Incidents: created, filled, listed in order, edited by several users, handed over."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def only(workspace: Workspace) -> Incident:
 
 
 @pytest.fixture
-def told(own_workspace: Workspace) -> Incident:
-    """Grace's incident: a window, a plot of it, a note, and a window that nobody has any more."""
+def graces_incident(own_workspace: Workspace) -> Incident:
+    """Grace's incident: a window, a plot of it, a note, and a window without packets."""
     grace = second_editor(own_workspace.incident_log)
     opened = grace.open_incident("Slow callback", severity="high")
     grace.add_window(only(own_workspace), KEY, "gamma_a=0.5&step=85")
@@ -63,7 +63,7 @@ async def test_a_window_is_added_to_a_new_incident(watching_user: User, own_work
     assert (window.kind, str(window.window), window.view) == ("window", "job/2", "step=85&gamma_a=0.99")
     assert noted.note is not None
     assert noted.note.id == note
-    # And what is added next goes to the same incident, if it is not said otherwise
+    # And the next item goes to the same incident by default
     user.find(marker="add-frontier_steps").click()
     assert chooser(user, "incident-choice").value == only(own_workspace).id
     user.find(marker="add-to-incident").click()
@@ -75,11 +75,11 @@ async def test_a_window_is_added_to_a_new_incident(watching_user: User, own_work
     assert [item.kind for item in only(own_workspace).items] == ["window", "note"]
 
 
-async def test_evidence_is_shown_as_it_was_looked_at_and_what_is_gone_says_so(
-    watching_user: User, told: Incident
+async def test_evidence_is_shown_as_it_was_viewed_and_missing_packets_are_reported(
+    watching_user: User, graces_incident: Incident
 ) -> None:
     user = watching_user
-    await user.open(f"/incident/{told.short_id}")
+    await user.open(f"/incident/{graces_incident.short_id}")
     await user.should_see("step 85 · 1 threshold changed")
     await user.should_see("callbacks on rank 3")
     await user.should_see("It begins here.")
@@ -102,10 +102,10 @@ def _button(user: User, evidence: str, marker: str) -> ui.element:
 
 
 async def test_evidence_is_moved_and_taken_out_and_back(
-    watching_user: User, own_workspace: Workspace, told: Incident
+    watching_user: User, own_workspace: Workspace, graces_incident: Incident
 ) -> None:
     user = watching_user
-    await user.open(f"/incident/{told.id}")
+    await user.open(f"/incident/{graces_incident.id}")
     await user.should_see("It begins here.")
     UserInteraction(user, {_button(user, "Item 4", "move-up")}, None).click()
     await user.should_see("Item moved to position 3")
@@ -117,15 +117,15 @@ async def test_evidence_is_moved_and_taken_out_and_back(
 
 
 async def test_each_field_is_saved_by_itself(
-    watching_user: User, own_workspace: Workspace, told: Incident
+    watching_user: User, own_workspace: Workspace, graces_incident: Incident
 ) -> None:
     user = watching_user
-    await user.open(f"/incident/{told.id}")
+    await user.open(f"/incident/{graces_incident.id}")
     await user.should_see(marker="title")
-    # Given somebody who is writing a summary
+    # Given a user who is writing a summary
     one(user, ui.textarea, "summary").value = "A checkpoint on rank 3"
     # While Grace changes the status
-    second_editor(own_workspace.incident_log).edit_incident(told, status="mitigated")
+    second_editor(own_workspace.incident_log).edit_incident(graces_incident, status="mitigated")
     await own_workspace.incident_service.current()
     # Then the page has her status, and what is being written stays
     await until(lambda: chooser(user, "status").value == "mitigated")
@@ -145,13 +145,13 @@ async def test_each_field_is_saved_by_itself(
 
 
 async def test_a_title_that_two_people_change_is_shown_twice(
-    watching_user: User, own_workspace: Workspace, told: Incident
+    watching_user: User, own_workspace: Workspace, graces_incident: Incident
 ) -> None:
     user = watching_user
-    await user.open(f"/incident/{told.id}")
+    await user.open(f"/incident/{graces_incident.id}")
     await user.should_see(marker="title")
     one(user, ui.input, "title").value = "Slow disk"
-    second_editor(own_workspace.incident_log).edit_incident(told, title="Slow checkpoint")
+    second_editor(own_workspace.incident_log).edit_incident(graces_incident, title="Slow checkpoint")
     await own_workspace.incident_service.current()
     assert one(user, ui.input, "title").value == "Slow disk"
     user.find(marker="title").trigger("blur")
@@ -164,10 +164,10 @@ async def test_a_title_that_two_people_change_is_shown_twice(
 
 
 async def test_an_incident_needs_a_title(
-    watching_user: User, own_workspace: Workspace, told: Incident
+    watching_user: User, own_workspace: Workspace, graces_incident: Incident
 ) -> None:
     user = watching_user
-    await user.open(f"/incident/{told.id}")
+    await user.open(f"/incident/{graces_incident.id}")
     await user.should_see(marker="title")
     one(user, ui.input, "title").value = "  "
     user.find(marker="title").trigger("blur")
@@ -195,21 +195,21 @@ async def test_windows_and_notes_are_added_on_the_page_itself(
 
 
 async def test_a_removed_incident_stays_on_the_open_page_and_can_come_back(
-    watching_user: User, own_workspace: Workspace, told: Incident
+    watching_user: User, own_workspace: Workspace, graces_incident: Incident
 ) -> None:
     user = watching_user
-    await user.open(f"/incident/{told.id}")
+    await user.open(f"/incident/{graces_incident.id}")
     await user.should_see(marker="remove-incident")
     user.find(marker="remove-incident").click()
     await user.should_see("Incident removed")
     assert own_workspace.incident_log.state().incidents == ()
-    assert (await user.http_client.get(f"/incident/{told.id}")).status_code == 404
+    assert (await user.http_client.get(f"/incident/{graces_incident.id}")).status_code == 404
     user.find(marker="undo-edit").click()
     await user.should_see("Undone: Incident removed")
     assert only(own_workspace).title == "Slow callback"
 
 
-async def test_a_comparison_is_told_in_a_sentence(watching_user: User, own_workspace: Workspace) -> None:
+async def test_a_comparison_has_a_one_sentence_summary(watching_user: User, own_workspace: Workspace) -> None:
     user = watching_user
     await user.open("/compare?a=job/1&b=job/2")
     await user.should_see(marker="add-comparison")
@@ -290,22 +290,24 @@ async def test_an_export_is_imported_and_what_is_none_is_refused_in_words(
         assert own_workspace.incident_log.path.read_bytes() == before
 
 
-async def test_incidents_are_data_that_can_be_imported(own_workspace: Workspace, told: Incident) -> None:
+async def test_incidents_are_data_that_can_be_imported(
+    own_workspace: Workspace, graces_incident: Incident
+) -> None:
     application = FastAPI(title="sfapp", version="1", description="as data", docs_url=None, redoc_url=None)
     api.build(application, own_workspace)
     transport = httpx.ASGITransport(application)
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
-        one_of_them = await client.get(f"/incident/{told.short_id}.json")
+        one_of_them = await client.get(f"/incident/{graces_incident.short_id}.json")
         every = await client.get("/incidents.json")
-        missing = await client.get("/incident/nobody.json")
+        missing = await client.get("/incident/absent.json")
         described = (await client.get("/openapi.json")).json()["paths"]
     assert json.loads(one_of_them.text)["incidents"][0]["title"] == "Slow callback"
     assert len(parse(every.content)) == len(own_workspace.incident_log.state().events)
-    assert (missing.status_code, missing.json()) == (404, {"error": "there is no incident 'nobody'"})
+    assert (missing.status_code, missing.json()) == (404, {"error": "there is no incident 'absent'"})
     assert {"/incidents.json", "/incident/{incident}.json"} <= described.keys()
 
 
-async def test_lines_that_cannot_be_read_are_told(watching_user: User, own_workspace: Workspace) -> None:
+async def test_unreadable_lines_are_reported(watching_user: User, own_workspace: Workspace) -> None:
     user = watching_user
     second_editor(own_workspace.incident_log).open_incident("Slow callback")
     with own_workspace.incident_log.path.open("ab") as file:
@@ -315,13 +317,13 @@ async def test_lines_that_cannot_be_read_are_told(watching_user: User, own_works
     await user.should_see("Slow callback")
 
 
-async def test_evidence_whose_packets_go_says_so_and_the_rest_stays(
-    watching_user: User, own_workspace: Workspace, told: Incident, packets: Path
+async def test_evidence_without_packets_is_marked_and_the_rest_stays(
+    watching_user: User, own_workspace: Workspace, graces_incident: Incident, packets: Path
 ) -> None:
     user = watching_user
-    await user.open(f"/incident/{told.id}")
+    await user.open(f"/incident/{graces_incident.id}")
     await user.should_see("callbacks on rank 3")
-    # When the packets are deleted while somebody looks
+    # When the packets are deleted while the page is open
     packet = own_workspace.source(KEY).packets[0].path
     content = packet.read_bytes()
     packet.unlink()
@@ -334,7 +336,7 @@ async def test_evidence_whose_packets_go_says_so_and_the_rest_stays(
 
 
 async def test_a_note_is_added_by_itself(
-    watching_user: User, own_workspace: Workspace, told: Incident
+    watching_user: User, own_workspace: Workspace, graces_incident: Incident
 ) -> None:
     user = watching_user
     note = second_editor(own_workspace.incident_log).write_note("It ends here.", Pin(window=KEY, step=119))
@@ -343,7 +345,7 @@ async def test_a_note_is_added_by_itself(
     last = max(user.find(marker="add-note-to-incident").elements, key=lambda button: button.id)
     UserInteraction(user, {last}, None).click()
     await user.should_see("Add this note to an incident")
-    chooser(user, "incident-choice").value = told.id
+    chooser(user, "incident-choice").value = graces_incident.id
     user.find(marker="add-to-incident").click()
     await user.should_see("This note added")
     last_item = only(own_workspace).items[-1]

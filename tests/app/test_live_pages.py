@@ -77,10 +77,10 @@ async def test_the_first_page_leads_to_a_job_that_runs(watcher: User) -> None:
     assert href(watcher, "running") == PAGE
 
 
-async def test_without_a_streamed_job_the_page_says_how_to_stream_one(user: User) -> None:
+async def test_without_a_streamed_job_the_page_explains_how_to_stream_one(user: User) -> None:
     await user.open("/live")
     await user.should_see("No live job")
-    answer = await user.http_client.get("/live/nobody")
+    answer = await user.http_client.get("/live/absent")
     assert answer.status_code == 404
     assert "was streamed here" in answer.text
 
@@ -119,7 +119,7 @@ async def test_a_node_has_its_ranks_its_machine_and_why_there_is_no_gpu(watcher:
     assert plot(watcher, "GPU power").figure["data"][0]["text"][-1] == "512 W"
 
 
-async def test_the_page_moves_with_the_job_and_a_silent_rank_says_for_how_long(
+async def test_the_page_follows_the_job_and_shows_how_long_a_rank_has_been_silent(
     watcher: User, job: LiveJob
 ) -> None:
     await watcher.open(PAGE)
@@ -209,9 +209,9 @@ async def test_the_twin_holds_what_the_page_shows(live_client: httpx.AsyncClient
 
 @pytest.mark.parametrize(
     ("path", "status"),
-    [(f"{PAGE}.json?span=7", 400), (f"{PAGE}.json?until=5", 404), ("/live/nobody.json", 404)],
+    [(f"{PAGE}.json?span=7", 400), (f"{PAGE}.json?until=5", 404), ("/live/absent.json", 404)],
 )
-async def test_a_question_without_an_answer_says_so(
+async def test_a_query_without_an_answer_shows_an_error(
     live_client: httpx.AsyncClient, path: str, status: int
 ) -> None:
     answer = await live_client.get(path)
@@ -235,7 +235,7 @@ def eight_ranks(seed: int = 0, late: int | None = None, since: int = 0) -> Ints:
     return ddp_job(ranks=8, steps=30, seed=seed, extra=extra, since=since)
 
 
-async def test_the_headline_says_who_holds_the_job_and_follows_the_rows(
+async def test_the_headline_names_the_rank_that_holds_the_job_and_follows_the_rows(
     watcher: User, tmp_path: Path
 ) -> None:
     stream_rows(tmp_path, eight_ranks())
@@ -251,7 +251,7 @@ async def test_the_headline_says_who_holds_the_job_and_follows_the_rows(
     assert standing(watcher) == "Live: 8 ranks reporting."
 
 
-async def test_tiles_show_who_is_late_and_who_does_not_report(watcher: User, tmp_path: Path) -> None:
+async def test_tiles_show_late_ranks_and_ranks_that_do_not_report(watcher: User, tmp_path: Path) -> None:
     stream_rows(tmp_path, eight_ranks(late=5), without=[7], silent={3: 30.0}, left=[0])
     await watcher.open(PAGE)
     await watcher.should_see("Incomplete data: rank 7 has never reported")
@@ -318,11 +318,11 @@ def test_pages_of_one_view_share_what_is_read(live_workspace: Workspace) -> None
 
 def test_a_link_restores_what_was_looked_at() -> None:
     asked = [("tab", "node:1"), ("span", "60"), ("until", "1700000000"), ("steps", "40")]
-    state, told = parse_live(asked)
-    assert told == []
+    state, notices = parse_live(asked)
+    assert notices == []
     assert state.href("a/b") == "/live/a%2Fb?tab=node:1&span=60&until=1700000000&steps=40"
-    _, told = parse_live([("tab", "<b>"), ("span", "7"), ("colour", "red"), ("steps", "65")])
-    assert len(told) == 4
+    _, notices = parse_live([("tab", "<b>"), ("span", "7"), ("colour", "red"), ("steps", "65")])
+    assert len(notices) == 4
 
 
 def test_what_was_over_time_is_looked_at_again_once_a_point_has_passed(

@@ -35,7 +35,7 @@ async def test_a_note_is_pinned_to_the_step_that_is_looked_at(
     watching_user: User, own_workspace: Workspace
 ) -> None:
     user = watching_user
-    # Given somebody who looks into step 85 and picks rank 3 out
+    # Given a user who views step 85 and selects rank 3
     await user.open(f"{SICK}?tab=frontier&step=85&ranks=3")
     await user.should_see("Exposed time per step")
     # When they write a note
@@ -75,7 +75,7 @@ async def test_what_is_pinned_follows_the_view_until_it_is_set_by_hand(
     await user.should_see(marker="write-note")
     user.find(marker="write-note").click()
     assert one(user, ui.number, "pin-step").value is None
-    # When somebody walks to the first step with the form open, then the note follows
+    # When the user goes to the first step with the form open, then the note follows
     user.find(marker="next-step").click()
     assert one(user, ui.number, "pin-step").value == 80
     # When they set it, then it stays
@@ -118,11 +118,13 @@ async def test_what_another_process_writes_appears_without_reload(
     await user.should_not_see("No notes yet")
 
 
-async def test_nobody_is_overwritten_in_silence(watching_user: User, own_workspace: Workspace) -> None:
+async def test_no_edit_is_overwritten_without_a_warning(
+    watching_user: User, own_workspace: Workspace
+) -> None:
     user = watching_user
     grace = second_editor(own_workspace.incident_log)
     grace.write_note("Rank 3 waits.", Pin(window=KEY))
-    # Given somebody who edits Grace's note
+    # Given a user who edits Grace's note
     await user.open(f"{SICK}?tab=notes")
     await user.should_see(marker="edit-note")
     user.find(marker="edit-note").click()
@@ -181,7 +183,9 @@ async def test_a_removed_note_comes_back_and_goes_again(
     assert notes(own_workspace) == ()
 
 
-async def test_the_history_of_a_note_is_told_on_demand(watching_user: User, own_workspace: Workspace) -> None:
+async def test_the_history_of_a_note_is_shown_on_demand(
+    watching_user: User, own_workspace: Workspace
+) -> None:
     user = watching_user
     grace = second_editor(own_workspace.incident_log)
     grace.write_note("First words.", Pin(window=KEY))
@@ -214,7 +218,7 @@ async def test_a_name_is_chosen_once_and_never_trusted(watching_user: User, own_
     assert not [element for element in user.client.elements.values() if isinstance(element, ui.html)]
 
 
-async def test_a_folder_that_cannot_be_written_is_told(watching_user: User, own_workspace: Workspace) -> None:
+async def test_a_read_only_folder_is_reported(watching_user: User, own_workspace: Workspace) -> None:
     user = watching_user
     own_workspace.incident_log.path.parent.write_text("in the way")
     await user.open(SICK)
@@ -237,7 +241,7 @@ async def test_too_long_a_note_is_refused_in_words(watching_user: User, own_work
     assert notes(own_workspace) == ()
 
 
-async def test_notes_that_cannot_be_read_are_told_and_the_window_is_shown(
+async def test_unreadable_notes_are_reported_and_the_window_is_shown(
     watching_user: User, own_workspace: Workspace
 ) -> None:
     user = watching_user

@@ -222,13 +222,15 @@ def test_terminal_and_report_show_them_too(
 ) -> None:
     for key in KEYS:
         diagnosis = judged(workspace, key).diagnosis
-        step, said = format.duration(diagnosis.step_time.mean_ns), words.summary(diagnosis)
-        assert any(is_row_of(line, key.window, step) and said in line for line in terminal.splitlines()), key
+        step, sentence = format.duration(diagnosis.step_time.mean_ns), words.summary(diagnosis)
+        assert any(
+            is_row_of(line, key.window, step) and sentence in line for line in terminal.splitlines()
+        ), key
     run(report, *folders, "--window", str(CALLBACK), "-o", tmp_path / "r.html")
     text = (tmp_path / "r.html").read_text(encoding="utf-8")
     card = words.verdict(judged(workspace, CALLBACK).diagnosis)
-    for said in (card.headline, card.numbers[0].value, card.why[0], card.evidence_summary):
-        assert said in text, said
+    for sentence in (card.headline, card.numbers[0].value, card.why[0], card.evidence_summary):
+        assert sentence in text, sentence
 
 
 def test_a_fault_after_the_last_sync_has_one_name(workspace: Workspace) -> None:

@@ -42,7 +42,7 @@ async def user(root: Path, store: Store) -> AsyncIterator[User]:
         yield user
 
 
-async def test_a_reduced_window_still_says_where_to_aim(user: User) -> None:
+async def test_a_reduced_window_still_has_a_likely_cause(user: User) -> None:
     await user.open(f"/w/{RUN}/2")
     await user.should_see("callbacks on rank 3")
     await user.should_see("needs all ranks' rows")

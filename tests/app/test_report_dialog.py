@@ -69,12 +69,12 @@ async def test_another_report_can_be_made_after_one(user: User) -> None:
     assert "--redact" in page
 
 
-async def test_what_fails_is_said_and_can_be_tried_again(watching_user: User, packets: Path) -> None:
+async def test_a_failure_is_shown_and_can_be_retried(watching_user: User, packets: Path) -> None:
     # Given a window whose packet is taken away while it is looked at
     user = watching_user
     await user.open(f"/w/{RUN}/2")
     packet_path(packets, RUN, 2).unlink()
-    # When a report is asked for, then it is said why there is none
+    # When a report is requested, then the reason for its absence is shown
     await asked(user, ".json")
     await user.should_see("Failed:", retries=50)
     # And another one can be asked for
@@ -106,7 +106,7 @@ def test_every_format_comes_as_one_file(workspace: Workspace, ending: str) -> No
     assert (name, content) == made(workspace, ending)
 
 
-def test_redacting_opens_only_the_packets_of_the_report_and_those_beside_its_windows(
+def test_redacting_opens_only_the_packets_of_the_report_and_of_its_neighbours(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[tuple[str, int]] = []
@@ -125,7 +125,7 @@ def test_redacting_opens_only_the_packets_of_the_report_and_those_beside_its_win
     assert not any(host in page.decode() for host in hosts)
 
 
-def test_the_app_says_what_the_command_says(workspace: Workspace) -> None:
+def test_app_and_command_give_the_same_text(workspace: Workspace) -> None:
     view = ViewState(gates=Gates(gamma_a=0.9), frontier="step", group="node:0", baseline="rank_median")
     shown = json.loads(made(workspace, ".json", view=view)[1])["report"]
     hidden = json.loads(made(workspace, ".json", redact=True, view=view)[1])["report"]
@@ -152,8 +152,8 @@ def test_an_incident_is_handed_over_with_what_was_collected(own_workspace: Works
     )
     page = content.decode()
     assert name == f"sfapp-incident-{incident.short_id}.html"
-    for said in ("<h1>Slow callback</h1>", "job is slow.", "γA 0.6 (default 0.4)", "callbacks on rank 3"):
-        assert said in page
+    for expected in ("<h1>Slow callback</h1>", "job is slow.", "γA 0.6 (default 0.4)", "callbacks on rank 3"):
+        assert expected in page
     assert f"sfapp report {incident.short_id} " in page
     hidden = incident_report(own_workspace, incident_id)(ReportOptions(".html", True), ReportProgress())[
         1
@@ -178,7 +178,7 @@ def test_a_cancelled_report_ends_at_its_next_step(workspace: Workspace) -> None:
         window_report(workspace, SICK, ViewState())(ReportOptions(".html", True), progress)
 
 
-def test_a_window_that_is_gone_is_said(workspace: Workspace) -> None:
+def test_a_deleted_window_is_reported(workspace: Workspace) -> None:
     with pytest.raises(WindowNotFoundError):
         window_report(workspace, WindowKey(RUN, 999), ViewState())(
             ReportOptions(".html", False), ReportProgress()

@@ -28,7 +28,7 @@ def examined(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
 
 
 @pytest.mark.parametrize("redact", [False, True])
-def test_what_operators_say_is_in_the_report(examined: Workspace, redact: bool) -> None:
+def test_findings_of_operators_are_in_the_report(examined: Workspace, redact: bool) -> None:
     make = window_report(examined, WindowKey(PROFILED, 0), ViewState())
     _, content = make(ReportOptions(".html", redact), ReportProgress())
     page = content.decode()

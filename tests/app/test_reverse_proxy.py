@@ -140,7 +140,7 @@ def signed_in(app: Proxied) -> Iterator[httpx.Client]:
         yield visitor
 
 
-def test_nobody_gets_in_without_the_token(proxied: Proxied) -> None:
+def test_access_requires_the_token(proxied: Proxied) -> None:
     with httpx.Client(verify=proxied.trust) as visitor:
         assert visitor.get(f"{proxied.url}/").status_code == 401
         cookie = visitor.get(f"{proxied.url}/?token={TOKEN}").headers["set-cookie"]

@@ -180,7 +180,7 @@ async def test_the_token_in_the_link_becomes_a_strict_cookie_and_leaves_the_addr
     assert (await ask(guarded, "/", headers={"Cookie": f"other=1; {value}"})).status_code == 200
 
 
-async def test_the_token_leaves_the_address_of_one_who_is_signed_in_too(guarded: SecurityMiddleware) -> None:
+async def test_a_signed_in_users_address_loses_its_token_too(guarded: SecurityMiddleware) -> None:
     first = await ask(guarded, "/?token=s3cret+%C3%BCn%C3%AF")
     cookie = {"Cookie": first.headers["set-cookie"].split(";")[0]}
     again = await ask(guarded, "/?token=s3cret+%C3%BCn%C3%AF", headers=cookie)
@@ -275,7 +275,7 @@ async def test_wrong_tokens_are_answered_ever_more_rarely(guarded: SecurityMiddl
     assert (await ask(guarded)).status_code == 401
 
 
-async def test_a_visitor_who_is_signed_in_does_not_wait_for_those_who_guess(
+async def test_a_signed_in_visitor_does_not_wait_for_guesses_of_others(
     guarded: SecurityMiddleware,
 ) -> None:
     first = await ask(guarded, "/?token=s3cret+%C3%BCn%C3%AF")
@@ -285,7 +285,7 @@ async def test_a_visitor_who_is_signed_in_does_not_wait_for_those_who_guess(
     assert (await ask(guarded, headers=cookie)).status_code == 200
 
 
-async def test_the_cookie_tells_nothing_about_the_token() -> None:
+async def test_the_cookie_reveals_nothing_about_the_token() -> None:
     values = []
     for _ in range(2):
         app = SecurityMiddleware(inner, token="the same secret")
@@ -305,10 +305,15 @@ async def test_a_content_length_of_thousands_of_digits_is_refused() -> None:
 
 
 async def showing(scope: Scope, receive: Receive, send: Send) -> None:
-    """An application that answers with what it is told of its address."""
+    """Respond with the address that the application receives."""
     headers = Headers(scope=scope)
-    told = (scope["root_path"], scope["path"], scope["raw_path"].decode(), headers.get("x-forwarded-prefix"))
-    await PlainTextResponse(repr(told))(scope, receive, send)
+    received = (
+        scope["root_path"],
+        scope["path"],
+        scope["raw_path"].decode(),
+        headers.get("x-forwarded-prefix"),
+    )
+    await PlainTextResponse(repr(received))(scope, receive, send)
 
 
 async def test_the_prefix_of_a_proxy_is_ignored() -> None:

@@ -47,7 +47,7 @@ def test_a_token_that_could_be_guessed_protects_nothing(token: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "says"),
+    ("address", "message"),
     [
         ("sfapp.example.org", "must be https://HOST"),
         ("ftp://sfapp.example.org", "must be https://HOST"),
@@ -60,8 +60,8 @@ def test_a_token_that_could_be_guessed_protects_nothing(token: str) -> None:
         ("https://sfapp.example.org/sfapp", "protect it with --token-file"),
     ],
 )
-def test_a_public_address_must_be_one_and_demands_a_token(address: str, says: str) -> None:
-    assert says in refusal(public_url=address)
+def test_a_public_address_must_be_one_and_demands_a_token(address: str, message: str) -> None:
+    assert message in refusal(public_url=address)
 
 
 def test_the_token_is_read_from_a_file(packets: Path, tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_the_token_is_read_from_a_file(packets: Path, tmp_path: Path) -> None:
 
 def test_a_token_file_that_holds_none_is_refused(packets: Path, tmp_path: Path) -> None:
     file = tmp_path / "token"
-    for content, says in (
+    for content, message in (
         (b"", "fewer than 16"),
         (b"\xff" * 20, "cannot be read"),
         (b"x" * 100_000, "more than"),
@@ -81,7 +81,7 @@ def test_a_token_file_that_holds_none_is_refused(packets: Path, tmp_path: Path) 
         file.write_bytes(content)
         code, complaint = refused(packets, "--token-file", file, cwd=tmp_path)
         assert code == 2
-        assert says in complaint
+        assert message in complaint
 
 
 def test_the_help_names_ways_to_hide_the_token_first() -> None:
@@ -108,11 +108,11 @@ def test_an_address_of_another_machine_is_refused() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_being_told_to_stop_is_no_failure(packets: Path, tmp_path: Path, number: int) -> None:
+def test_a_stop_signal_is_no_failure(packets: Path, tmp_path: Path, number: int) -> None:
     # Given a server with its store next to the packets
     with served(packets, cwd=tmp_path) as server:
         assert httpx.get(f"{server.url}healthz").json()["status"] == "ok"
-        # When it is told to stop, then it ends cleanly, without a word
+        # When it receives a stop signal, then it ends cleanly and prints nothing
         assert server.stop(number) == (0, "")
     # And the store is whole and free, and nothing else was left anywhere
     assert (packets / ".sfapp" / "store.duckdb").is_file()
@@ -120,7 +120,7 @@ def test_being_told_to_stop_is_no_failure(packets: Path, tmp_path: Path, number:
     assert [path.name for path in tmp_path.iterdir()] == ["packets"]
 
 
-def test_a_second_server_on_the_same_store_is_told_of_the_first(packets: Path, tmp_path: Path) -> None:
+def test_a_second_server_on_the_same_store_names_the_first(packets: Path, tmp_path: Path) -> None:
     with served(packets, cwd=tmp_path) as first:
         code, complaint = refused(packets, "--port", "0", cwd=tmp_path)
     assert code == 2
@@ -173,7 +173,7 @@ def test_every_run_has_its_pages_whatever_its_name(tmp_path: Path) -> None:
                 assert reply.headers["content-type"].startswith("text/html"), page
             data = visitor.get(f"{run_page(name)}.json").json()
             assert data["run"]["run_id"] == name
-        # And a window number that Python cannot read is a page that says what is missing
+        # And a window number that Python cannot read is a page that message what is missing
         assert visitor.get(f"/w/x/{'9' * 5000}").status_code == 404
         assert visitor.post("/windows.json").status_code == 405
         assert visitor.post("/windows").status_code == 405

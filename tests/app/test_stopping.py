@@ -1,4 +1,4 @@
-"""A server that is told to stop while it computes."""
+"""A server that receives a stop signal while it computes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_computation_does_not_keep_the_server_from_stopping(tmp_path: Path) ->
             stderr=subprocess.DEVNULL,
         )
         assert process.stdout.readline() == "computing\n"
-        # When it is told to stop
+        # When it receives a stop signal
         process.send_signal(signal.SIGTERM)
         began = time.monotonic()
         # Then it ends within five seconds, without an error, and its store is closed

@@ -61,7 +61,7 @@ async def test_findings_of_a_window_without_operators_are_those_of_its_stages(
     assert group["ranks"] == [4, 5, 6, 7]
 
 
-async def test_where_nothing_can_be_examined_that_is_said(tmp_path: Path) -> None:
+async def test_a_window_without_events_gives_the_reason(tmp_path: Path) -> None:
     put(tmp_path, reduced(job_window(0, {})))
     operators_path(tmp_path, "job", 0).write_bytes(b"nothing of the kind")
     with Store.open([tmp_path], memory=True) as store:
@@ -88,7 +88,7 @@ async def test_the_slice_that_is_shown_opens_in_perfetto(client: httpx.AsyncClie
     assert [event["name"] for event in events if event.get("cat") == "step"] == ["step 7"]
 
 
-async def test_the_archive_of_stages_says_what_they_are(client: httpx.AsyncClient) -> None:
+async def test_the_archive_of_stages_is_labelled_as_stages(client: httpx.AsyncClient) -> None:
     answer = await client.get("/w/job/2/perfetto.zip?group=node:1")
     with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
         assert len(archive.namelist()) == 5
@@ -104,7 +104,7 @@ async def test_findings_are_tables_too(client: httpx.AsyncClient, table: str) ->
 
 
 @pytest.mark.parametrize(
-    ("path", "status", "says"),
+    ("path", "status", "message"),
     [
         ("/w/job/77/findings.json", 404, "it has 5, from 0 to 4"),
         (f"{WINDOW}/findings.json?colour=red", 400, "not an option"),
@@ -115,11 +115,11 @@ async def test_findings_are_tables_too(client: httpx.AsyncClient, table: str) ->
     ],
 )
 async def test_what_cannot_be_given_is_explained(
-    client: httpx.AsyncClient, path: str, status: int, says: str
+    client: httpx.AsyncClient, path: str, status: int, message: str
 ) -> None:
     answer = await client.get(path)
     assert answer.status_code == status
-    assert says in answer.text
+    assert message in answer.text
 
 
 async def test_both_are_documented(client: httpx.AsyncClient) -> None:

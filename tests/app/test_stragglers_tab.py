@@ -83,12 +83,12 @@ async def test_a_picked_cause_is_in_the_link_and_in_the_plots(user: User) -> Non
     await user.should_see(marker="causes")
     assert f"cause={other}" in href(user, "perfetto-window")
     assert [row["chosen"] for row in table.rows].index(True) == other
-    # And choosers that follow it ask for nothing of their own
+    # And selectors that follow it make no request of their own
     assert "ranks=" not in href(user, "perfetto-window")
     assert "operator=" not in href(user, "perfetto-window")
 
 
-async def test_two_ranks_are_laid_beside_each_other(user: User) -> None:
+async def test_two_ranks_are_compared(user: User) -> None:
     await user.open(TAB)
     await user.should_see("Compare ranks")
     assert chooser(user, "suspect").value == 5
@@ -126,13 +126,13 @@ async def test_one_node_is_examined_by_itself(user: User) -> None:
     await user.should_see("operator events of 4 ranks")
 
 
-async def test_without_operator_events_stages_stand_in_and_that_is_said(user: User) -> None:
+async def test_without_operator_events_stages_are_shown_and_labelled(user: User) -> None:
     await user.open(STAGES_ONLY)
     await user.should_see("no operator trace for this window")
     await user.should_see("Based on stages, not on operators")
 
 
-async def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
+async def test_an_impossible_comparison_gives_the_reason(tmp_path: Path) -> None:
     put(tmp_path, reduced(job_window(0, {})))
     with Store.open([tmp_path], memory=True) as store:
         store.ingest()
@@ -142,7 +142,9 @@ async def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
             await user.should_see("sfapp import kineto")
 
 
-async def test_a_damaged_file_is_told_and_the_rest_of_the_page_stands(profiled: Path, tmp_path: Path) -> None:
+async def test_a_damaged_file_is_reported_and_the_rest_of_the_page_remains(
+    profiled: Path, tmp_path: Path
+) -> None:
     root = tmp_path / "packets"
     shutil.copytree(profiled, root)
     path = operators_path(root, PROFILED, 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sfapp.app.token_guesses import (
-    FORGOTTEN_AFTER_S,
+    MISTAKES_EXPIRE_S,
     FREE_GUESSES,
     LONGEST_PAUSE_S,
     MAX_ADDRESSES,
@@ -69,7 +69,7 @@ def test_one_network_of_ipv6_is_one_address() -> None:
     assert limiter.pause_s("2001:db8:1::1") == 0
 
 
-def test_mistakes_are_forgotten_and_the_right_token_ends_them() -> None:
+def test_mistakes_expire_and_the_right_token_ends_them() -> None:
     clock = StoppedClock()
     limiter = GuessLimiter(clock)
     for _ in range(FREE_GUESSES):
@@ -77,7 +77,7 @@ def test_mistakes_are_forgotten_and_the_right_token_ends_them() -> None:
         limiter.count_wrong("b")
     limiter.reset("a")
     assert limiter.pause_s("a") == 0
-    clock.now += FORGOTTEN_AFTER_S + 1
+    clock.now += MISTAKES_EXPIRE_S + 1
     limiter.count_wrong("b")
     assert limiter.pause_s("b") == 0
 

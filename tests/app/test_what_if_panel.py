@@ -93,7 +93,7 @@ async def test_the_saving_of_the_likely_cause_is_read_without_choosing(user: Use
         ("", "all", "@all", "Make every rank typical in every stage"),
     ],
 )
-async def test_every_choice_says_what_the_command_says(
+async def test_every_choice_gives_the_commands_text(
     user: User, waiting: Path, stage: str, ranks: str, asked: str, sentence: str
 ) -> None:
     await user.open(SLOW)
@@ -122,7 +122,7 @@ async def test_a_choice_is_reset_undone_and_restored_by_its_link(user: User) -> 
     assert "fix=" not in href(user, "json")
 
 
-async def test_a_link_that_names_what_is_not_there_says_so(user: User) -> None:
+async def test_a_link_to_a_missing_item_reports_it(user: User) -> None:
     await user.open(f"{SLOW}?fix=@77")
     await user.should_see("This window has no rank 77; the what-if is about the likely cause.")
     await user.should_see("Make rank 3 typical in data")
@@ -148,7 +148,7 @@ async def test_without_waits_the_range_is_shown_with_the_reason(user: User, wait
     assert shown(user, "what-if") == f"{before} → {least.removesuffix(' ms')}–{most} per step"
 
 
-async def test_a_reduced_window_says_why_nothing_is_predicted(user: User) -> None:
+async def test_a_reduced_window_gives_the_reason_for_no_prediction(user: User) -> None:
     await user.open("/w/reduced/0")
     await user.should_see("No replay: the frontier covers all ranks, but only a few ranks' rows were kept")
     assert not one_visible(user, "what-if")

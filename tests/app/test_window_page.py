@@ -12,7 +12,7 @@ from tests.app.page_elements import chooser, href, number, one, slider
 from tests.app.recorded_job import SICK
 
 
-async def test_the_first_thing_said_is_where_to_aim(user: User) -> None:
+async def test_the_first_sentence_is_the_likely_cause(user: User) -> None:
     await user.open(SICK)
     await user.should_see("callbacks on rank 3")
     await user.should_see("Likely cause")
@@ -93,7 +93,7 @@ async def test_one_drag_is_undone_at_once(user: User) -> None:
     assert slider(user, "gamma_a").value == 0.4
 
 
-async def test_every_gate_says_how_far_the_nearest_change_is(user: User) -> None:
+async def test_every_gate_shows_the_distance_to_the_nearest_change(user: User) -> None:
     await user.open(SICK)
     await user.should_see("γA ≥")
     slider(user, "gamma_a").value = 0.99
@@ -171,7 +171,7 @@ async def test_a_link_restores_the_view(user: User) -> None:
     await user.should_see("the comparisons that decide the verdict")
 
 
-async def test_what_a_link_gets_wrong_is_told(user: User) -> None:
+async def test_errors_in_a_link_are_reported(user: User) -> None:
     await user.open(f"{SICK}?gamma_a=7&step=9999&group=role:x&tab=node:9&ranks=0,77&reference=job/70&sort=up")
     for notice in (
         "gamma_a must lie between 0 and 1",
@@ -252,7 +252,7 @@ async def test_the_json_link_carries_the_view(user: User) -> None:
     assert href(user, "json") == "/w/job/2.json?gamma_a=0.5"
 
 
-async def test_a_missing_window_says_which_there_are(watching_user: User) -> None:
+async def test_a_missing_window_lists_those_that_exist(watching_user: User) -> None:
     response = await watching_user.http_client.get("/w/job/77")
     assert response.status_code == 404
     assert "it has 5, from 0 to 4" in response.text

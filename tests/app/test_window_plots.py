@@ -37,7 +37,7 @@ async def test_a_message_that_names_no_line_of_a_plot_moves_nothing(user: User) 
 
 
 async def test_a_zoom_is_part_of_the_view_and_of_what_undo_takes_back(user: User) -> None:
-    # Given somebody who zooms the frontier of the mean step
+    # Given a user who zooms the frontier of the mean step
     await user.open(f"{SICK}?tab=frontier")
     await user.should_see("Critical-path time by stage")
     zoomed = plot(user, "Critical-path time by stage")

@@ -18,7 +18,7 @@ from tests.app.recorded_job import SICK, job_window, put
 from tests.builders import MS, OPTIMIZER
 
 
-async def test_the_baseline_without_a_healthy_window_is_told(watching_user: User, packets: Path) -> None:
+async def test_a_baseline_without_a_healthy_window_is_reported(watching_user: User, packets: Path) -> None:
     user = watching_user
     put(packets, job_window(0, {}, run_id="alone"))
     await user.open("/windows")

@@ -15,7 +15,7 @@ from tests.app.recorded_job import RUN, job_window, put
 from tests.app.simulation import simulated
 
 
-async def test_the_first_page_says_whether_anything_is_slow(user: User) -> None:
+async def test_the_first_page_shows_whether_anything_is_slow(user: User) -> None:
     await user.open("/windows")
     await user.should_see("3 of 5 windows need attention")
     await user.should_see("by chance in a healthy run: at most 0.05 of 5")
@@ -23,7 +23,7 @@ async def test_the_first_page_says_whether_anything_is_slow(user: User) -> None:
     await user.should_see("1 file refused")
 
 
-async def test_the_timeline_names_who_is_behind_it(user: User) -> None:
+async def test_the_timeline_names_the_responsible_rank(user: User) -> None:
     await user.open("/windows")
     await user.should_see("mean exposed step, split by stage")
     figure = plot(user, "Windows").figure
@@ -61,7 +61,7 @@ async def test_a_link_restores_the_list(user: User) -> None:
     await user.should_see("'colour' is not an option")
 
 
-async def test_an_unknown_run_says_so(user: User) -> None:
+async def test_an_unknown_run_is_reported(user: User) -> None:
     await user.open("/windows?run=no-such-run")
     await user.should_see("Run not found")
 
@@ -95,9 +95,9 @@ async def test_another_window_can_be_called_healthy(watching_user: User, own_wor
 
 
 async def test_an_unknown_run_has_no_history(watching_user: User) -> None:
-    response = await watching_user.http_client.get("/runs/nobody")
+    response = await watching_user.http_client.get("/runs/absent")
     assert response.status_code == 404
-    assert "No run &" in response.text or "No run 'nobody'" in response.text
+    assert "No run &" in response.text or "No run 'absent'" in response.text
 
 
 async def test_refused_files_are_listed_with_their_reason(user: User) -> None:
@@ -114,7 +114,7 @@ async def test_an_address_that_is_no_page_leads_back(user: User) -> None:
     assert response.status_code == 404
 
 
-async def test_an_empty_folder_says_how_to_record(tmp_path: Path) -> None:
+async def test_an_empty_folder_explains_how_to_record(tmp_path: Path) -> None:
     with Store.open([tmp_path], memory=True) as store:
         async with simulated(Workspace(store, [tmp_path])) as user:
             await user.open("/windows")
@@ -124,7 +124,7 @@ async def test_an_empty_folder_says_how_to_record(tmp_path: Path) -> None:
 
 
 async def test_a_brushed_stretch_of_the_timeline_is_what_is_listed(user: User) -> None:
-    # Given somebody who brushes from the second window to the fourth
+    # Given a user who brushes from the second window to the fourth
     await user.open("/windows")
     await user.should_see("mean exposed step, split by stage")
     timeline = plot(user, "Windows")
@@ -132,7 +132,7 @@ async def test_a_brushed_stretch_of_the_timeline_is_what_is_listed(user: User) -
     # Then table, links and timeline keep to it
     await user.should_see("Windows job/1 to 3")
     assert href(user, "csv") == "/windows.csv?first=job/1&last=job/3"
-    # When the brush is let go
+    # When the brush is released
     user.find(marker="brushed").click()
     assert href(user, "csv") == "/windows.csv"
 

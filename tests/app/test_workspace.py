@@ -1,4 +1,4 @@
-"""The app's gateway: what it keeps, and that it says what ``diagnose_runs`` says."""
+"""The app's gateway: what it caches, and that its verdicts are those of ``diagnose_runs``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.builders import BACKWARD, OPTIMIZER, lasting_fault
 SICK = WindowKey(RUN, 2)
 
 
-def test_a_cache_lets_go_of_what_was_used_longest_ago() -> None:
+def test_a_cache_drops_the_least_recently_used_item() -> None:
     cache: MemoryCache[str] = MemoryCache(budget=6, size_of=len)
     cache.put("a", "xxx")
     cache.put("b", "yyy")
@@ -82,13 +82,13 @@ def test_the_same_measures_serve_every_page(workspace: Workspace) -> None:
     assert second.window is first.window
 
 
-def test_what_is_not_there_is_said(workspace: Workspace) -> None:
+def test_a_missing_item_is_reported(workspace: Workspace) -> None:
     with pytest.raises(WindowNotFoundError, match="it has 5, from 0 to 4"):
         workspace.source(WindowKey(RUN, 9))
     with pytest.raises(WindowNotFoundError, match="no group"):
         workspace.judge(workspace.source(SICK), ViewState(group="role:x"))
     assert workspace.has(SICK)
-    assert not workspace.has(WindowKey("nobody", 0))
+    assert not workspace.has(WindowKey("absent", 0))
 
 
 def test_a_baseline_needs_a_healthy_window(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ async def test_nodes_too_many_for_tabs_share_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("address", "opened"), [("/w/job/2", "Likely cause"), ("/runs/job", "Run history")])
-async def test_a_link_that_is_followed_while_packets_are_read_opens_by_itself(
+async def test_a_link_followed_during_ingest_opens_once_its_packets_are_read(
     packets: Path, monkeypatch: pytest.MonkeyPatch, address: str, opened: str
 ) -> None:
     # Given packets that take their time to be read
@@ -139,7 +139,7 @@ async def test_a_link_that_is_followed_while_packets_are_read_opens_by_itself(
         ingest = store.ingest
         monkeypatch.setattr(store, "ingest", lambda **asked: may_read.wait(20) and ingest(**asked))
         async with simulated(Workspace(store, [packets])) as user:
-            # When a link to what is in them is followed, then it is not said to be missing
+            # When a link to one of their windows is followed, then it is not reported as missing
             await user.open(address)
             await user.should_see("Packets are still being read")
             # And once they are read, the page is there
@@ -148,7 +148,7 @@ async def test_a_link_that_is_followed_while_packets_are_read_opens_by_itself(
             assert (await user.http_client.get("/w/job/77")).status_code == 404
 
 
-async def test_reading_can_be_stopped_and_says_so(packets: Path) -> None:
+async def test_an_ingest_can_be_stopped_and_reports_it(packets: Path) -> None:
     with Store.open([packets], memory=True) as store:
         workspace = Workspace(store, [packets])
         workspace.cancel_ingest()
@@ -180,7 +180,7 @@ async def test_a_hint_greets_newcomers_until_dismissed(workspace: Workspace) -> 
         ViewState(reference=WindowKey("run", 4)),
     ],
 )
-def test_every_surface_says_the_same_of_a_window_in_its_run(tmp_path: Path, view: ViewState) -> None:
+def test_every_surface_gives_the_same_verdict_on_a_window_of_a_run(tmp_path: Path, view: ViewState) -> None:
     # Given a fault that lasts: what its later windows say depends on what the earlier ones measured
     windows = lasting_fault(ranks=4)
     for window in windows:
@@ -193,7 +193,7 @@ def test_every_surface_says_the_same_of_a_window_in_its_run(tmp_path: Path, view
     with Store.open([tmp_path], memory=True) as store:
         store.ingest()
         workspace = Workspace(store, [tmp_path])
-        for window, told in zip(windows, expected, strict=True):
+        for window, wanted in zip(windows, expected, strict=True):
             key = WindowKey("run", window.number)
             shown = workspace.judge(workspace.source(key), view)
             opened = Packets(store).window(
@@ -204,10 +204,10 @@ def test_every_surface_says_the_same_of_a_window_in_its_run(tmp_path: Path, view
                 reference=reference,
             )
             # Then each says what they say together
-            assert without_medians(shown.diagnosis) == without_medians(told)
-            assert without_medians(opened.diagnosis) == without_medians(told)
+            assert without_medians(shown.diagnosis) == without_medians(wanted)
+            assert without_medians(opened.diagnosis) == without_medians(wanted)
         # and what each could know by itself depends on the gate
-        known = {told.waits_from for told in expected}
+        known = {wanted.waits_from for wanted in expected}
         assert known == {2.0: {"run"}, 0.2: {"window"}}.get(view.gates.wait_slope, {"window", "run"})
 
 
@@ -231,7 +231,7 @@ def test_a_window_that_is_open_follows_what_others_of_its_run_measure(tmp_path: 
             put(tmp_path, window)
         store.ingest()
         after = workspace.judge(source, ViewState()).diagnosis
-    # Then it is told by them
+    # Then it is identified by them
     assert (before.waits_from, after.waits_from) == (None, "run")
     assert before.aim is not None
     assert after.aim is not None

@@ -26,7 +26,7 @@ def setup(tmp_path: Path) -> Setup:
 
 
 @without_gpu
-def test_without_a_device_the_command_says_what_is_missing_and_writes_nothing(tmp_path: Path) -> None:
+def test_without_a_device_the_command_reports_what_is_missing_and_writes_nothing(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.gpu", "--out", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
@@ -49,7 +49,7 @@ def test_a_section_that_fails_is_on_the_page_with_its_error_and_the_others_go_on
     assert "no driver" in shown
     assert "RuntimeError: CUDA error: out of memory" in shown
     assert "## Third\n42 GB/s" in shown
-    assert "the numbers mean nothing" in shown
+    assert "the numbers have no meaning" in shown
 
 
 def test_kernels_are_measured_against_a_copy_and_compared_with_numpy(setup: Setup) -> None:
@@ -60,7 +60,7 @@ def test_kernels_are_measured_against_a_copy_and_compared_with_numpy(setup: Setu
 
 
 @without_gpu
-def test_nvml_says_why_there_is_nothing_to_sample(setup: Setup) -> None:
+def test_nvml_gives_the_reason_when_there_is_nothing_to_sample(setup: Setup) -> None:
     with pytest.raises(SectionFailed, match=r"no NVIDIA driver|NVML|nvidia-ml-py|no GPU"):
         gpu_sections.nvml(setup)
 
@@ -94,7 +94,7 @@ def test_a_job_that_fails_is_reported_with_what_it_printed(setup: Setup) -> None
 
 
 @without_gpu
-def test_make_gpu_says_what_is_missing_before_it_makes_anything(tmp_path: Path) -> None:
+def test_make_gpu_reports_missing_parts_before_it_starts(tmp_path: Path) -> None:
     command = ["make", "gpu", f"GPU_PYTHON={sys.executable}", f"GPU_VENV={tmp_path / 'env'}"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode != 0

@@ -39,7 +39,7 @@ def test_what_is_lost_is_the_share_of_throughput_and_not_of_time() -> None:
     assert found.step_ms == pytest.approx(10)
 
 
-def test_the_bound_is_as_far_off_as_the_noise_of_the_rounds_says() -> None:
+def test_the_bounds_error_matches_the_noise_of_the_rounds() -> None:
     # given 400 rounds of 1 % noise: without the tool two blocks, with it one
     found = OverheadEstimate.of([rounds(400, lost=0.01, noise=0.01)], steps=100, late=0)
     # then the bound lies 1.645 standard errors above
@@ -51,7 +51,7 @@ def test_the_bound_is_as_far_off_as_the_noise_of_the_rounds_says() -> None:
     )
 
 
-def test_the_bound_covers_the_truth_about_as_often_as_it_says() -> None:
+def test_the_bound_covers_the_truth_about_as_often_as_claimed() -> None:
     covered = [
         OverheadEstimate.of([rounds(40, 0.01, 0.02, seed)], 100, 0).plain.upper >= 1 for seed in range(100)
     ]
@@ -76,15 +76,15 @@ def test_what_counts_as_noise_is_the_same_whichever_half_is_called_the_tool() ->
 
 def test_one_burst_moves_the_plain_estimate_and_not_the_trimmed_one() -> None:
     second_NK = rounds(40, lost=0.01, noise=0.001)
-    quiet = OverheadEstimate.of([second_NK], 100, 0)
+    without_noise = OverheadEstimate.of([second_NK], 100, 0)
     second_NK[7][ON] *= 5
     found = OverheadEstimate.of([second_NK], 100, 0)
-    assert found.plain.lost > quiet.plain.lost + 5
-    assert found.trimmed.lost == pytest.approx(quiet.trimmed.lost, abs=0.05)
+    assert found.plain.lost > without_noise.plain.lost + 5
+    assert found.trimmed.lost == pytest.approx(without_noise.trimmed.lost, abs=0.05)
     assert found.trimmed.upper < 1.2 < found.plain.upper
 
 
-def test_launches_count_by_their_rounds_and_each_is_told_by_itself() -> None:
+def test_launches_count_by_their_rounds_and_are_listed_one_by_one() -> None:
     found = OverheadEstimate.of([rounds(30, lost=0.02), rounds(10, lost=0.06)], steps=100, late=0)
     assert found.rounds == 40
     assert found.plain.lost == pytest.approx(3, abs=0.1)

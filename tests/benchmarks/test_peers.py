@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.peers import hta_says, tools, traceml_says
+from benchmarks.peers import hta_result, tools, traceml_result
 from benchmarks.peers_job import FAULTS, SLOW_RANK
 from benchmarks.peers_page import ToolFinding, peers_document, verdict
 from sfapp.model.stages import BACKWARD, DATA
@@ -38,18 +38,20 @@ def test_a_summary_of_traceml_names_the_stage_and_rank_of_its_primary_diagnosis(
         "summary": "r1 waited 25.5 ms for input, compared with 5.8 ms on r0.",
     }
     summary = {"primary_diagnosis": primary, "step_time": {"diagnosis": {"ranks": [1]}}}
-    found = traceml_says(summary)
+    found = traceml_result(summary)
     assert (found.stage, found.rank, found.is_silent) == (DATA, 1, False)
-    unknown_cause = traceml_says({**summary, "primary_diagnosis": {**primary, "kind": "STRAGGLER"}})
+    unknown_cause = traceml_result({**summary, "primary_diagnosis": {**primary, "kind": "STRAGGLER"}})
     assert (unknown_cause.stage, unknown_cause.rank) == (None, 1)
-    assert traceml_says({**summary, "primary_diagnosis": {**primary, "severity": "info"}}).is_silent
+    assert traceml_result({**summary, "primary_diagnosis": {**primary, "severity": "info"}}).is_silent
 
 
 def test_a_straggler_of_hta_is_a_rank_without_a_stage() -> None:
-    assert hta_says({"version": "0.5.0", "stragglers": [2]}) == ToolFinding(
+    assert hta_result({"version": "0.5.0", "stragglers": [2]}) == ToolFinding(
         "potential straggler: rank 2", rank=2
     )
-    failed = hta_says({"version": "0.5.0", "error": "ValueError: attempt to get argmax of an empty sequence"})
+    failed = hta_result(
+        {"version": "0.5.0", "error": "ValueError: attempt to get argmax of an empty sequence"}
+    )
     assert failed.has_failed
     assert "argmax" in failed.text
 

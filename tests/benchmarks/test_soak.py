@@ -62,7 +62,7 @@ def test_a_soak_is_as_many_windows_as_fit_into_its_minutes() -> None:
     assert RanksPlan().of_minutes(0.1).windows == 2
 
 
-def test_steps_end_where_the_window_says_and_between_as_the_first_rank_took_them() -> None:
+def test_steps_end_where_the_window_ends_and_in_between_at_the_first_ranks_times() -> None:
     wall_NR = [[3, 9], [1, 9], [3, 9]]
     times = {"started_at": "2026-01-01T00:00:00Z", "ended_at": "2026-01-01T00:00:08Z"}
     ends_N = step_ends_ns(window_of([wall_NR], **times)) / 1e9

@@ -21,11 +21,11 @@ def row(tmp_path_factory: pytest.TempPathFactory) -> TraceVerdict:
     return found
 
 
-def test_a_row_says_what_importing_and_analyzing_a_trace_say(row: TraceVerdict) -> None:
+def test_a_row_contains_the_results_of_import_and_analyze(row: TraceVerdict) -> None:
     assert (row.trace, row.format, row.ranks, row.steps) == ("late_loader", "kineto", "8 of 8", "4")
     assert row.verdict == "data on rank 5 (host1), every step"
     assert row.operator.startswith("enumerate(DataLoader)#")
-    assert row.operator.endswith(", rank 5 in data: operator, input, 60.0 ms a step in 4 steps")
+    assert row.operator.endswith(", rank 5 in data: operator, input, 60.0 ms per step in 4 steps")
     assert row.agreement == "agrees"
 
 
@@ -37,9 +37,7 @@ def test_text_from_a_trace_is_text_in_the_table(row: TraceVerdict) -> None:
     assert "\\<script\\>\\|\\`a\\` \\| \\[x\\](y)" in line
 
 
-def test_the_page_says_how_to_make_it_again_and_names_no_path_of_the_machine(
-    row: TraceVerdict, tmp_path: Path
-) -> None:
+def test_the_page_shows_its_command_and_no_path_of_the_machine(row: TraceVerdict, tmp_path: Path) -> None:
     bars = [HEADER, Result("a bar", 1.0, 2.0).line()]
 
     text = page("python -m benchmarks.traces", bars, ["A sentence."], [row], 0.25)

@@ -100,7 +100,7 @@ def write(window: Window, root: Path) -> Path:
     return path
 
 
-def test_each_window_says_where_to_aim_and_on_what_evidence(packets: Path) -> None:
+def test_each_window_has_a_likely_cause_and_its_evidence(packets: Path) -> None:
     document = json.loads(sfapp("analyze", packets, "--json").stdout)
     slow = document["windows"][2]
     assert slow["aim"]["stage"] == DATA
@@ -182,7 +182,7 @@ def test_a_wrong_option_is_explained(packets: Path, arguments: tuple[str, ...], 
     assert message in sfapp("analyze", packets, *arguments, expect=2).stderr
 
 
-def test_an_empty_folder_says_what_a_packet_is(tmp_path: Path) -> None:
+def test_an_empty_folder_explains_what_a_packet_is(tmp_path: Path) -> None:
     assert (
         "sfapp.Recorder and `sfapp import` write them as .parquet files"
         in sfapp("analyze", tmp_path, expect=2).stderr
@@ -224,9 +224,9 @@ def test_thresholds_are_left_out_of_the_help_and_listed_on_demand() -> None:
 def test_a_what_if_without_a_replay_prints_the_range(packets: Path, fixed: str, place: str) -> None:
     option = f"--what-if={fixed}" if fixed else "--what-if"
     lines = sfapp("analyze", packets, option).stdout.splitlines()
-    said = [line.strip() for line in lines if "No prediction" in line][-1]
-    assert said.startswith(f"No prediction for {place}: the packet holds no waits within stages. A step ")
-    assert re.search(r"would take [\d.]+–[\d.]+ ms instead of [\d.]+ ms\.$", said)
+    sentence = [line.strip() for line in lines if "No prediction" in line][-1]
+    assert sentence.startswith(f"No prediction for {place}: the packet holds no waits within stages. A step ")
+    assert re.search(r"would take [\d.]+–[\d.]+ ms instead of [\d.]+ ms\.$", sentence)
 
 
 def test_a_what_if_of_a_node_that_is_not_there_is_refused(packets: Path) -> None:

@@ -50,7 +50,7 @@ def packets(imported: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(imported, tmp_path / "packets"))
 
 
-def test_the_operator_its_rank_stage_and_cost_are_named_beside_the_verdict(packets: Path) -> None:
+def test_the_operator_its_rank_stage_and_cost_are_named_after_the_verdict(packets: Path) -> None:
     found = windows(packets)
 
     kair = found["job"]["kair"]
@@ -64,7 +64,7 @@ def test_the_operator_its_rank_stage_and_cost_are_named_beside_the_verdict(packe
     assert "kair" not in found["plain"]
 
 
-def test_the_table_says_it_below_the_window(packets: Path) -> None:
+def test_the_table_shows_it_below_the_window(packets: Path) -> None:
     lines = ran(packets).splitlines()
 
     (place,) = (at for at, line in enumerate(lines) if "data on rank 5" in line and "host1" in line)

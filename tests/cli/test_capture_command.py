@@ -44,12 +44,12 @@ def put(root: Path, number: int, run_id: str = "job", slow: int = 5, extra: int 
 def test_it_asks_those_whom_the_newest_verdict_suspects(tmp_path: Path) -> None:
     put(tmp_path, 0, slow=2)
     put(tmp_path, 1, slow=5)
-    said = capture(tmp_path, "--no-wait", "--steps", "3", "--suspects", "1", "--reason", "slow")
+    output = capture(tmp_path, "--no-wait", "--steps", "3", "--suspects", "1", "--reason", "slow")
     (state,) = captures(tmp_path, "job")
     assert 5 in state.request.ranks
     assert len(state.request.ranks) == 3
     assert (state.request.steps, state.request.reason, state.request.first_step) == (3, "slow", None)
-    assert f"requested 3 steps of rank {', '.join(map(str, state.request.ranks))} in run job" in said
+    assert f"requested 3 steps of rank {', '.join(map(str, state.request.ranks))} in run job" in output
 
 
 def test_ranks_and_steps_can_be_named_and_the_folder_be_the_run_s_own(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_ranks_and_steps_can_be_named_and_the_folder_be_the_run_s_own(tmp_path: 
         (["--steps", "21"], "not in the range"),
         (["--when", "severity>=5%"], "needs --watch"),
         (["--watch", "--when", "slow"], "is not a condition"),
-        (["nobody", "--ranks", "1"], "has no folder under"),
+        (["absent", "--ranks", "1"], "has no folder under"),
     ],
 )
 def test_invalid_requests_are_reported(tmp_path: Path, arguments: list[str], why: str) -> None:
@@ -98,13 +98,13 @@ def test_it_waits_and_prints_the_result(tmp_path: Path) -> None:
         while not packet_path(tmp_path, "mine", 0).exists():
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        said = capture(tmp_path, "mine", "--ranks", "0", "--steps", "2")
+        output = capture(tmp_path, "mine", "--ranks", "0", "--steps", "2")
         refused = capture(tmp_path, "mine", "--ranks", "0", expect=2)
     finally:
         enough.set()
         training.join(20)
     (window,) = captures(tmp_path, "mine")[0].windows
-    assert f": done, rank 0 (1 of 1), in window {window}\n" in said
+    assert f": done, rank 0 (1 of 1), in window {window}\n" in output
     assert "sin" in "".join(read_operators(operators_path(tmp_path, "mine", window, 0)).names)
     assert "nothing was captured: rank 0: the previous capture ended too recently" in refused
 

@@ -133,7 +133,7 @@ def test_the_severity_is_that_of_analyze_whatever_names_the_window(packets: Path
     assert by_path["b"]["severity"] == by_run["b"]["severity"]
 
 
-def test_the_same_run_in_two_folders_is_told_apart(tmp_path: Path) -> None:
+def test_the_same_run_in_two_folders_is_distinguished(tmp_path: Path) -> None:
     put(tmp_path / "main", "train", (0, 0))
     put(tmp_path / "branch", "train", (60, 60))
     result = sfapp("main/train", "branch/train", "--fail-over", "5%", expect=1, cwd=tmp_path)
@@ -142,7 +142,7 @@ def test_the_same_run_in_two_folders_is_told_apart(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sides", "limit", "code", "says"),
+    ("sides", "limit", "code", "message"),
     [
         (("before", "after"), "5%", 1, "over the limit of +5 %"),
         (("before", "after"), "2.5 %", 1, "over the limit of +2.5 %"),
@@ -152,10 +152,10 @@ def test_the_same_run_in_two_folders_is_told_apart(tmp_path: Path) -> None:
     ],
 )
 def test_the_gate_fails_where_b_is_slower_by_more(
-    packets: Path, sides: tuple[str, str], limit: str, code: int, says: str
+    packets: Path, sides: tuple[str, str], limit: str, code: int, message: str
 ) -> None:
     result = sfapp("--packets", packets, *sides, "--fail-over", limit, expect=code)
-    assert says in result.stderr
+    assert message in result.stderr
     assert "B's step is" in result.stderr
 
 

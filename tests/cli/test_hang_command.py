@@ -117,7 +117,7 @@ def test_names_from_dumps_reach_the_terminal_escaped(tmp_path: Path) -> None:
     assert "\\x1b[31mred" in output
 
 
-def test_a_folder_without_dumps_is_an_error_that_says_how_to_get_them(tmp_path: Path) -> None:
+def test_a_folder_without_dumps_is_an_error_that_explains_how_to_get_them(tmp_path: Path) -> None:
     result = hang(tmp_path)
 
     assert isinstance(result.exception, TraceError)

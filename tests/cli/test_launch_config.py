@@ -69,7 +69,7 @@ def test_missing_and_contradictory_values_are_reported(
         resolve(options, environ)
 
 
-def test_nodes_that_meet_elsewhere_are_left_to_torchrun() -> None:
+def test_nodes_with_another_rendezvous_are_left_to_torchrun() -> None:
     layout = resolve(Layout(nnodes="2:4"), {"PET_RDZV_ENDPOINT": "127.0.0.1:29400"})
     assert layout.options() == ["--nnodes=2:4"]
     assert layout.nodes == 4

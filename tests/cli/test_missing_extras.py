@@ -79,26 +79,26 @@ def sfapp_without(blocked: set[str], command: str, tmp: Path) -> tuple[int, str,
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_names_the_extra_that_it_lacks(command: str, tmp_path: Path) -> None:
     # Given a command with everything installed, which says what it would import
-    _, said, asked = sfapp_without(set(), command, tmp_path)
-    assert "Traceback" not in said
+    _, output, asked = sfapp_without(set(), command, tmp_path)
+    assert "Traceback" not in output
     # When any one of these modules is missing, then the command runs without it or names its extra
     for module in sorted(asked):
-        code, said, _ = sfapp_without({module}, command, tmp_path)
-        assert "Traceback" not in said
-        if "pip install" in said:
+        code, output, _ = sfapp_without({module}, command, tmp_path)
+        assert "Traceback" not in output
+        if "pip install" in output:
             assert code == 2
             extra = EXTRA_OF_MODULE.get(module, "app")
-            assert f"sfapp[{extra}]" in said
-            assert (module in said) or (module in {"torch", "zmq"})
+            assert f"sfapp[{extra}]" in output
+            assert (module in output) or (module in {"torch", "zmq"})
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_of_the_base_install_runs_or_names_an_extra(command: str, tmp_path: Path) -> None:
     everything = {*EXTRA_OF_MODULE, "torch"}
-    code, said, _ = sfapp_without(everything, command, tmp_path)
-    assert "Traceback" not in said
+    code, output, _ = sfapp_without(everything, command, tmp_path)
+    assert "Traceback" not in output
     if command in ("serve", "top", "capture"):
-        assert (code, "pip install 'sfapp[app]'" in said) == (2, True)
+        assert (code, "pip install 'sfapp[app]'" in output) == (2, True)
 
 
 def test_every_extra_of_pyproject_is_named() -> None:

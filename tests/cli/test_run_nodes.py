@@ -67,15 +67,15 @@ def named(window: Window) -> int | None:
     return None if aim is None else aim.rank
 
 
-def said_by(process: subprocess.Popen[str], seconds: float = 120.0) -> str:
-    """What a command said on stderr, once it has ended well."""
-    _, said = process.communicate(timeout=seconds)
-    assert process.returncode == 0, said
-    return said
+def stderr_of(process: subprocess.Popen[str], seconds: float = 120.0) -> str:
+    """Return a command's stderr once it has ended with exit code 0."""
+    _, errors = process.communicate(timeout=seconds)
+    assert process.returncode == 0, errors
+    return errors
 
 
 def answer(address: str) -> Any:
-    """What a page says as data; None where there is none yet."""
+    """Return a page's JSON; None if there is none yet."""
     try:
         with urllib.request.urlopen(address, timeout=10) as page:
             return json.load(page)
@@ -144,8 +144,8 @@ def test_srun_starts_it_on_two_nodes_and_leaves_nothing_behind(tmp_path: Path) -
     first = start(tmp_path, line, **step, SLURM_NODEID="0", SLURM_PROCID="0")
     (keys,) = until(lambda: list(tmp_path.glob("packets/.sfapp/*.keys")))
     assert keys.stat().st_mode & 0o777 == 0o600
-    assert "sfapp: 5 windows in packets/job" in said_by(first)
-    said_by(second)
+    assert "sfapp: 5 windows in packets/job" in stderr_of(first)
+    stderr_of(second)
     found = windows(tmp_path)
     assert whole(found, ranks=4, steps=5 * WINDOW)
     assert found[0].ranks.node_rank == (0, 0, 1, 1)
@@ -168,8 +168,8 @@ def test_the_app_shows_one_node_live_and_a_killed_aggregator_is_started_again(tm
     aggregator.kill()
     (successor,) = until(lambda: [other for other in services(tmp_path, "aggregate") if other != aggregator])
     assert not [found for found in successor.net_connections() if found.status == psutil.CONN_LISTEN]
-    said = said_by(process)
-    assert "sfapp aggregate: ended (-9), restarting" in said
+    errors = stderr_of(process)
+    assert "sfapp aggregate: ended (-9), restarting" in errors
     assert whole(windows(tmp_path), ranks=2, steps=25 * WINDOW)
     assert not ours(tmp_path)
 
@@ -215,9 +215,9 @@ def test_a_taken_port_is_reported_before_training_starts(tmp_path: Path) -> None
         port = taken.getsockname()[1]
         line = command("--nnodes", 2, "--node-rank", 0, "--master-addr", "127.0.0.1", steps=1)
         process = start(tmp_path, [*line[:4], "--aggregator-port", str(port), *line[4:]])
-        _, said = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=60)
     assert process.returncode == 2
-    assert f"sfapp aggregate does not start: sfapp: cannot listen on tcp://127.0.0.1:{port}" in said
+    assert f"sfapp aggregate does not start: sfapp: cannot listen on tcp://127.0.0.1:{port}" in errors
     assert not ours(tmp_path)
 
 
@@ -256,9 +256,9 @@ def test_a_fault_is_named_and_a_pulled_cable_costs_nothing(tmp_path: Path, clust
     time.sleep(4)
     cluster.plug(1, is_in=True)
     seen, _ = terminal.communicate(timeout=60)
-    said = said_by(first, 180)
-    said_by(second, 60)
-    assert "10 windows in packets/job" in said, said
+    errors = stderr_of(first, 180)
+    stderr_of(second, 60)
+    assert "10 windows in packets/job" in errors, errors
     found = windows(tmp_path)
     assert at_least < len(found)
     assert seen.count("node-") in (2, 3)  # in the table of nodes, and where the newest verdict names a rank

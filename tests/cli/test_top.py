@@ -57,7 +57,7 @@ def test_every_node_has_a_row_and_every_rank_a_tile(tmp_path: Path) -> None:
     assert grid[-2:] == [["node", "0", "0", "1", "2", "3"], ["node", "1", "4", "5", "6+", "7"]]
 
 
-def test_who_is_silent_and_who_left_is_marked(tmp_path: Path) -> None:
+def test_silent_ranks_and_ranks_that_left_are_marked(tmp_path: Path) -> None:
     streamed(tmp_path, silent={5: 34.0}, left=(0,))
     shown = top(tmp_path, "--run", LIVE)
     assert " 0- 1  2  3" in shown
@@ -70,7 +70,7 @@ def test_what_hosts_are_called_is_written_never_obeyed(tmp_path: Path) -> None:
     assert "[red]\\x1b[2J-0" in top(tmp_path)
 
 
-def test_who_holds_the_job_stands_below_its_state_as_on_the_page(tmp_path: Path) -> None:
+def test_the_rank_that_holds_the_job_stands_below_its_state_as_on_the_page(tmp_path: Path) -> None:
     streamed(tmp_path)
     found = live_rows(late_in_data(2), at_ns=time.time_ns(), run_id=LIVE, world_size=4)
     write_newest_steps(newest_steps_path(tmp_path, LIVE), found)
@@ -176,15 +176,15 @@ def test_an_app_elsewhere_shows_what_its_folder_does(running: Served) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ((), "requires a token: set --token or SFAPP_TOKEN"),
         (("--token", "another-secret-of-it"), "rejects this token"),
         (("--token", "s3cret-of-the-app", "--run", "other"), "no run 'other' was streamed here"),
     ],
 )
-def test_what_an_app_refuses_is_told(running: Served, arguments: tuple[str, ...], said: str) -> None:
-    assert said in top(app(running), *arguments, expect=2)
+def test_a_refusal_of_the_app_is_shown(running: Served, arguments: tuple[str, ...], message: str) -> None:
+    assert message in top(app(running), *arguments, expect=2)
 
 
 def test_a_server_that_does_not_answer_is_named() -> None:
@@ -198,7 +198,7 @@ def test_a_server_that_does_not_answer_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         (b"<html>", "is no sfapp"),
         (b'{"version": 2, "runs": []}', "has no streaming run"),
@@ -209,7 +209,7 @@ def test_a_server_that_does_not_answer_is_named() -> None:
         (b'{"version": 2, "runs": [{"run_id": "a"}], "run": 7}', "does not answer as sfapp does"),
     ],
 )
-def test_what_is_no_app_of_this_version_is_told(body: bytes, said: str) -> None:
+def test_an_app_of_another_version_is_reported(body: bytes, message: str) -> None:
     class Other(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(200)
@@ -223,7 +223,7 @@ def test_what_is_no_app_of_this_version_is_told(body: bytes, said: str) -> None:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            assert said in top(f"http://127.0.0.1:{server.server_port}", expect=2)
+            assert message in top(f"http://127.0.0.1:{server.server_port}", expect=2)
         finally:
             server.shutdown()
             thread.join()

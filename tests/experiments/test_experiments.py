@@ -89,11 +89,11 @@ def test_healthy_windows_stand_among_the_faults_of_every_job() -> None:
         assert max(map(len, longest)) <= 3
 
 
-def test_a_bar_that_is_missed_is_said_to_be_missed() -> None:
+def test_a_missed_bar_is_reported_as_missed() -> None:
     slow = diagnose(window_of(ddp_job(seed=0, ranks=4, steps=20, extra={(DATA, 2): 200 * MS})))
     hit = Seen("by hand", PlannedFault("routing", "data", 200, rank=2), slow)
     miss = Seen("by hand", PlannedFault("routing", "callback/host", 200, rank=2), slow)
-    found = {bar.asked: bar for bar in bars([hit, hit, hit, hit, miss])}
+    found = {bar.target: bar for bar in bars([hit, hit, hit, hit, miss])}
     top_1 = found["hidden rank, step-aligned: top-1 in 40 of 50, as the paper"]
     assert (top_1.measured, top_1.holds) == ("4/5", True)
     top_2 = found["hidden rank, step-aligned: top-2 in all"]
@@ -101,4 +101,4 @@ def test_a_bar_that_is_missed_is_said_to_be_missed() -> None:
     page = document([hit, hit, hit, hit, miss], "the command", "the machine")
     assert "| hidden rank, step-aligned: top-2 in all | 4/5 | **missed** |" in page
     # what no row speaks of is not among the bars
-    assert not any("A/B/A" in asked or "no fault" in asked for asked in found)
+    assert not any("A/B/A" in target or "no fault" in target for target in found)

@@ -48,7 +48,7 @@ def spent_ms(found: ImportResult, window: int = 0) -> dict[str, list[float]]:
     }
 
 
-def said(found: ImportResult, window: int = 0) -> str:
+def notes_text(found: ImportResult, window: int = 0) -> str:
     return "\n".join(f"{note.kind}: {note}" for note in found.windows[window].notes)
 
 

@@ -59,7 +59,7 @@ def test_a_collective_that_one_rank_lacks_does_not_shift_those_of_later_steps(tm
     assert numbers[1] == [numbers[0][0], *numbers[0][2:]]
 
 
-def test_a_step_that_is_not_there_is_said(tmp_path: Path) -> None:
+def test_a_missing_step_is_reported(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="lacks step 13"):
         captured_operators(trace(tmp_path / "t.json"), 0, [10, 13])
 
@@ -79,7 +79,7 @@ def test_each_window_has_a_file_of_its_own(tmp_path: Path) -> None:
     assert sum(len(each) for each in found) == answer.events
 
 
-def test_the_process_says_what_came_of_it(tmp_path: Path) -> None:
+def test_the_process_reports_the_result(tmp_path: Path) -> None:
     order = {"trace": str(tmp_path / "none.json"), "root": str(tmp_path), "run_id": "run", "rank": 0}
     order |= {"window_of": [[1, 0]]}
     command = [sys.executable, "-m", "sfapp.importers.capture_converter"]

@@ -1,4 +1,5 @@
-"""Flight Recorder dumps: who came late to which collective, who never came, pickles that would run code."""
+"""Flight Recorder dumps: late ranks of each collective, ranks that never arrived, pickles that would run
+code."""
 
 from __future__ import annotations
 
@@ -181,7 +182,7 @@ def test_plain_data_comes_back(protocol: int) -> None:
         ("trace", pickle.dumps({}), "does not end in the rank", None),
     ],
 )
-def test_a_wrong_dump_says_where(
+def test_a_wrong_dump_is_reported_with_its_place(
     tmp_path: Path, name: str, content: bytes, reason: str, place: str | None
 ) -> None:
     (tmp_path / name).write_bytes(content)
@@ -193,7 +194,7 @@ def test_a_wrong_dump_says_where(
     assert place is None or (error.place or "").startswith(place)
 
 
-def test_two_dumps_of_a_rank_are_told_apart(tmp_path: Path) -> None:
+def test_two_dumps_of_a_rank_are_distinguished(tmp_path: Path) -> None:
     dump(tmp_path / "first_0", [entry(1, 1)])
     dump(tmp_path / "second_0", [entry(1, 1)])
 

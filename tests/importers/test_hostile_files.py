@@ -22,7 +22,7 @@ from tests.importers.test_traceml_import import events, telemetry
 TABLE = "step,rank,stage,duration_ms\n0,0,load,1\n1,0,load,2\n"
 
 
-def beside(name: str, *paths: Path) -> ImportResult:
+def imported_files(name: str, *paths: Path) -> ImportResult:
     return read_traces(name, list(paths), ImportOptions())
 
 
@@ -40,7 +40,7 @@ def test_a_csv_header_that_is_not_utf8_is_refused_and_the_other_table_is_read(tm
     (tmp_path / "a" / "bad.csv").write_bytes(TABLE.encode().replace(b"rank", b"ra\xffnk"))
     (tmp_path / "good.csv").write_text(TABLE)
 
-    result = beside("table", tmp_path / "a" / "bad.csv", tmp_path / "good.csv")
+    result = imported_files("table", tmp_path / "a" / "bad.csv", tmp_path / "good.csv")
 
     assert len(result.windows) == 1
     (refused,) = result.refused
@@ -52,7 +52,7 @@ def test_text_in_a_csv_that_is_not_utf8_is_refused_with_its_file(tmp_path: Path)
     path = tmp_path / "bad.csv"
     path.write_bytes(TABLE.encode().replace(b"load", b"lo\xffad"))
 
-    (refused,) = beside("table", path).refused
+    (refused,) = imported_files("table", path).refused
 
     assert refused.path == str(path)
 
@@ -67,7 +67,7 @@ def test_sqlite_messages_that_are_not_utf8_are_refused(tmp_path: Path, name: str
     file.close()
     path.write_bytes(path.read_bytes().replace(b"abcdef TEXT", b"\xff\xfe(f TEXT"))
 
-    (refused,) = beside(name, path).refused
+    (refused,) = imported_files(name, path).refused
 
     assert refused.path == str(path)
 
@@ -93,17 +93,17 @@ def test_a_dump_with_a_number_beyond_64_bits_is_refused_and_the_others_are_read(
     calls = [entry(collective_seq_id=place, time_created_ns=place) for place in range(4)]
     good.write_text(json.dumps({"version": "2.5", "entries": calls}))
 
-    result = beside("flight-recorder", bad, good)
+    result = imported_files("flight-recorder", bad, good)
 
     assert [each.path for each in result.refused] == [str(bad)]
     assert result.windows
 
 
 @pytest.mark.parametrize("most", [4e12, 9e12])
-def test_telemetry_whose_times_do_not_add_up_within_64_bits_is_refused(tmp_path: Path, most: float) -> None:
+def test_telemetry_with_times_too_large_to_add_up_is_refused(tmp_path: Path, most: float) -> None:
     huge = {name: {"a": {"cpu_ms": most}, "b": {"cpu_ms": most}} for name in events(1, 1, 1, 1)}
 
-    (refused,) = beside("traceml", telemetry(tmp_path, [(1, 0, huge)])).refused
+    (refused,) = imported_files("traceml", telemetry(tmp_path, [(1, 0, huge)])).refused
 
     assert "ms" in refused.reason
 
@@ -156,6 +156,6 @@ def test_a_gzipped_bomb_is_refused_by_its_ratio(tmp_path: Path) -> None:
         for _ in range(64):
             file.write(bytes(2**22))
 
-    (refused,) = beside("nsys", path).refused
+    (refused,) = imported_files("nsys", path).refused
 
     assert "expands to more than" in refused.reason

@@ -33,7 +33,7 @@ def test_stages_that_are_not_listed_follow_as_training_goes() -> None:
     assert NO_MAPPING.ordered(reversed(RECORDED_STAGES)) == RECORDED_STAGES
 
 
-def test_a_file_says_stages_columns_roles_and_unit(tmp_path: Path) -> None:
+def test_a_file_contains_stages_columns_roles_and_unit(tmp_path: Path) -> None:
     text = """
         step = "train step *"
         unit = "ms"
@@ -54,12 +54,12 @@ def test_a_file_says_stages_columns_roles_and_unit(tmp_path: Path) -> None:
     assert [mapping.role_of(rank) for rank in (3, 5, 8, 9)] == ["pp0", "pp1", "pp0", None]
 
 
-def test_json_says_the_same(tmp_path: Path) -> None:
+def test_json_is_equivalent(tmp_path: Path) -> None:
     assert read_mapping(written(tmp_path, '{"unit": "us"}', "mapping.json")) == Mapping(unit="us")
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("[rangs]\n", "unknown setting 'rangs'"),
         ("unit = 3", "is not a mapping"),
@@ -69,10 +69,10 @@ def test_json_says_the_same(tmp_path: Path) -> None:
         ("= =", "is not a mapping"),
     ],
 )
-def test_a_file_that_says_something_else_is_refused_by_name(tmp_path: Path, text: str, said: str) -> None:
+def test_a_file_with_other_content_is_refused_with_its_name(tmp_path: Path, text: str, message: str) -> None:
     path = written(tmp_path, text)
 
-    with pytest.raises(TraceError, match=said) as caught:
+    with pytest.raises(TraceError, match=message) as caught:
         read_mapping(path)
 
     assert caught.value.path == str(path)

@@ -17,7 +17,7 @@ from sfapp.importers import write_imported
 from sfapp.model.operators import CATEGORIES
 from sfapp.model.stages import BACKWARD, DATA, FORWARD, OPTIMIZER, RESIDUAL
 from sfapp.packets import operators_path, read_operators, read_window, validate_packet
-from tests.importers.kineto_events import LOADER, PLAIN_STEP, event, imported, of_rank, said, trace
+from tests.importers.kineto_events import LOADER, PLAIN_STEP, event, imported, notes_text, of_rank, trace
 
 
 def test_ranks_are_laid_together_and_a_late_one_is_named(tmp_path: Path) -> None:
@@ -29,7 +29,7 @@ def test_ranks_are_laid_together_and_a_late_one_is_named(tmp_path: Path) -> None
 
     window = found.windows[0].window
     assert window.side["step.start_late_ms"].value_NR.tolist() == [[0.0, 30.0]]
-    assert "derived: rank 1 begins its steps 30.0 ms late" in said(found)
+    assert "derived: rank 1 begins its steps 30.0 ms late" in notes_text(found)
 
 
 def test_two_jobs_in_one_folder_stay_two(tmp_path: Path) -> None:
@@ -65,20 +65,20 @@ def test_the_same_processes_profiled_again_are_further_windows_of_the_run(tmp_pa
     assert found.windows[0].window.ranks.hostname == ("host", "host")
 
 
-def test_hosts_whose_clocks_differ_are_one_job_where_nothing_contradicts_it(tmp_path: Path) -> None:
+def test_hosts_with_different_clocks_are_one_job_unless_something_contradicts_it(tmp_path: Path) -> None:
     for rank, begin in ((0, 0), (1, 60_000)):
         trace(tmp_path / f"{rank}.json", [event("ProfilerStep#4", begin, begin + 90)], **of_rank(rank))
 
     found = imported(tmp_path)
 
     assert found.windows[0].window.ranks.rank == (0, 1)
-    assert "ranks whose steps are 60.0 s apart are taken as one job with clock offsets" in said(found)
+    assert "ranks whose steps are 60.0 s apart are taken as one job with clock offsets" in notes_text(found)
 
 
 @pytest.mark.parametrize(
     ("name", "rank"), [("trace_rank-3.json", 3), ("w.worker2.1.pt.trace.json", 2), ("num_workers_4.json", 0)]
 )
-def test_the_rank_is_the_file_names_where_the_trace_says_none(tmp_path: Path, name: str, rank: int) -> None:
+def test_without_a_rank_in_the_trace_the_file_name_gives_it(tmp_path: Path, name: str, rank: int) -> None:
     found = imported(trace(tmp_path / name, PLAIN_STEP))
 
     assert found.windows[0].window.ranks.rank == (rank,)
@@ -102,7 +102,7 @@ def test_several_processes_in_one_file_are_several_ranks(tmp_path: Path) -> None
         own = operators.of_rank(rank)
         assert f"kernel of {pid}" in {own.name(place) for place in range(len(own))}
         assert len(own) == 2
-    assert "guessed: " in said(found)
+    assert "guessed: " in notes_text(found)
 
 
 def test_a_rank_that_waits_for_data_is_found_among_eight(tmp_path: Path) -> None:

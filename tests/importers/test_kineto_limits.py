@@ -98,7 +98,7 @@ def test_importing_does_without_torch(tmp_path: Path) -> None:
     assert len(list((tmp_path / "packets").rglob("*.parquet"))) == 2
 
 
-def test_streams_that_cannot_be_told_apart_by_name_are_one(tmp_path: Path) -> None:
+def test_streams_with_the_same_name_are_one(tmp_path: Path) -> None:
     kernels = [operator("k") | {"cat": "kernel", "pid": 0, "tid": tid} for tid in ("7", "stream 7")]
 
     found = imported(written(tmp_path / "a.json", *kernels))

@@ -18,7 +18,7 @@ from tests.importers.kineto_events import PLAIN_STEP, event, imported, of_rank, 
 
 
 class TestRefused:
-    """What is wrong with a file is said with its place; the other files go on."""
+    """A fault of a file is reported with its place; the other files are unaffected."""
 
     def refusal(self, folder: Path) -> Any:
         trace(folder / "good_rank0.json", PLAIN_STEP, **of_rank(0))
@@ -117,7 +117,7 @@ def test_environment_variables_are_never_kept(tmp_path: Path) -> None:
         assert b"hunter2" not in file.read_bytes()
 
 
-def test_the_command_says_what_it_refused_and_exits_with_1(tmp_path: Path) -> None:
+def test_the_command_lists_refused_files_and_exits_with_1(tmp_path: Path) -> None:
     traces = tmp_path / "traces"
     traces.mkdir()
     trace(traces / "rank0.json", PLAIN_STEP)

@@ -5,14 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 
 from sfapp.model.stages import BACKWARD, DATA, FORWARD, OPTIMIZER, RESIDUAL
-from tests.importers.kineto_events import LOADER, NODE, PLAIN_STEP, event, imported, said, spent_ms, trace
+from tests.importers.kineto_events import (
+    LOADER,
+    NODE,
+    PLAIN_STEP,
+    event,
+    imported,
+    notes_text,
+    spent_ms,
+    trace,
+)
 
 
 def test_the_gap_between_data_and_the_first_node_is_forward(tmp_path: Path) -> None:
     found = imported(trace(tmp_path / "a.json", PLAIN_STEP))
 
     assert spent_ms(found) == {DATA: [20], FORWARD: [30], BACKWARD: [25], OPTIMIZER: [10], RESIDUAL: [15]}
-    assert "derived: forward is the gap between data and backward" in said(found)
+    assert "derived: forward is the gap between data and backward" in notes_text(found)
 
 
 def test_backward_goes_on_to_the_last_collective_before_the_optimizer(tmp_path: Path) -> None:
@@ -33,7 +42,7 @@ def test_forward_of_the_wrapped_model_goes_on_to_backward_for_the_loss(tmp_path:
     )
 
     assert spent_ms(found)[FORWARD] == [25]
-    assert "the loss" in said(found)
+    assert "the loss" in notes_text(found)
 
 
 def test_what_lies_between_forward_and_backward_keeps_its_own_stage(tmp_path: Path) -> None:
@@ -140,7 +149,7 @@ def test_a_step_that_the_profiler_cut_is_left_out(tmp_path: Path) -> None:
     found = imported(trace(tmp_path / "a.json", events))
 
     assert found.windows[0].window.step_N.tolist() == [3]
-    assert "skipped: step 4" in said(found)
+    assert "skipped: step 4" in notes_text(found)
 
 
 def test_without_marks_a_step_ends_with_the_optimizer(tmp_path: Path) -> None:
@@ -151,4 +160,4 @@ def test_without_marks_a_step_ends_with_the_optimizer(tmp_path: Path) -> None:
     found = imported(trace(tmp_path / "a.json", [event("aten::ones", 0, 1, "cpu_op"), *events]))
 
     assert found.windows[0].window.wall_NR.flatten().tolist() == [90_000_000, 100_000_000]
-    assert "guessed: no ProfilerStep" in said(found)
+    assert "guessed: no ProfilerStep" in notes_text(found)

@@ -39,7 +39,7 @@ def shares(found: ImportResult, window: int = 0) -> dict[str, float]:
     }
 
 
-def said(found: ImportResult, window: int = 0) -> set[str]:
+def note_texts(found: ImportResult, window: int = 0) -> set[str]:
     return {f"{note.kind}: {note}" for note in found.windows[window].notes}
 
 
@@ -99,14 +99,14 @@ def test_two_jobs_in_one_folder_are_two_runs() -> None:
     assert began == ["2023-11-02T20:02:40", "2023-11-02T20:07:08"]
     assert [each.window.ranks.rank for each in found.windows] == [(0, 1, 2, 3)] * 2
     assert shares(found, 0)[FORWARD] == 96
-    assert "derived: rank 2 begins its steps 29.8 ms late" in said(found, 1)
+    assert "derived: rank 2 begins its steps 29.8 ms late" in note_texts(found, 1)
 
 
 @pytest.mark.parametrize("name", ["sst_long_a2a_optimizer_4", "sst_long_a2a_optimizer_5"])
 def test_rank_2_begins_its_steps_late_and_collectives_are_the_same_on_all_ranks(name: str) -> None:
     found = imported(name)
 
-    assert any(note.startswith("derived: rank 2 begins its steps") for note in said(found))
+    assert any(note.startswith("derived: rank 2 begins its steps") for note in note_texts(found))
     operators = found.windows[0].operators
     assert operators is not None
     tied = operators.select(operators.sequence_E >= 0)
@@ -133,12 +133,14 @@ def test_rank_2_begins_its_steps_late_and_collectives_are_the_same_on_all_ranks(
         ("resnet18", "missing: no backward: neither a range nor autograd's nodes"),
     ],
 )  # fmt: skip
-def test_what_a_trace_leaves_open_is_said(name: str, noted: str) -> None:
-    assert noted in said(imported(name))
+def test_missing_information_of_a_trace_is_noted(name: str, noted: str) -> None:
+    assert noted in note_texts(imported(name))
 
 
 def test_the_same_process_in_several_files_counts_once() -> None:
     found = read_traces("kineto", sorted(FOLDER.glob("single_rank/*n*_*ound*")), ImportOptions())
 
     assert len(found.windows) == 1
-    assert "skipped: rank_not_found.json.gz: the same process and steps as in another file" in said(found)
+    assert "skipped: rank_not_found.json.gz: the same process and steps as in another file" in note_texts(
+        found
+    )

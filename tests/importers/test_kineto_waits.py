@@ -75,11 +75,11 @@ class TestOnTheDevice:
 
     def test_an_unknown_runtime_leaves_the_rank_untold(self, tmp_path: Path) -> None:
         call = event("cudaStreamSynchronize", 35, 80, "cuda_runtime")
-        told = trace(tmp_path / "0.json", [*PLAIN_STEP, all_reduce(30, 45), call], **of_rank(0, 3))
-        untold = trace(tmp_path / "1.json", [*PLAIN_STEP, all_reduce(30, 45)], **of_rank(1, 3))
+        with_rank = trace(tmp_path / "0.json", [*PLAIN_STEP, all_reduce(30, 45), call], **of_rank(0, 3))
+        without_rank = trace(tmp_path / "1.json", [*PLAIN_STEP, all_reduce(30, 45)], **of_rank(1, 3))
         waits = trace(tmp_path / "2.json", [*PLAIN_STEP, LAUNCH, all_reduce(30, 45)], **of_rank(2, 3))
 
-        (each,) = imported(told, untold, waits).windows
+        (each,) = imported(with_rank, without_rank, waits).windows
         assert {stage: wait_NR.tolist() for stage, wait_NR in each.window.waits.items()} == {
             FORWARD: [[10_000_000, NOT_MEASURED, 0]]
         }

@@ -59,15 +59,15 @@ def test_the_rank_that_spends_least_came_last(tmp_path: Path) -> None:
     assert len(found.windows[0].operators) == 48
 
 
-def test_what_only_some_ranks_have_is_told(tmp_path: Path) -> None:
+def test_values_of_only_some_ranks_are_noted(tmp_path: Path) -> None:
     log(tmp_path, 0, [record(0, 1, 5), record(0, 2, 5), record(0, 9, 5, group="0x2", ranks=2)])
     log(tmp_path, 1, [record(1, 1, 7)])
 
     found = imported("nccl-inspector", tmp_path)
 
     assert found.windows[0].window.manifest.missing_ranks == (2, 3)
-    told = {note.what for note in notes_of(found) if note.kind == "skipped"}
-    assert told == {
+    skipped = {note.what for note in notes_of(found) if note.kind == "skipped"}
+    assert skipped == {
         "1 collectives that are not in the logs of all ranks",
         "1 smaller communicators: events only",
     }

@@ -140,7 +140,7 @@ def test_a_synchronising_call_waits_while_collectives_alone_run(tmp_path: Path) 
     assert waits == {FORWARD: [1, 0], BACKWARD: [2, 0]}  # 2 to 3, and 5 to 7
 
 
-def test_ranks_without_collectives_do_not_tell_what_they_wait_for(tmp_path: Path) -> None:
+def test_without_collectives_the_waits_of_ranks_are_unknown(tmp_path: Path) -> None:
     kernels = [(2, 7, "ncclDevKernel_AllReduce", 20, 1), (2, 4, "gemm", 11, 1)]
     calls = [(1, 9, "cudaDeviceSynchronize", process) for process in (20, 11)]
     path = export(tmp_path / "job.sqlite", [*a_step(0, 1, 20), *a_step(0, 1, 11)], kernels, calls=calls)
@@ -291,7 +291,7 @@ def test_a_real_capture_of_two_ranks_without_steps_is_one_step(tmp_path: Path) -
     (diagnosis,) = diagnosed(found, tmp_path)
 
     assert (diagnosis.ranks, diagnosis.steps) == (2, 1)
-    assert diagnosis.is_quiet
+    assert diagnosis.is_healthy
     assert "telemetry_limited" in diagnosis.label_names
     operators = found.windows[0].operators
     assert operators is not None
@@ -304,7 +304,7 @@ def test_a_real_capture_of_two_ranks_without_steps_is_one_step(tmp_path: Path) -
     ("name", "missing"),
     [("no_nvtx_table", "no table NVTX_EVENTS"), ("non_utf8_metadata", "no table CUPTI_ACTIVITY_KIND_KERNEL")],
 )
-def test_real_exports_without_ranges_import_and_say_so(tmp_path: Path, name: str, missing: str) -> None:
+def test_real_exports_without_ranges_import_with_a_note(tmp_path: Path, name: str, missing: str) -> None:
     found = imported("nsys", real(f"nsys/{name}.sqlite.gz"))
 
     (diagnosis,) = diagnosed(found, tmp_path)

@@ -1,4 +1,4 @@
-"""A window's events as an archive for Perfetto: what is in it, and what is said where there is nothing."""
+"""A window's events as an archive for Perfetto: its content, and the message if there is none."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_some_steps_of_some_ranks_are_exported(packets: Path, tmp_path: Path) ->
     assert "4 events of 1 rank" in done.output
 
 
-def test_where_there_are_no_events_stages_are_shown_and_that_is_said(packets: Path, tmp_path: Path) -> None:
+def test_without_events_stages_are_shown_with_a_note(packets: Path, tmp_path: Path) -> None:
     done = export(packets, "--window", "run/1", "-o", tmp_path / "slice.zip")
     assert done.exit_code == 0, done.output
     assert "No operator trace for this window" in done.output
@@ -131,16 +131,16 @@ def test_where_there_are_no_events_stages_are_shown_and_that_is_said(packets: Pa
     assert len(spans(document, 1)) == 4
 
 
-def test_what_is_not_there_is_told_with_what_is(packets: Path, tmp_path: Path) -> None:
+def test_a_missing_item_is_reported_with_those_that_exist(packets: Path, tmp_path: Path) -> None:
     out = tmp_path / "slice.zip"
-    for arguments, said in (
+    for arguments, message in (
         ((), "run/0, run/1"),
         (("--window", "run/7"), "no window run/7"),
         (("--window", "run/0", "--step", 9), "has steps 0–1"),
     ):
         done = export(packets, *arguments, "-o", out)
         assert done.exit_code != 0
-        assert said in str(done.exception), done.output
+        assert message in str(done.exception), done.output
     assert not out.exists()
 
 

@@ -66,7 +66,7 @@ def test_a_rank_that_sleeps_before_exchanges_is_named_where_the_others_wait_on_t
         assert row.agreement == agreement
 
 
-def test_one_rank_shows_where_its_time_goes_and_says_that_nothing_is_compared() -> None:
+def test_one_rank_shows_its_times_and_that_nothing_is_compared() -> None:
     (row,) = of_source(
         TraceSource(
             real("kineto/single_rank/resnet50_num_workers_0.worker0.1623143089861.pt.trace.json.gz"), "kineto"

@@ -113,7 +113,7 @@ def test_calls_of_one_batch_are_pending_until_the_batch_completes(tmp_path: Path
     assert [(call.kind, call.peer) for call in calls.ranks[1].pending] == [("send", 0), ("recv", 0)]
 
 
-def test_counters_tell_what_a_rank_without_entries_called(tmp_path: Path) -> None:
+def test_counters_reveal_the_calls_of_a_rank_without_entries(tmp_path: Path) -> None:
     # Rank 1 completed the call of TENSOR that is pending on rank 0, and lacks the one of all ranks.
     dump(tmp_path / "trace_0", [entry(7), entry(4, group="1")], {"0": (7, 6), "1": (4, 3)})
     dump(tmp_path / "trace_1", [], {"0": (6, 6), "1": (4, 4)})
@@ -173,7 +173,7 @@ def test_dumps_of_two_jobs_are_refused(tmp_path: Path) -> None:
     assert refused.value.path == str(tmp_path / "b" / "trace_0")
 
 
-def test_no_dump_at_all_says_how_to_get_one(tmp_path: Path) -> None:
+def test_without_a_dump_the_error_explains_how_to_get_one(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="TORCH_NCCL_DUMP_ON_TIMEOUT=1"):
         read_calls([tmp_path], ImportOptions())
 

@@ -75,7 +75,7 @@ def test_waits_are_transfers_less_the_transfer_itself(tmp_path: Path) -> None:
     assert waits[WAIT] == [pytest.approx([3.0, 1.0])] * 2
 
 
-def test_the_replay_of_a_small_job_is_what_hand_and_pencil_say(tmp_path: Path) -> None:
+def test_the_replay_of_a_small_job_matches_a_calculation_by_hand(tmp_path: Path) -> None:
     found = what_if(read_table(a_job(tmp_path / "trace-J.parquet")))
 
     assert found.replayed_s == pytest.approx(5.5)
@@ -173,6 +173,6 @@ def test_a_heavy_last_stage_shows_between_roles_and_not_within(tmp_path: Path) -
     assert [round(ns / 1e8) for ns in np.median(wait_NR, axis=0)] == [0, 0, 2, 2, 3, 3, 0, 0]
     assert (np.median(clip_NR - wait_NR, axis=0) < 12_000_000).all()
     (within,) = diagnosed(found, tmp_path / "again", group="role:pp3")
-    assert within.is_quiet
+    assert within.is_healthy
     assert window.manifest.extra["what_if"]["by_stage"]["3"] == pytest.approx(1.232256, abs=1e-5)
     assert FORWARD in window.manifest.extra["what_if"]["by_type"]

@@ -46,7 +46,7 @@ def test_a_long_table_is_a_window(tmp_path: Path) -> None:
     assert (window.run_id, window.ranks.rank) == (tmp_path.name, (0, 1))
 
 
-def test_columns_names_and_roles_are_what_the_mapping_says(tmp_path: Path) -> None:
+def test_columns_names_and_roles_are_those_of_the_mapping(tmp_path: Path) -> None:
     table = pa.table(
         {
             "iteration": [7, 7, 7, 7],
@@ -123,7 +123,7 @@ def test_long_runs_are_cut_into_windows(tmp_path: Path) -> None:
     assert [each.window.number for each in found.windows] == [0, 1, 2]
 
 
-def test_steps_that_a_rank_lacks_are_left_out_and_told(tmp_path: Path) -> None:
+def test_steps_that_a_rank_lacks_are_left_out_with_a_note(tmp_path: Path) -> None:
     text = "step,rank,stage,duration_ms\n0,0,x,1\n1,0,x,1\n1,3,x,1\n"
 
     (each,) = imported("table", written(tmp_path, text)).windows
@@ -157,7 +157,7 @@ def test_steps_that_a_rank_lacks_are_left_out_and_told(tmp_path: Path) -> None:
         ("", None, "cannot be read"),
     ],
 )
-def test_a_wrong_table_says_where_and_leaves_the_others(
+def test_a_wrong_table_is_reported_with_its_place_and_the_others_remain(
     tmp_path: Path, text: str, place: str | None, reason: str
 ) -> None:
     bad = tmp_path / "bad"
@@ -210,7 +210,7 @@ def test_deeply_nested_json_is_refused(tmp_path: Path) -> None:
     assert "is not valid JSON" in only_error(imported("table", path, mapping)).reason
 
 
-def test_a_wrong_column_as_stage_is_told(tmp_path: Path) -> None:
+def test_a_wrong_column_as_stage_is_reported(tmp_path: Path) -> None:
     text = "step,rank,stage,duration_ms\n" + "".join(f"0,0,name {row},1\n" for row in range(2000))
 
     assert "different stages" in only_error(imported("table", written(tmp_path, text))).reason
@@ -243,13 +243,13 @@ def test_telemetry_of_dlio_shows_the_first_load_of_an_epoch_and_one_late_reader(
     for each in found.windows:
         load_NR = each.window.duration_SNR[each.window.stages.index(DATA)]
         assert int(load_NR[0].min()) > 30 * int(load_NR[1:].mean())
-    assert {diagnosis.aim.stage for diagnosis in diagnoses if diagnosis.aim and not diagnosis.is_quiet} == {
+    assert {diagnosis.aim.stage for diagnosis in diagnoses if diagnosis.aim and not diagnosis.is_healthy} == {
         DATA
     }
     assert not found.refused
     assert any("per_epoch_stats" in note.where for note in found.notes)
 
 
-def test_no_such_format_or_file_is_told(tmp_path: Path) -> None:
+def test_an_unknown_format_or_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="no table traces"):
         read_traces("table", [tmp_path], ImportOptions())

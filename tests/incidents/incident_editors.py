@@ -19,7 +19,7 @@ def author(log: IncidentLog, name: str) -> IncidentEditor:
     )
 
 
-def told(log: IncidentLog) -> str:
+def write_incident(log: IncidentLog) -> str:
     """An incident of everything, by two people, undone edits included."""
     ada, grace = author(log, "Ada"), author(log, "Grace")
     ada.write_note("not part of it", Pin(window=WINDOW))

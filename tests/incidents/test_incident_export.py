@@ -11,11 +11,11 @@ from sfapp.errors import IncidentError
 from sfapp.incidents import IncidentLog, document_of, parse, renamed
 from sfapp.model.incidents import Pin
 from sfapp.model.view import WindowKey
-from tests.incidents.incident_editors import told
+from tests.incidents.incident_editors import write_incident
 
 
 def test_an_exported_incident_comes_back_identical_and_only_once(log: IncidentLog, tmp_path: Path) -> None:
-    incident_id = told(log)
+    incident_id = write_incident(log)
     exported = json.dumps(document_of(log.state(), incident_id)).encode()
 
     elsewhere = IncidentLog(tmp_path / "other.jsonl")
@@ -28,14 +28,14 @@ def test_an_exported_incident_comes_back_identical_and_only_once(log: IncidentLo
 
 
 def test_everything_can_be_exported_at_once(log: IncidentLog, tmp_path: Path) -> None:
-    told(log)
+    write_incident(log)
     elsewhere = IncidentLog(tmp_path / "other.jsonl")
     elsewhere.append(parse(json.dumps(document_of(log.state())).encode()))
     assert elsewhere.state() == log.state()
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"{}", "not an incident exported"),
         (b'{"format":"other","version":1,"events":[]}', "its format is 'other'"),
@@ -44,13 +44,13 @@ def test_everything_can_be_exported_at_once(log: IncidentLog, tmp_path: Path) ->
         (b"PAR1", "not an incident exported"),
     ],
 )
-def test_a_file_that_is_no_export_is_refused_in_words(content: bytes, said: str) -> None:
-    with pytest.raises(IncidentError, match=said):
+def test_a_file_that_is_no_export_is_refused_in_words(content: bytes, message: str) -> None:
+    with pytest.raises(IncidentError, match=message):
         parse(content)
 
 
 def test_a_redacted_copy_names_no_run_and_no_host_and_is_another_incident(log: IncidentLog) -> None:
-    told(log)
+    write_incident(log)
 
     def text(words: str) -> str:
         return words.replace("team/run 1", "run-1").replace("node-a7", "host-1")

@@ -15,7 +15,7 @@ from sfapp.model.view import WindowKey, Zoom
 from tests.incidents.incident_editors import WINDOW, author
 
 
-def test_a_note_is_kept_beside_the_packets_with_its_pin_author_and_time(log: IncidentLog) -> None:
+def test_a_note_is_kept_with_the_packets_with_its_pin_author_and_time(log: IncidentLog) -> None:
     pin = Pin(
         window=WINDOW,
         step=161,
@@ -47,7 +47,7 @@ def test_an_edit_shows_its_author_and_keeps_what_was_there_in_the_history(log: I
     assert [revision.fields.get("text") for revision in history] == ["rank 3?", "rank 3, its disk"]
 
 
-def test_two_who_write_at_once_lose_nothing(log: IncidentLog) -> None:
+def test_concurrent_writers_lose_nothing(log: IncidentLog) -> None:
     ada, grace, lin = (author(log, name) for name in ("Ada", "Grace", "Lin"))
     note_id = ada.write_note("first", Pin(window=WINDOW))
     shown = log.state().note(note_id)  # both have this on their screens
@@ -63,7 +63,7 @@ def test_two_who_write_at_once_lose_nothing(log: IncidentLog) -> None:
     assert log.state().note(note_id).overwritten == ()
 
 
-def test_two_who_edit_different_fields_of_an_incident_both_prevail(log: IncidentLog) -> None:
+def test_two_edits_of_different_fields_of_an_incident_are_both_kept(log: IncidentLog) -> None:
     ada, grace = author(log, "Ada"), author(log, "Grace")
     incident_id = ada.open_incident("slow loader")
     shown = log.state().incident(incident_id)
@@ -107,7 +107,7 @@ def test_a_removed_note_comes_back_by_undo_with_its_place_in_the_incident(log: I
     assert item.note == log.state().note(note_id)
 
 
-def test_items_are_told_in_the_order_they_were_put_in(log: IncidentLog) -> None:
+def test_items_are_listed_in_the_order_in_which_they_were_added(log: IncidentLog) -> None:
     ada = author(log, "Ada")
     incident_id = ada.open_incident("slow loader")
     for number in range(4):

@@ -66,7 +66,7 @@ def test_a_torn_last_line_is_kept_reported_and_written_after(log: IncidentLog) -
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         (b"\xff\xfe nonsense", "line 2: not an edit"),
         (b'{"v":2,"kind":"poem","id":"00000000"}', "line 2: written in format 2"),
@@ -75,7 +75,7 @@ def test_a_torn_last_line_is_kept_reported_and_written_after(log: IncidentLog) -
     ],
 )
 def test_a_line_that_cannot_be_read_is_reported_and_passed_over(
-    log: IncidentLog, line: bytes, said: str
+    log: IncidentLog, line: bytes, message: str
 ) -> None:
     ada = author(log, "Ada")
     ada.write_note("before")
@@ -86,7 +86,7 @@ def test_a_line_that_cannot_be_read_is_reported_and_passed_over(
     book = IncidentLog(log.path).state()
     assert [note.text for note in book.notes] == ["before", "after"]
     (notice,) = book.notices
-    assert notice.startswith(said)
+    assert notice.startswith(message)
 
 
 def test_what_another_process_appends_or_replaces_is_seen(log: IncidentLog) -> None:
@@ -117,7 +117,7 @@ def test_any_text_survives(log: IncidentLog) -> None:
     assert note.written.by == "?"
 
 
-def test_whoever_chose_no_name_is_anonymous(log: IncidentLog) -> None:
+def test_an_author_without_a_name_is_anonymous(log: IncidentLog) -> None:
     author(log, "  ").write_note("hello")
     assert log.state().notes[0].written.by == "anonymous"
 
@@ -137,7 +137,7 @@ def test_a_full_disk_is_an_error_and_leaves_no_half_line(log: IncidentLog) -> No
     assert log.path.read_bytes() == before
 
 
-def test_a_place_where_no_log_can_be_is_an_error_that_says_so(log: IncidentLog) -> None:
+def test_an_impossible_place_for_a_log_is_an_error_with_a_reason(log: IncidentLog) -> None:
     log.path.parent.write_text("a file where the folder should be")
     with pytest.raises(IncidentError, match=r"cannot be written: .*; notes need a folder"):
         author(log, "Ada").write_note("no")

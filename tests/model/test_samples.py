@@ -55,7 +55,7 @@ def test_a_field_that_a_newer_version_added_is_passed_over() -> None:
 
 
 @pytest.mark.parametrize("kind", SAMPLES)
-def test_every_field_says_what_it_means_and_what_becomes_of_it(kind: type[Sample]) -> None:
+def test_every_field_has_a_meaning_and_an_aggregation(kind: type[Sample]) -> None:
     fields = sample_fields(kind)
     assert tuple(fields) == kind.__struct_fields__
     assert all(meaning for meaning, _ in fields.values())

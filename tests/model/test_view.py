@@ -70,7 +70,7 @@ def test_only_what_differs_is_in_the_link() -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "says"),
+    ("query", "notice"),
     [
         ("gamma_a=two", "gamma_a must be a number, not 'two'"),
         ("gamma_a=1.5", "gamma_a must lie between 0 and 1, not 1.5"),
@@ -91,14 +91,14 @@ def test_only_what_differs_is_in_the_link() -> None:
         ("colour=red", "'colour' is not an option of this page"),
     ],
 )
-def test_a_bad_value_is_told_and_the_default_used(query: str, says: str) -> None:
+def test_a_bad_value_is_reported_and_the_default_used(query: str, notice: str) -> None:
     view, notices = parse_query(query)
     assert view == ViewState()
     assert len(notices) == 1
-    assert says in notices[0]
+    assert notice in notices[0]
 
 
-def test_good_values_beside_a_bad_one_still_count() -> None:
+def test_good_values_next_to_a_bad_one_still_count() -> None:
     view, notices = parse_query("gamma_a=9&tau_c=0.6&frontier=carry_over")
     assert view.gates == Gates(tau_c=0.6)
     assert view.frontier == "carry_over"
@@ -124,6 +124,6 @@ def test_a_fix_is_readable_in_the_link(fix: Fix, text: str) -> None:
     assert ViewState(fix=fix).href("/w/a/1") == f"/w/a/1?fix={text}"
 
 
-def test_what_is_said_of_this_window_alone_stays_behind() -> None:
+def test_window_specific_options_are_dropped() -> None:
     view = ViewState(tab="stragglers", step=4, cause=2, operator="aten::mm", ranks=(1,))
     assert view.for_next_window() == ViewState(tab="stragglers", operator="aten::mm", ranks=(1,))

@@ -33,7 +33,7 @@ def packets() -> Iterator[Packets]:
         yield found
 
 
-def test_opening_a_folder_says_what_is_in_it(packets: Packets) -> None:
+def test_opening_a_folder_lists_its_content(packets: Packets) -> None:
     assert repr(packets) == "sfapp packets: 21 windows of 3 runs, 11 need attention, 1 file rejected"
     assert packets.windows.shape[0] == 21
     assert packets.runs["run_id"].to_list()[0] == "moe-two-roles"
@@ -73,7 +73,7 @@ def test_comparing_runs_measures_each_window_and_the_reference_once(monkeypatch:
     assert len(set(measured)) == len(measured)
 
 
-def test_a_window_says_its_verdict_as_text(packets: Packets) -> None:
+def test_a_window_has_its_verdict_as_text(packets: Packets) -> None:
     assert repr(packets.window(RUN, SICK)).startswith(
         "gpt-small-ddp/10: callbacks on rank 3 (node-0, local 3), every step\n  Routing set:"
     )
@@ -90,7 +90,7 @@ def test_what_is_not_there_is_named(packets: Packets) -> None:
     with pytest.raises(WindowNotFoundError, match="has no window 99"):
         packets.window(RUN, 99)
     with pytest.raises(WindowNotFoundError, match="there are: all"):
-        packets.window(RUN, SICK, group="role:nobody")
+        packets.window(RUN, SICK, group="role:absent")
 
 
 @pytest.mark.parametrize("name", PLOTS.notebook_methods)
@@ -101,7 +101,7 @@ def test_every_figure_is_a_plotly_figure_with_its_title(packets: Packets, name: 
     assert figure.data
 
 
-def test_what_operators_say_is_asked_of_the_window(packets: Packets) -> None:
+def test_findings_of_operators_are_a_method_of_the_window(packets: Packets) -> None:
     # The sample job was not profiled: its stages stand in
     window = packets.window(RUN, SICK)
     found = window.stragglers
@@ -137,8 +137,8 @@ def test_the_other_controls_of_the_panel_are_followed(packets: Packets) -> None:
 
 
 def test_text_from_files_stays_text_in_the_card(packets: Packets) -> None:
-    said = words.verdict(packets.window(RUN, SICK).diagnosis)
-    hostile = replace(said, headline="<script>alert(1)</script> $x$")
+    verdict = words.verdict(packets.window(RUN, SICK).diagnosis)
+    hostile = replace(verdict, headline="<script>alert(1)</script> $x$")
     assert "<script>" not in card.markup(hostile)
     assert "$" not in card.markup(hostile)
 

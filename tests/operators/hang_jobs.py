@@ -193,10 +193,10 @@ def _complete(job: HangJob, ranks: dict[int, Rank]) -> bool:
     any_completed = False
     for (group, channel, _), calls in sorted(made.items(), key=lambda item: item[0][2]):
         whole = calls.keys() == set(channel or job.groups[group][1])
-        alike = (
+        same = (
             len({(ranks[n].posted[at][0].kind, ranks[n].posted[at][0].size) for n, at in calls.items()}) == 1
         )
-        if (group, channel) in stuck or not whole or not (alike or channel is not None):
+        if (group, channel) in stuck or not whole or not (same or channel is not None):
             stuck.add((group, channel))
             continue
         for number, at in calls.items():

@@ -1,4 +1,4 @@
-"""The verdict on a window beside the causes in its operators: where they meet, where not, and why."""
+"""The verdict on a window and the causes in its operators: whether they agree, and the reasons."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ def job(delays: Delays, *, recorded: int = STEPS, offset_ms: float = 0.0) -> tup
     events: list[Event] = []
     spent = np.zeros((3, STEPS, RANKS))
 
-    def run(step: int, name: str, ms: float, category: str, stage: int, meets: bool = False) -> None:
+    def run(step: int, name: str, ms: float, category: str, stage: int, is_collective: bool = False) -> None:
         begin = clock.copy()
         for rank in range(RANKS):
             own = ms + generator.uniform(0, 0.05) + delays.get((name, rank), 0.0)
             clock[rank] += own
-        if meets:
+        if is_collective:
             clock[:] = begin.max() + ms
         spent[stage, step] += clock - begin
-        tie = {"group": name, "sequence": step} if meets else {}
+        tie = {"group": name, "sequence": step} if is_collective else {}
         for rank in range(RANKS if step < recorded else 0):
             shift = 1000 * offset_ms * rank
             events.append(
@@ -56,20 +56,20 @@ def job(delays: Delays, *, recorded: int = STEPS, offset_ms: float = 0.0) -> tup
     for step in range(STEPS):
         run(step, "enumerate(DataLoader)", 5, "data", 0)
         run(step, "look_up", 10, "host", 1)
-        run(step, "exchange", 2, "collective", 1, meets=True)
+        run(step, "exchange", 2, "collective", 1, is_collective=True)
         run(step, "compute", 10, "host", 1)
         run(step, "autograd::engine", 20, "autograd", 2)
-        run(step, "all_reduce", 3, "collective", 2, meets=True)
+        run(step, "all_reduce", 3, "collective", 2, is_collective=True)
     duration = np.rint(spent * MS).astype(np.int64)
     return window_of(duration, stages=(DATA, FORWARD, BACKWARD)), events
 
 
-def beside(window: Window, events: list[Event]) -> Agreement:
+def agreement_of(window: Window, events: list[Event]) -> Agreement:
     return agreement(diagnose(window), examine(operators(events)), window)
 
 
 def test_a_slow_loader_is_what_both_name() -> None:
-    found = beside(*job({("enumerate(DataLoader)", CULPRIT): 20}))
+    found = agreement_of(*job({("enumerate(DataLoader)", CULPRIT): 20}))
 
     assert found.kind == "agree"
     assert (found.stage, found.rank) == (DATA, CULPRIT)
@@ -83,9 +83,9 @@ def test_a_slow_loader_is_what_both_name() -> None:
 def test_a_wait_within_the_culprits_own_stage_hides_it_from_the_packet() -> None:
     """All ranks leave the exchange together, so forward takes all of them equally long."""
     window, events = job({("look_up", CULPRIT): 20})
-    found = beside(window, events)
+    found = agreement_of(window, events)
 
-    assert diagnose(window).is_quiet
+    assert diagnose(window).is_healthy
     assert found.kind == "kair_only"
     assert (found.stage, found.rank) == (None, None)
     assert found.cause is not None
@@ -97,7 +97,7 @@ def test_what_no_operator_shows_is_the_frontiers_alone() -> None:
     """The packet's steps are slow in data, the operators recorded are those of an undisturbed job."""
     slow, _ = job({("enumerate(DataLoader)", CULPRIT): 20})
     _, events = job({}, recorded=3)
-    found = beside(slow, events)
+    found = agreement_of(slow, events)
 
     assert found.kind == "frontier_only"
     assert (found.stage, found.rank, found.cause) == (DATA, CULPRIT, None)
@@ -107,21 +107,21 @@ def test_what_no_operator_shows_is_the_frontiers_alone() -> None:
 def test_another_place_in_each_is_a_difference() -> None:
     slow, _ = job({("enumerate(DataLoader)", CULPRIT): 20})
     _, events = job({("compute", 4): 20})
-    found = beside(slow, events)
+    found = agreement_of(slow, events)
 
     assert found.kind == "differ"
     assert (found.rank, found.cause.rank if found.cause else None) == (CULPRIT, 4)
     assert found.cause_stage == FORWARD
-    assert "wait_within_stage" in found.reasons  # this packet's forward is alike on all ranks
+    assert "wait_within_stage" in found.reasons  # this packet's forward is equal on all ranks
 
 
-def test_a_healthy_job_leaves_both_quiet() -> None:
-    assert beside(*job({})).kind == "quiet"
+def test_a_healthy_job_has_neither_a_cause_nor_a_suspect() -> None:
+    assert agreement_of(*job({})).kind == "quiet"
 
 
-def test_clocks_that_differ_are_told() -> None:
+def test_different_clocks_are_reported() -> None:
     """Only durations are compared then, which still show the slow look-up."""
-    found = beside(*job({("look_up", CULPRIT): 20}, offset_ms=400))
+    found = agreement_of(*job({("look_up", CULPRIT): 20}, offset_ms=400))
 
     assert found.kind == "kair_only"
     assert found.cause is not None
@@ -129,7 +129,7 @@ def test_clocks_that_differ_are_told() -> None:
     assert "clocks_differ" in found.reasons
 
 
-def test_causes_from_stages_say_so() -> None:
+def test_causes_from_stages_are_marked() -> None:
     window, _ = job({("enumerate(DataLoader)", CULPRIT): 20})
     healthy, _ = job({})
     found = agreement(diagnose(window), examine_stages(healthy, sync_stages=[BACKWARD]), window)
@@ -147,7 +147,7 @@ def test_two_ranks_are_too_few_to_name_an_operator() -> None:
         step_N=window.step_N,
         ranks=window.ranks.select([0, 1]),
     )
-    found = beside(two, [each for each in events if each[0] < 2])
+    found = agreement_of(two, [each for each in events if each[0] < 2])
 
     assert found.kind == "frontier_only"
     assert "too_few_ranks" in found.reasons

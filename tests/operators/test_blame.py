@@ -15,7 +15,7 @@ CULPRIT = 2
 
 
 def chain(slow: float = 0, gap: float = 0, collective: bool = True) -> list[Event]:
-    """Each rank runs a, b, c and then meets the others; on one, a is slow or b waits for nothing."""
+    """Each rank runs a, b, c and then a collective; on one rank, a is slow or b waits for nothing."""
     events: list[Event] = []
     arrivals = []
     for rank in RANKS:
@@ -132,13 +132,13 @@ def test_a_collective_on_a_thread_of_its_own_waits_for_the_call_that_made_it() -
     events: list[Event] = []
     for rank in RANKS:
         slow = 500 if rank == CULPRIT else 0
-        met = {"category": "collective", "group": "world"}
+        sync = {"category": "collective", "group": "world"}
         events += [
             event(rank, "thread 1", "c10d::allreduce_", 0, 10),
-            event(rank, "thread 2", "gloo:all_reduce", 12, 40, sequence=0, **met),
+            event(rank, "thread 2", "gloo:all_reduce", 12, 40, sequence=0, **sync),
             event(rank, "thread 1", "load", 50, 100 + slow),
             event(rank, "thread 1", "c10d::allreduce_", 110 + slow, 120 + slow),
-            event(rank, "thread 2", "gloo:all_reduce", 122 + slow, 640, sequence=1, **met),
+            event(rank, "thread 2", "gloo:all_reduce", 122 + slow, 640, sequence=1, **sync),
         ]
     found = blame(operators(events))
 
@@ -165,7 +165,7 @@ def test_calls_and_collectives_pair_from_the_last_one_back() -> None:
     assert dict(zip(from_event.tolist(), to_event.tolist(), strict=True)) == {1: 3, 2: 4}
 
 
-def test_an_operator_is_named_whose_own_time_lies_between_what_it_encloses() -> None:
+def test_an_operator_with_own_time_between_its_nested_operators_is_named() -> None:
     """A loader that sleeps before each of four samples: no one gap is half of it, and all are its own."""
     events: list[Event] = []
     for rank in RANKS:
@@ -175,8 +175,8 @@ def test_an_operator_is_named_whose_own_time_lies_between_what_it_encloses() -> 
         events.append(event(rank, "thread 1", "enumerate(DataLoader)", 100, end, category="data"))
         events += [event(rank, "thread 1", "aten::ones", at, at + 20) for at in reads]
         events.append(event(rank, "thread 1", "forward", end + 10, end + 60))
-        met = {"category": "collective", "group": "world", "sequence": 0}
-        events.append(event(rank, "thread 1", "all_reduce", end + 60, 130_000, **met))
+        sync = {"category": "collective", "group": "world", "sequence": 0}
+        events.append(event(rank, "thread 1", "all_reduce", end + 60, 130_000, **sync))
     found = blame(operators(events))
 
     assert first(found) == ("operator", "input", CULPRIT, "enumerate(DataLoader)")
@@ -204,7 +204,7 @@ def test_what_only_one_rank_does_is_named() -> None:
     assert first(blame(operators(events))) == ("extra", "compute", CULPRIT, "gc.collect")
 
 
-def test_a_rank_that_is_late_to_begin_with_says_so() -> None:
+def test_a_rank_that_begins_late_is_marked_as_such() -> None:
     events = [event(rank, "thread 1", "a", 300 * (rank == CULPRIT), 900) for rank in RANKS]
     assert first(blame(operators(events))) == ("before", "unknown", CULPRIT, "a")
 
@@ -253,7 +253,7 @@ def test_clocks_that_differ_are_noticed_and_starts_left_alone() -> None:
 
 
 def test_waiting_in_a_collective_that_cannot_be_matched_is_no_cause() -> None:
-    """Only one rank's collective has a number, so who waited for whom is not known."""
+    """Only one rank's collective has a number, so waits between ranks are unknown."""
     events = chain(slow=500, collective=False)
     for rank in RANKS:
         late = 500 if rank == CULPRIT else 0

@@ -9,7 +9,7 @@ from sfapp.operators import collectives
 from tests.operators.lanes import event, operators
 
 
-def meeting(starts: list[float], ends: list[float], ranks: int | None = None) -> Operators:
+def collective(starts: list[float], ends: list[float], ranks: int | None = None) -> Operators:
     events = [
         event(rank, "stream 20", "reduce", start, end, category="collective", group="world", sequence=0)
         for rank, (start, end) in enumerate(zip(starts, ends, strict=True))
@@ -32,14 +32,14 @@ def meeting(starts: list[float], ends: list[float], ranks: int | None = None) ->
         ([0], [100], "inconclusive", "only one"),
     ],
 )
-def test_arrival_skew_is_told_from_transfer(
+def test_arrival_skew_is_distinguished_from_transfer(
     starts: list[float], ends: list[float], verdict: str, why: str
 ) -> None:
-    found = collectives(meeting(starts, ends, ranks=3))[0]
+    found = collectives(collective(starts, ends, ranks=3))[0]
     assert found.verdict == verdict
     assert why in found.why
     assert found.last_rank == len(starts) - 1
 
 
 def test_a_collective_without_all_its_ranks_is_inconclusive() -> None:
-    assert "2 of its group's 3" in collectives(meeting([0, 50], [100, 100], ranks=3))[0].why
+    assert "2 of its group's 3" in collectives(collective([0, 50], [100, 100], ranks=3))[0].why

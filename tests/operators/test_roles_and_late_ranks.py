@@ -1,4 +1,4 @@
-"""Ranks that do different work, or begin their steps late: with whom they are compared, and what is said."""
+"""Ranks that do different work, or begin their steps late: their cohort, and the reported reasons."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_rank_is_compared_with_those_of_its_role_alone() -> None:
     assert found.outliers.score == "robust"  # 4 of a role, 12 in all
 
 
-def test_roles_of_fewer_than_three_ranks_name_no_cause_and_say_so() -> None:
+def test_roles_of_fewer_than_three_ranks_name_no_cause_and_give_the_reason() -> None:
     events, role_of = pipeline(4, 2, late_us=900)
     window = window_of(np.full((3, STEPS, 8), MS, dtype=np.int64), stages=(DATA, FORWARD, BACKWARD))
     ranks = replace(window.ranks, role=tuple(role_of.values()))
@@ -61,10 +61,10 @@ def test_roles_of_fewer_than_three_ranks_name_no_cause_and_say_so() -> None:
 
     found = examine_window(events, window)
 
-    said = agreement(diagnose(window), found, window)
+    agreed = agreement(diagnose(window), found, window)
     assert not found.blame.causes
     assert "at most 2 play the same role" in found.blame.notes[0]
-    assert "at most 2 of 8 ranks play the same role" in words.stragglers_headline(found, said)
+    assert "at most 2 of 8 ranks play the same role" in words.stragglers_headline(found, agreed)
     alone = examine_window(events.select(events.rank_E % 2 == 0), window)
     assert agreement(diagnose(window), alone, window).first_rank is None
 
@@ -77,13 +77,13 @@ def carried_over() -> tuple[Window, Operators]:
     begin[2] = 30
     for step in range(STEPS):
         loaded = begin + 5
-        met = loaded.max() + 40
-        ended = met + 20 + np.where(np.arange(LATE) == 2, 30, 0)
+        synced = loaded.max() + 40
+        ended = synced + 20 + np.where(np.arange(LATE) == 2, 30, 0)
         for rank in range(LATE):
             rows = (
                 ("load", "data", begin[rank], loaded[rank], {}),
-                ("exchange", "collective", loaded[rank], met, {"group": "all", "sequence": step}),
-                ("update", "host", met, ended[rank], {}),
+                ("exchange", "collective", loaded[rank], synced, {"group": "all", "sequence": step}),
+                ("update", "host", synced, ended[rank], {}),
             )
             for place, (name, category, start, end, tie) in enumerate(rows):
                 spent[place, step, rank] = round((end - start) * MS)
@@ -105,7 +105,7 @@ def test_what_a_rank_does_late_is_not_seen_in_how_long_it_takes() -> None:
     diagnosis = diagnose(window)
     found = agreement(diagnosis, examine(events), window)
 
-    assert diagnosis.is_quiet
+    assert diagnosis.is_healthy
     assert found.kind == "kair_only"
     assert found.cause is not None
     assert (found.cause.rank, found.cause.name) == (2, "update")

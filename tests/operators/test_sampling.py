@@ -57,7 +57,7 @@ def test_own_work_is_compared_not_the_step_which_all_ranks_share() -> None:
     assert (spread_of(window) or 0) > 0.1  # and where nothing says in which stage ranks wait
 
 
-def test_what_tells_nothing_has_no_spread() -> None:
+def test_counts_without_information_have_no_spread() -> None:
     window = window_of(ddp_job())
     profiled = SideChannel(np.ones((40, 8)), np.ones((40, 8), dtype=np.bool_))
     assert spread_of(reduced(window)) is None
@@ -77,14 +77,14 @@ def test_a_straggler_is_looked_at_together_with_healthy_peers_of_other_nodes() -
     assert request.first_step is None
 
 
-def test_peers_are_drawn_anew_for_each_window_and_alike_for_the_same() -> None:
+def test_each_window_draws_other_peers_but_always_the_same_ones() -> None:
     drawn = [chosen_ranks(straggling(number), Sampling(suspects=1)) for number in range(8)]
     again = [chosen_ranks(straggling(number), Sampling(suspects=1)) for number in range(8)]
     assert drawn == again
     assert len(set(drawn)) > 1
 
 
-def test_peers_do_the_suspect_s_work_where_somebody_does() -> None:
+def test_peers_do_the_suspects_work_if_any_rank_does() -> None:
     roles = ["first", "last"] * 4
     window = window_of(ddp_job(extra={(DATA, 5): 40 * MS}), roles=roles)
     found = look(window)

@@ -48,7 +48,7 @@ def test_stage_events_keep_every_duration() -> None:
     assert not made.groups
 
 
-def test_operator_events_say_so_too() -> None:
+def test_operator_events_confirm_it() -> None:
     assert examine(operators_of(window())).source == "operators"
 
 

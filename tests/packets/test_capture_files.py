@@ -1,4 +1,4 @@
-"""Capture requests next to the packets: asked, answered, read back; what is wrong in them is told."""
+"""Capture requests next to the packets: written, answered, read back; faults in them are reported."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def test_later_requests_come_later(tmp_path: Path) -> None:
     seen = [state.request for state in captures(tmp_path, "run")]
     assert sorted(seen, key=lambda request: request.id) == seen
     assert set(seen) == set(asked)
-    assert captures(tmp_path, "nobody") == []
+    assert captures(tmp_path, "absent") == []
 
 
-def test_ranks_say_what_comes_of_it(tmp_path: Path) -> None:
+def test_ranks_report_the_result(tmp_path: Path) -> None:
     request = new_request("run", [0, 1], 2)
     ask_for_capture(tmp_path, request)
 
@@ -71,14 +71,14 @@ def test_ranks_say_what_comes_of_it(tmp_path: Path) -> None:
     assert captures(tmp_path, "run")[0].windows == (0, 1)
 
 
-def test_what_nobody_answers_expires() -> None:
+def test_an_unanswered_request_expires() -> None:
     request = new_request("run", [0, 1])
     later = datetime.now(UTC) + timedelta(hours=1)
     assert combined_state(request, [], datetime.now(UTC)).status == "asked"
     assert combined_state(request, [], later).status == "expired"
-    said = RankCapture(rank=0, status="running")
-    assert combined_state(request, [said], later).status == "expired", "its process was killed"
-    assert combined_state(request, [replace(said, status="done")], later).status == "done"
+    running = RankCapture(rank=0, status="running")
+    assert combined_state(request, [running], later).status == "expired", "its process was killed"
+    assert combined_state(request, [replace(running, status="done")], later).status == "done"
 
 
 @pytest.mark.parametrize(

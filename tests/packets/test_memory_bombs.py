@@ -74,7 +74,7 @@ def noise(rows: int, size: int) -> pa.Array:
 
 
 def write_repeated(path: Path, steps: int, ranks: int, *, ordered: bool, padding: int = 0) -> None:
-    """Write a packet of durations that are all alike, with step and rank in order or all zero."""
+    """Write a packet of equal durations, with step and rank in order or all zero."""
     rows = steps * ranks
     zeros = pa.array(np.zeros(rows, np.int64))
     step = pa.array(np.repeat(np.arange(steps), ranks)) if ordered else zeros
@@ -127,7 +127,7 @@ def test_rows_that_are_no_steps_of_ranks_are_refused_by_two_columns(tmp_path: Pa
 
 
 def write_events(path: Path, rows: int, starts: Any, padding: int = 0) -> None:
-    """Write a file of operator events that are all alike but for their starts."""
+    """Write a file of operator events that are equal except for their starts."""
     zeros = pa.array(np.zeros(rows, np.int64))
     numbers = dict.fromkeys(("rank", "step", "correlation", "sequence", "autograd"), zeros)
     times = {"start_ns": pa.array(starts), "end_ns": pa.array(np.full(rows, rows))}

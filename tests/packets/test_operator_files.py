@@ -81,7 +81,7 @@ def test_a_part_holds_one_rank_alone(tmp_path: Path) -> None:
     assert (error.value.row, error.value.column) == (0, "rank")
 
 
-def test_the_parts_beside_a_packet_are_one_windows_events(tmp_path: Path) -> None:
+def test_the_parts_next_to_a_packet_are_one_windows_events(tmp_path: Path) -> None:
     for rank in (0, 1):
         write_operators(events().of_rank(rank), "run", 3, operators_path(tmp_path, "run", 3, rank))
     write_operators(events(), "run", 30, operators_path(tmp_path, "run", 30))
@@ -162,7 +162,7 @@ def test_damage_is_named_with_its_row_and_column(
     assert error.value.row == row
 
 
-def test_a_newer_format_says_so(tmp_path: Path) -> None:
+def test_a_newer_format_is_reported(tmp_path: Path) -> None:
     path = rewritten(tmp_path, "", None, b'{"format": 2, "run_id": "run", "window": 0}')
     with pytest.raises(PacketVersionError, match="newer sfapp"):
         read_operators(path)

@@ -22,7 +22,7 @@ KEY = b"sfapp.checksum"
 
 
 def packet(folder: Path) -> Path:
-    """Write a packet of a job whose verdict rests on its manifest, too."""
+    """Write a packet of a job whose verdict depends on its manifest as well."""
     path = folder / "00000000.parquet"
     slow = ddp_job(ranks=3, steps=6, extra={(OPTIMIZER, 1): 9_000_000})
     stated: dict[str, Any] = {"wrapper": "ddp", "model_fit": True, "prefetch": "aligned"}
@@ -31,7 +31,7 @@ def packet(folder: Path) -> Path:
 
 
 def document(path: Path) -> bytes:
-    """Return what a file says: its verdict and its manifest."""
+    """Return a file's verdict and manifest."""
     window = read_packet(path).window
     return msgspec.json.encode([diagnose(window), window.manifest])
 

@@ -161,7 +161,7 @@ def test_a_broken_packet_is_refused_with_what_and_where(name: str) -> None:
     assert len(loaded.sha256) == 64
 
 
-def test_a_newer_format_is_told_apart_whatever_else_has_changed() -> None:
+def test_a_newer_format_is_detected_whatever_else_has_changed() -> None:
     with pytest.raises(PacketVersionError, match="format 2 is newer than format 1"):
         read_packet(GOLDEN / "broken" / "format_newer.parquet")
 

@@ -112,7 +112,7 @@ def test_one_part_alone_is_a_window_of_one_rank(tmp_path: Path) -> None:
     assert window.manifest.missing_ranks == (0, 1, 3)
 
 
-def test_parts_whose_steps_differ_are_cut_to_the_common_steps(tmp_path: Path) -> None:
+def test_parts_with_different_steps_are_cut_to_the_common_steps(tmp_path: Path) -> None:
     save(tmp_path, part(0))
     save(tmp_path, part(1, first=2))
     save(tmp_path, part(2, last=8))
@@ -180,7 +180,7 @@ def test_where_schemas_tie_the_lowest_rank_decides(tmp_path: Path) -> None:
     assert window.stages[0] == "other.0"
 
 
-def test_what_parts_say_is_joined_with_care(tmp_path: Path) -> None:
+def test_values_of_parts_are_joined_by_their_rules(tmp_path: Path) -> None:
     seen = SideChannel(np.full((10, RANKS), 2.5, dtype=np.float64), np.ones((10, RANKS)) > 0)
     save(tmp_path, part(0, faults=("dropped_steps",), prefetch="aligned", wrapper="ddp"))
     save(tmp_path, part(1, faults=("nonmonotonic_clock", "dropped_steps"), prefetch="unaligned"))

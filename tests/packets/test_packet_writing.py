@@ -169,7 +169,7 @@ def test_numbers_are_delta_coded_names_are_dictionaries_and_all_is_zstd(tmp_path
     assert not pq.read_schema(path).field(DATA).nullable
 
 
-def test_packets_can_be_queried_as_packet_md_says(tmp_path: Path) -> None:
+def test_packets_can_be_queried_as_in_packet_md(tmp_path: Path) -> None:
     for number in range(2):
         write_packet(window_of(ddp_job(), window=number), tmp_path / "run" / f"{number:08d}.parquet")
 
@@ -179,7 +179,7 @@ def test_packets_can_be_queried_as_packet_md_says(tmp_path: Path) -> None:
     assert [row[:2] for row in rows] == [("node-0", 2 * 40 * 4), ("node-1", 2 * 40 * 4)]
 
 
-def test_a_reader_beside_the_writer_never_sees_half_a_file(tmp_path: Path) -> None:
+def test_a_concurrent_reader_never_sees_half_a_file(tmp_path: Path) -> None:
     path = tmp_path / "run" / "00000000.parquet"
     versions = [window_of(ddp_job(seed=seed)) for seed in range(2)]
     write_packet(versions[0], path)

@@ -57,7 +57,7 @@ def test_faults_can_be_read_by_scripts() -> None:
     } in document["faults"]
 
 
-def test_a_path_that_is_not_there_is_an_error_and_an_empty_folder_says_so(tmp_path: Path) -> None:
+def test_a_missing_path_and_an_empty_folder_are_reported(tmp_path: Path) -> None:
     missing = validate(tmp_path / "nowhere")
     assert missing.returncode == 2
     assert "nowhere' does not exist" in missing.stderr
@@ -68,7 +68,7 @@ def test_a_path_that_is_not_there_is_an_error_and_an_empty_folder_says_so(tmp_pa
 
 
 def all_of(terminal: int) -> str:
-    """What was written to a terminal that nobody writes to any more; it is given out in pieces."""
+    """Return everything written to a terminal whose writer has ended; it is read in pieces."""
     pieces = []
     with contextlib.suppress(OSError):  # how a terminal ends
         while piece := os.read(terminal, 100_000):

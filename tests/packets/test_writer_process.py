@@ -1,4 +1,4 @@
-"""A process of its own writes packets, and whoever started it loses nothing by it."""
+"""A separate process writes packets, and the process that started it loses nothing."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_what_is_refused_over_there_is_refused_with_the_same_words(
     assert read_window(path).number == 0
 
 
-def test_one_that_was_killed_says_so_and_leaves_no_half_packet(tmp_path: Path, writer: WriterProcess) -> None:
+def test_a_killed_writer_is_reported_and_leaves_no_half_packet(tmp_path: Path, writer: WriterProcess) -> None:
     write_when_ready(writer, draft(), tmp_path / "run" / "00000000.parquet")
     for process in writer_processes_of():
         process.kill()
@@ -86,7 +86,7 @@ def test_one_that_was_killed_says_so_and_leaves_no_half_packet(tmp_path: Path, w
 
 
 @pytest.mark.parametrize("ranks", [4, 2_000], ids=["small", "larger than the socket's buffer"])
-def test_one_that_gets_no_core_is_waited_for_as_long_as_was_said(
+def test_a_writer_without_a_core_is_waited_for_as_long_as_configured(
     tmp_path: Path, writer: WriterProcess, ranks: int
 ) -> None:
     large = WindowDraft.of(window_of(np.ones((6, 20, ranks), dtype=np.int64), window=1))

@@ -1,4 +1,4 @@
-"""A training job of four ranks, rank 2 slow at loading, that trains until told; not collected by pytest.
+"""A training job of four ranks, rank 2 slow at loading, that trains until stopped; not collected by pytest.
 
 capture_jobs.py FOLDER      trains until FOLDER/enough is there
 """

@@ -32,7 +32,7 @@ class HostDevice:
 
 
 class Event:
-    """A stand-in for ``torch.cuda.Event``: happens when told, at the time of a clock in ms."""
+    """A stand-in for ``torch.cuda.Event`` that the test completes, at the time of a clock in ms."""
 
     now = 0.0
 

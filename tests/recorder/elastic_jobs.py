@@ -65,7 +65,7 @@ def digests() -> dict[str, str]:
     }
 
 
-def say(what: str, **facts: Any) -> None:
+def report(what: str, **facts: Any) -> None:
     (root / f"{what}.{name}.json").write_text(json.dumps(facts))
 
 
@@ -83,7 +83,7 @@ def restarted() -> None:
     model, threads = model_of(), set(threading.enumerate())
     life = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
     if life:
-        say("found", **digests())
+        report("found", **digests())
         dist.barrier()
     first_step = WINDOW if life else 0  # from the checkpoint of the first window's end
     gathered = recorder("gathered", first_step=first_step)
@@ -98,7 +98,7 @@ def restarted() -> None:
         train(gathered, model, 10_000)
     closing = max(close(perf) for perf in (gathered, local))
     left = [thread.name for thread in threading.enumerate() if thread not in threads]
-    say("ended", longest=longest, closing=closing, left=left)
+    report("ended", longest=longest, closing=closing, left=left)
 
 
 def resized() -> None:
@@ -124,8 +124,10 @@ def resized() -> None:
 # ---- processes that form another world by themselves -----------------------------------------------
 
 
-def join(meeting: str, rank: int, world_size: int) -> None:
-    dist.init_process_group("gloo", init_method=f"file://{root}/{meeting}", rank=rank, world_size=world_size)
+def join(rendezvous: str, rank: int, world_size: int) -> None:
+    dist.init_process_group(
+        "gloo", init_method=f"file://{root}/{rendezvous}", rank=rank, world_size=world_size
+    )
 
 
 def in_process() -> None:
@@ -169,7 +171,7 @@ def in_process() -> None:
     closing = close(perf)
     dist.destroy_process_group()
     left = [thread.name for thread in threading.enumerate() if thread not in threads]
-    say("ended", longest=longest, closing=closing, left=left, failures=perf.failures)
+    report("ended", longest=longest, closing=closing, left=left, failures=perf.failures)
 
 
 def rejoin(perf: sfapp.Recorder, identity: RankIdentity) -> float:

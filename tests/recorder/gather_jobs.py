@@ -173,7 +173,7 @@ def started_again(model: torch.nn.Module) -> None:
             train(perf, model, 2)
 
 
-def beside(model: torch.nn.Module) -> None:
+def side_values(model: torch.nn.Module) -> None:
     """Each rank has a side channel of its own, and one that all have, in every other step."""
     with recorder("beside") as perf:
         for step in range(WINDOW):
@@ -228,7 +228,7 @@ TOGETHER: tuple[Callable[[torch.nn.Module], None], ...] = (
     refusing_disk,
     renamed,
     started_again,
-    beside,
+    side_values,
     on_training_thread,
     local,
 )

@@ -1,4 +1,4 @@
-"""A data wait belongs to the step that consumes the batch, whoever asks for it, and when."""
+"""A data wait belongs to the step that consumes the batch, whichever code requests it and when."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def two_before_a_step(perf: Recorder, clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("loop", [on_another_thread, three_ahead, two_before_a_step])
-def test_where_the_step_of_a_batch_cannot_be_known_the_window_says_so(
+def test_an_unknown_step_of_a_batch_is_reported_in_the_window(
     tmp_path: Path, clock: Clock, loop: Callable[[Recorder, Clock], None]
 ) -> None:
     with recorder(tmp_path, clock) as perf:

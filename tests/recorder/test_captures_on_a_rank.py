@@ -71,11 +71,11 @@ def armed(tmp_path: Path) -> Iterator[tuple[sfapp.Recorder, CaptureRequest]]:
     """A recorder that waits for step 6, at which a capture of 4 steps is to begin."""
     request = ask(tmp_path, steps=4, first_step=6)
     with recorder(tmp_path) as perf:
-        wait_until_told(tmp_path, request)
+        wait_for_request(tmp_path, request)
         yield perf, request
 
 
-def wait_until_told(root: Path, request: CaptureRequest) -> None:
+def wait_for_request(root: Path, request: CaptureRequest) -> None:
     deadline = time.monotonic() + SECONDS
     while not state_of(root, request).ranks:
         assert time.monotonic() < deadline
@@ -125,7 +125,7 @@ def test_each_window_gets_its_own_steps_and_nothing_stays_behind(
     assert perf.failures == ()
 
 
-def test_what_the_job_s_end_cuts_short_is_kept_and_said(
+def test_a_capture_cut_short_by_the_jobs_end_is_kept_and_marked(
     tmp_path: Path, armed: tuple[sfapp.Recorder, CaptureRequest]
 ) -> None:
     perf, request = armed
@@ -154,16 +154,16 @@ def test_a_trace_that_cannot_be_read_is_kept_itself(
 def test_closing_waits_no_longer_than_it_may_and_leaves_no_process(tmp_path: Path) -> None:
     request = ask(tmp_path, steps=2, first_step=3)
     perf = recorder(tmp_path, timeout=0.01, captures=CaptureLimits(longest_seconds=1e-6))
-    wait_until_told(tmp_path, request)
+    wait_for_request(tmp_path, request)
     for _ in range(5):
         one_step(perf)
     begin = time.monotonic()
     perf.close()
     assert time.monotonic() - begin < 6
     assert converters() == []
-    (said,) = state_of(tmp_path, request).ranks
-    assert said.steps == 1
-    assert said.why.startswith("1 of 2 steps: it took longer than 1e-06 s")
+    (rank_state,) = state_of(tmp_path, request).ranks
+    assert rank_state.steps == 1
+    assert rank_state.why.startswith("1 of 2 steps: it took longer than 1e-06 s")
 
 
 def test_another_profiler_has_precedence(
@@ -225,7 +225,7 @@ def test_what_may_not_be_captured_is_refused_with_the_reason(
 def test_captures_follow_each_other_only_after_the_cooldown(tmp_path: Path) -> None:
     first = ask(tmp_path, steps=1, first_step=4)
     with recorder(tmp_path, captures=CaptureLimits(cooldown_seconds=60)) as perf:
-        wait_until_told(tmp_path, first)
+        wait_for_request(tmp_path, first)
         for _ in range(6):
             one_step(perf)
         assert train_until_over(perf, tmp_path, first).status == "done"
@@ -267,7 +267,7 @@ def test_captures_can_be_turned_off(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_request_of_the_process_before_is_not_taken_up_again(tmp_path: Path) -> None:
     request = ask(tmp_path, first_step=10_000)
     with recorder(tmp_path) as perf:
-        wait_until_told(tmp_path, request)
+        wait_for_request(tmp_path, request)
         one_step(perf)
     assert state_of(tmp_path, request).why == "rank 0: the recorder was closed before the first step"
     with recorder(tmp_path) as perf:

@@ -17,7 +17,7 @@ from sfapp.operators import examine
 from sfapp.operators.sampling import Sampling, SamplingState, observed, propose
 from sfapp.packets import read_operators, read_packet_operators, read_windows
 from sfapp.packets.captures import ask_for_capture, captures, new_id
-from sfapp.packets.paths import operators_beside, packet_path
+from sfapp.packets.paths import operator_files_of, packet_path
 
 pytestmark = pytest.mark.torchrun
 
@@ -48,8 +48,8 @@ def captured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, CaptureSta
             state = capture_what_the_policy_asks_for(root)
         finally:
             (root / "enough").touch()
-            _, said = job.communicate(timeout=60)
-    assert job.returncode == 0, said[-3000:]
+            _, errors = job.communicate(timeout=60)
+    assert job.returncode == 0, errors[-3000:]
     return root, state
 
 
@@ -82,7 +82,7 @@ def test_exactly_the_ranks_asked_for_profile_exactly_the_same_steps(
     assert first is not None
     assert {each.first_step for each in state.ranks} == {first}
     (window,) = state.windows
-    files = operators_beside([packet_path(root, "job", window)])
+    files = operator_files_of([packet_path(root, "job", window)])
     assert [path.name for path in files] == [
         f"{window:08d}.rank{rank}.ops.parquet" for rank in state.request.ranks
     ]
@@ -95,7 +95,7 @@ def test_exactly_the_ranks_asked_for_profile_exactly_the_same_steps(
     assert not list(root.rglob("*.trace.json*"))
 
 
-def test_the_window_says_that_and_which_of_its_steps_were_profiled(
+def test_the_window_lists_its_profiled_steps(
     captured: tuple[Path, CaptureState],
 ) -> None:
     root, state = captured

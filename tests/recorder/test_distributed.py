@@ -160,7 +160,7 @@ def test_windows_that_wait_for_others_go_when_training_pauses(together: Path) ->
     assert len({window.manifest.overhead.gather_ns for window in windows[8:]}) == 1
 
 
-def test_a_dropped_window_is_told_and_the_ranks_stay_together(together: Path) -> None:
+def test_a_dropped_window_is_reported_and_the_ranks_stay_together(together: Path) -> None:
     *early, last = windows_of(together, "dropped")
     lost = [window for window in early if window.manifest.missing_ranks]
     assert lost

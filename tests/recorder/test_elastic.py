@@ -40,7 +40,7 @@ def windows_of(root: Path, run_id: str) -> list[Window]:
     return [found.window for found in loaded.windows]
 
 
-def told(root: Path, what: str, name: object) -> dict[str, Any]:
+def event_of(root: Path, what: str, name: object) -> dict[str, Any]:
     facts: dict[str, Any] = json.loads((root / f"{what}.{name}.json").read_text())
     return facts
 
@@ -86,7 +86,7 @@ def test_the_window_in_which_a_rank_died_is_left_in_the_survivors_parts(restarte
 
 @pytest.mark.parametrize("name", [0, 1, 2])
 def test_nothing_of_the_first_life_is_touched_by_the_second(restarted: Path, name: int) -> None:
-    found = told(restarted, "found", name)
+    found = event_of(restarted, "found", name)
     assert len(found) == 8  # of either run a first window, whole or of three parts, and two parts of a second
     for path, digest in found.items():
         assert hashlib.sha256((restarted / path).read_bytes()).hexdigest() == digest
@@ -104,7 +104,7 @@ def test_ranks_that_gather_nothing_go_on_with_the_same_window_all_the_same(resta
 
 @pytest.mark.parametrize("name", [0, 1, 2])
 def test_no_step_and_no_end_of_the_second_life_waits_and_no_thread_stays(restarted: Path, name: int) -> None:
-    ended = told(restarted, "ended", name)
+    ended = event_of(restarted, "ended", name)
     assert ended["longest"] < TIMEOUT / 2
     assert ended["closing"] < TIMEOUT / 2
     assert ended["left"] == []
@@ -164,9 +164,9 @@ def in_process(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
         for name in "abcd"
     }  # fmt: skip
-    said = {name: process.communicate(timeout=120)[1] for name, process in processes.items()}
+    errors = {name: process.communicate(timeout=120)[1] for name, process in processes.items()}
     codes = {name: process.returncode for name, process in processes.items()}
-    assert codes == {"a": 0, "b": 0, "c": -signal.SIGKILL, "d": 0}, said
+    assert codes == {"a": 0, "b": 0, "c": -signal.SIGKILL, "d": 0}, errors
     return root
 
 
@@ -183,7 +183,7 @@ def test_survivors_go_on_in_a_smaller_world_and_then_with_a_newcomer(in_process:
     assert names_what_is_missing(windows[1])
 
 
-def test_ranks_of_a_new_world_count_steps_alike_however_far_each_had_come(in_process: Path) -> None:
+def test_ranks_of_a_new_world_count_the_same_steps_however_far_each_had_come(in_process: Path) -> None:
     windows = windows_of(in_process, "in-process")
     assert all(window.manifest.faults == () for window in windows)
     *_, before, alone, first, second = windows
@@ -196,7 +196,7 @@ def test_ranks_of_a_new_world_count_steps_alike_however_far_each_had_come(in_pro
 
 def test_training_waits_for_no_rank_that_is_gone(in_process: Path) -> None:
     for name in "abd":
-        ended = told(in_process, "ended", name)
+        ended = event_of(in_process, "ended", name)
         assert ended["longest"] < TIMEOUT / 2
         assert ended["closing"] < TIMEOUT / 2
         assert ended["left"] == ended["failures"] == []

@@ -120,7 +120,7 @@ def test_a_forward_that_is_slow_on_the_device_is_short_on_the_host_and_long_in_i
     assert "forward_host_overhead_suspected" not in labels
 
 
-def test_events_are_never_waited_for_and_those_still_to_come_stay_missing(
+def test_events_are_never_waited_for_and_pending_ones_stay_missing(
     tmp_path: Path, slow: Deep, batch: torch.Tensor
 ) -> None:
     torch.cuda.synchronize()
@@ -202,7 +202,7 @@ def test_a_graph_is_captured_as_if_nothing_were_sampled(tmp_path: Path) -> None:
     assert "side_faults" not in window.manifest.extra
 
 
-def test_memory_is_what_the_allocator_says(tmp_path: Path) -> None:
+def test_memory_matches_the_allocator(tmp_path: Path) -> None:
     model = torch.nn.Linear(1024, 1024, bias=False).cuda()
     passing = 256 << 20
     torch.cuda.reset_peak_memory_stats()
@@ -249,7 +249,7 @@ def ranks() -> int:
 
 
 @pytest.mark.torchrun
-def test_windows_come_together_over_nccl_beside_training_s_own(job: Path) -> None:
+def test_windows_are_gathered_over_nccl_during_training(job: Path) -> None:
     windows = [found.window for found in read_windows([job / "nccl"]).windows]
     assert len(windows) == 2
     for window in windows:

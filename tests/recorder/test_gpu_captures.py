@@ -60,7 +60,7 @@ def check_device_events(events: Operators) -> None:
     assert any(int(events.correlation_E[place]) in launches for place in kernels)
 
 
-def test_a_capture_has_kernels_beside_host_operators(
+def test_a_capture_contains_kernels_and_host_operators(
     tmp_path: Path, model: torch.nn.Module, batch: torch.Tensor
 ) -> None:
     request = new_request("run", [0], steps=3, first_step=4)

@@ -80,7 +80,7 @@ def hydra(place: RankPlace) -> Environment:
 
 
 def placed(environ: Mapping[str, str], distributed: tuple[int, int] | None = None) -> tuple[object, ...]:
-    """Everything but who said it."""
+    """Return everything but the source."""
     found = resolve_place(environ, distributed, "host")
     return (
         found.rank,
@@ -189,7 +189,7 @@ def test_a_spawning_process_in_a_slurm_step_of_one_task_is_one_node() -> None:
     assert placed(around, (2, 4)) == (2, 4, 2, 4, 0, 1)
 
 
-def test_spawning_processes_on_several_nodes_leave_open_who_is_where() -> None:
+def test_spawned_processes_on_several_nodes_have_unknown_places() -> None:
     around = slurm(RankPlace(1, 2, 0, 1, 1, 2, ""), (1, 1))
     with pytest.raises(IdentityError, match=r"SLURM_PROCID=1, SLURM_STEP_NUM_TASKS=2.*rank 6 of 8.*torchrun"):
         resolve_place(around, (6, 8), "host")
@@ -199,7 +199,7 @@ def test_a_batch_script_is_one_process_whatever_slurm_would_start() -> None:
     assert placed(environment(SLURM_PROCID=0, SLURM_NTASKS=8, SLURM_NODEID=0)) == (0, 1, 0, 1, 0, 1)
 
 
-def test_lightning_says_no_rank_before_torch_does() -> None:
+def test_lightning_gives_no_rank_before_torch_does() -> None:
     environ = environment(WORLD_SIZE=4, NODE_RANK=0, LOCAL_RANK=3)
     assert placed(environ) == (3, 4, 3, 4, 0, 1)
     assert placed(environ | {"NODE_RANK": "1", "LOCAL_RANK": "1"}, (3, 4)) == (3, 4, 1, 2, 1, 2)
@@ -234,7 +234,7 @@ def test_torch_distributed_and_torchrun_must_agree() -> None:
         ),
     ],
 )
-def test_what_cannot_be_known_says_what_is_missing(environ: Environment, message: str) -> None:
+def test_an_unknown_place_lists_what_is_missing(environ: Environment, message: str) -> None:
     with pytest.raises(IdentityError, match=message):
         resolve_place(environ, None, "host")
 
@@ -261,7 +261,7 @@ NAMES = (
     environ=st.dictionaries(st.sampled_from(NAMES), st.integers(-1, 9).map(str)),
     distributed=st.none() | st.tuples(st.integers(0, 3), st.integers(4, 8)),
 )
-def test_whatever_is_said_the_place_is_possible_or_refused(
+def test_a_place_is_possible_or_refused_whatever_the_environment(
     environ: Environment, distributed: tuple[int, int] | None
 ) -> None:
     try:

@@ -95,7 +95,7 @@ def test_a_micro_step_that_the_accumulation_does_not_have_counts_as_residual(
     assert seen == f"{DATA}, in an undeclared micro-step"
 
 
-def test_collapsed_micro_steps_add_up_and_say_so(tmp_path: Path, clock: Clock) -> None:
+def test_collapsed_micro_steps_add_up_and_are_marked(tmp_path: Path, clock: Clock) -> None:
     options = {"accumulation": Accumulation(factor=2, ordered=False)}
     with recorder(tmp_path, clock, **options) as perf, perf.step():
         for micro in range(2):

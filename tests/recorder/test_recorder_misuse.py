@@ -198,7 +198,7 @@ def test_a_strict_recorder_raises_in_a_micro_step_that_was_not_declared(tmp_path
     assert perf.failures == ()
 
 
-def test_a_slip_of_the_loop_is_told_in_the_log_once_and_in_every_packet(
+def test_a_mistake_in_the_loop_is_reported_in_the_log_once_and_in_every_packet(
     tmp_path: Path, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     with recorder(tmp_path, clock, window_steps=3) as perf:

@@ -110,7 +110,7 @@ def test_rows_that_are_kept_are_those_of_their_ranks(job: tuple[np.ndarray, np.n
     assert 0 in kept
 
 
-def test_what_needs_every_ranks_rows_is_absent_and_says_so() -> None:
+def test_results_that_need_every_ranks_rows_are_absent_with_a_reason() -> None:
     gathered, reduced, _ = both_ways(*late_data(ranks=16))
     found = diagnose(reduced)
 
@@ -181,7 +181,7 @@ def test_a_reduced_window_has_no_groups_but_all_ranks() -> None:
         reduced.of_group("node:0")
 
 
-def test_ranks_with_other_steps_refuse_alike_and_say_what_differs() -> None:
+def test_ranks_with_other_steps_all_refuse_and_report_the_difference() -> None:
     spent = np.ones((5, len(STAGES)), dtype=np.int64)
     wall = spent.sum(axis=1)
     buffers = [buffer_of(spent, wall, STAGES), buffer_of(spent[:4], wall[:4], STAGES)]

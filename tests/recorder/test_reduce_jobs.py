@@ -61,7 +61,7 @@ def test_leaders_of_a_stage_with_waits_are_taken_at_the_end_of_own_time(root: Pa
         assert np.array_equal(wait_NR, gathered.waits[stage][:, kept])
 
 
-def test_the_packet_holds_a_few_ranks_as_they_are_and_says_who_took_part(root: Path) -> None:
+def test_the_packet_holds_the_rows_of_a_few_ranks_and_the_list_of_all(root: Path) -> None:
     full, small = window(root, "gathered", 0), window(root, "reduced", 0)
     kept = list(small.ranks.rank)
 

@@ -141,8 +141,8 @@ def received(waits: dict[str, int]) -> int:
     stages = (DATA, FORWARD, BACKWARD, "optim.step_cpu_wall", "callbacks.cpu_wall")
     parts = []
     for rank in range(8):
-        told = {stage: np.arange(100) for stage in waits} if rank == 1 else {}
-        buffer = buffer_of(spent_NE, spent_NE.sum(axis=1), stages, waits=told)
+        measured = {stage: np.arange(100) for stage in waits} if rank == 1 else {}
+        buffer = buffer_of(spent_NE, spent_NE.sum(axis=1), stages, waits=measured)
         parts.append(reduce_window(buffer, RankIdentity(rank, rank, 0, "node"), 8, "1"))
     return simulate(parts)[1]
 

@@ -1,4 +1,4 @@
-"""Rows between the step that left them and the window that they belong to: taken in once, by whoever asks."""
+"""Rows on their way from their step to their window: taken in once, on the first request."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Recording:
     looks=st.sets(st.integers(0, 2 * PAGE_ROWS)),
     seed=st.integers(0, 99),
 )
-def test_rows_are_those_that_were_recorded_however_often_somebody_looks(
+def test_rows_are_those_that_were_recorded_however_often_they_are_read(
     steps: int, looks: set[int], seed: int
 ) -> None:
     recording = Recording(steps)
@@ -86,7 +86,7 @@ def switching_often() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("switching_often")
-def test_a_value_stays_beside_its_step_while_another_thread_takes_rows_in() -> None:
+def test_a_value_stays_with_its_step_while_another_thread_takes_rows_in() -> None:
     steps = 20_000
     recording, over = Recording(steps), threading.Event()
 
@@ -139,8 +139,8 @@ def test_so_does_one_that_was_kept_from_before_a_capture(clock: Clock) -> None:
 
 def test_a_step_without_a_row_leaves_nothing_and_raises_nothing(clock: Clock) -> None:
     """Pages are turned in time; but where several threads step one recorder, a step may come before that."""
-    told: list[tuple[int, int, bool]] = []
-    state = new_state(clock, lambda *step: told.append(step), lambda: None, lambda *seen: None)
+    recorded: list[tuple[int, int, bool]] = []
+    state = new_state(clock, lambda *step: recorded.append(step), lambda: None, lambda *seen: None)
     state.use([{DATA: 0}], 2, between=1)
     state.held_column = 0
     state.ended = 990
@@ -153,7 +153,7 @@ def test_a_step_without_a_row_leaves_nothing_and_raises_nothing(clock: Clock) ->
             clock.tick(5)
         with state.new_step():  # a step in a step: the outer one is left out
             clock.tick(2)
-    assert told == [(1_005, 1_007, True)]
+    assert recorded == [(1_005, 1_007, True)]
     assert list(page) == [0] * len(page)
     with pytest.raises(IndexError, match="several threads"):
         state.add_row(5)

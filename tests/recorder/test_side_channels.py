@@ -83,7 +83,7 @@ def test_a_step_that_raised_leaves_nothing_to_the_next(tmp_path: Path, clock: Cl
         ("x" * 65, 1.0, "name refused"),
     ],
 )
-def test_a_value_that_no_packet_can_hold_is_told_and_limits_nothing(
+def test_a_value_that_no_packet_can_hold_is_reported_and_limits_nothing(
     tmp_path: Path, clock: Clock, name: str, value: Any, why: str
 ) -> None:
     with recorder(tmp_path, clock) as perf, perf.step():
@@ -96,11 +96,11 @@ def test_a_value_that_no_packet_can_hold_is_told_and_limits_nothing(
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "recorded_name"),
     [(["x"], "list"), (7, "int"), (None, "NoneType"), ("half \ud83d", r"half \ud83d")],
 )
-def test_what_is_no_name_is_told_and_limits_nothing(
-    tmp_path: Path, clock: Clock, name: Any, told: str
+def test_an_invalid_name_is_reported_and_limits_nothing(
+    tmp_path: Path, clock: Clock, name: Any, recorded_name: str
 ) -> None:
     with recorder(tmp_path, clock, event_fraction=1.0) as perf, perf.step():
         perf.observe(name, 1.0)
@@ -108,14 +108,12 @@ def test_what_is_no_name_is_told_and_limits_nothing(
         with perf.side_channel(name), perf.cuda_event_sample(name):
             clock.tick(1)
     window = read_window(tmp_path)
-    assert window.manifest.extra["side_faults"][told].startswith("name refused")
+    assert window.manifest.extra["side_faults"][recorded_name].startswith("name refused")
     assert window.manifest.faults == ()
     assert window.side == {}
 
 
-def test_more_channels_than_there_may_be_are_told_and_the_first_ones_stay(
-    tmp_path: Path, clock: Clock
-) -> None:
+def test_too_many_channels_are_reported_and_the_first_ones_stay(tmp_path: Path, clock: Clock) -> None:
     with recorder(tmp_path, clock) as perf, perf.step():
         for number in range(MAX_CHANNELS + 5):
             perf.observe(f"x{number}", 1.0)
@@ -126,14 +124,14 @@ def test_more_channels_than_there_may_be_are_told_and_the_first_ones_stay(
     ]
 
 
-def test_a_value_outside_a_step_is_told(tmp_path: Path, clock: Clock) -> None:
+def test_a_value_outside_a_step_is_reported(tmp_path: Path, clock: Clock) -> None:
     with recorder(tmp_path, clock) as perf:
         perf.observe("x", 1.0)
         train(perf, clock)
     assert read_window(tmp_path).manifest.extra["side_faults"] == {"x": "outside a step"}
 
 
-def test_a_nested_stage_is_dropped_and_its_time_is_told(tmp_path: Path, clock: Clock) -> None:
+def test_a_nested_stage_is_dropped_and_its_time_is_reported(tmp_path: Path, clock: Clock) -> None:
     with recorder(tmp_path, clock) as perf, perf.step(), perf.stage(FORWARD):
         clock.tick(100)
         with perf.stage(DATA):
@@ -189,7 +187,7 @@ def test_an_event_is_taken_in_when_it_has_happened_and_never_waited_for() -> Non
     assert place["values"][0] == 5.0
 
 
-def test_events_are_sampled_in_a_fixed_fraction_of_the_steps_on_every_rank_alike() -> None:
+def test_events_are_sampled_in_the_same_fixed_fraction_of_steps_on_every_rank() -> None:
     for fraction, count in ((0.05, 5), (0.25, 25), (1.0, 100), (0.3, 30)):
         sampler = EventSampler(fraction, DeviceStandIn())
         assert sum(sampler.samples(step) for step in range(100)) == count
@@ -251,7 +249,7 @@ def test_a_device_that_refuses_ends_the_sampling_and_nothing_else() -> None:
     assert not is_sampled(place["values"].view("int64")).any()
 
 
-def test_without_a_device_the_channel_says_so(tmp_path: Path, clock: Clock, hot_path: str) -> None:
+def test_without_a_device_the_channel_gives_the_reason(tmp_path: Path, clock: Clock, hot_path: str) -> None:
     import torch
 
     if torch.cuda.is_available():
@@ -264,7 +262,7 @@ def test_without_a_device_the_channel_says_so(tmp_path: Path, clock: Clock, hot_
     assert window.manifest.extra == extra
 
 
-def test_events_that_nobody_asked_for_leave_no_channel(tmp_path: Path, clock: Clock) -> None:
+def test_events_without_a_request_leave_no_channel(tmp_path: Path, clock: Clock) -> None:
     with recorder(tmp_path, clock) as perf, perf.step(), perf.cuda_event_sample():
         clock.tick(1)
     assert read_window(tmp_path).side == {}

@@ -1,4 +1,4 @@
-"""Waits inside stages, as they lie beside the rows of a window; in one process, with the test's clock."""
+"""Waits inside stages, stored with the rows of a window; in one process, with the test's clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Own time and waiting are told apart inside a stage: the rank that is slow in there is named."""
+"""Own time and waiting are separated inside a stage, and the rank that is slow inside it is named."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sfapp.model.window import NOT_MEASURED
 from sfapp.packets import read_window, read_windows
 from sfapp.recorder import Recorder
 
-pytestmark = [pytest.mark.torchrun, pytest.mark.quiet]  # who is late is a matter of milliseconds
+pytestmark = [pytest.mark.torchrun, pytest.mark.quiet]  # lateness is a matter of milliseconds
 
 JOB = Path(__file__).parent / "wait_jobs.py"
 SLOW_RANK = 2

@@ -26,7 +26,7 @@ def packets(tmp_path: Path) -> Path:
     return tmp_path / "packets"
 
 
-def told(packets: Path) -> str:
+def write_incident(packets: Path) -> str:
     """An incident with one piece of evidence of each kind."""
     log = IncidentLog.for_packets(packets)
     ada = IncidentEditor(log, "Ada")
@@ -45,13 +45,13 @@ def told(packets: Path) -> str:
     return incident_id
 
 
-def test_an_incident_is_told_in_order_with_its_notes(packets: Path, tmp_path: Path) -> None:
-    incident_id = told(packets)
+def test_an_incident_is_reported_in_order_with_its_notes(packets: Path, tmp_path: Path) -> None:
+    incident_id = write_incident(packets)
     made = run("report", incident_id[:8], packets, "-o", "r.html", cwd=tmp_path)
     assert made.returncode == 0, made.stderr
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
 
-    said = [
+    expected = [
         "<h1>Slow callback</h1>",
         "<dt>severity</dt><dd>high</dd>",
         "Since the new logger on node-0 went in.",
@@ -61,18 +61,18 @@ def test_an_incident_is_told_in_order_with_its_notes(packets: Path, tmp_path: Pa
         "It begins here, on node-0!",
         "Written at the same time: text, by Lin",
         "Grace,",
-        "gpt-small-ddp · window 13 · rank 3",  # the plot as shown; its window was told
+        "gpt-small-ddp · window 13 · rank 3",  # the plot as shown; its window was listed
         "gpt-small-ddp · window 12 ·",  # a plot of another window brings its verdict along
     ]
-    places = [page.find(words) for words in said]
-    assert -1 not in places, said[places.index(-1)]
+    places = [page.find(words) for words in expected]
+    assert -1 not in places, expected[places.index(-1)]
     assert places == sorted(places)
     assert page.count('class="plot"') == 7 + 2
     assert page.count("<h2>gpt-small-ddp · window 13") == 2
 
 
 def test_the_command_in_an_incidents_report_makes_it_again(packets: Path, tmp_path: Path) -> None:
-    run("report", told(packets), packets, "-o", "r.html", cwd=tmp_path)
+    run("report", write_incident(packets), packets, "-o", "r.html", cwd=tmp_path)
     first = (tmp_path / "r.html").read_text(encoding="utf-8")
     (printed,) = re.findall(r"<p><code>(sfapp report .*?)</code></p>", first)
     (tmp_path / "r.html").unlink()
@@ -81,7 +81,7 @@ def test_the_command_in_an_incidents_report_makes_it_again(packets: Path, tmp_pa
 
 
 def test_json_brings_back_the_identical_incident_and_reports_the_same(packets: Path, tmp_path: Path) -> None:
-    incident_id = told(packets)
+    incident_id = write_incident(packets)
     assert run("report", incident_id, packets, "-o", "incident.json", cwd=tmp_path).returncode == 0
     exported = (tmp_path / "incident.json").read_bytes()
 
@@ -100,7 +100,7 @@ def test_json_brings_back_the_identical_incident_and_reports_the_same(packets: P
 
 
 def test_json_holds_the_verdicts_and_the_hashes_of_the_packets(packets: Path, tmp_path: Path) -> None:
-    run("report", told(packets), packets, "-o", "incident.json", cwd=tmp_path)
+    run("report", write_incident(packets), packets, "-o", "incident.json", cwd=tmp_path)
     document = json.loads((tmp_path / "incident.json").read_bytes())
     first, second = document["report"]["windows"]
     assert (first["window"], first["view"], first["differs"]) == (
@@ -113,7 +113,7 @@ def test_json_holds_the_verdicts_and_the_hashes_of_the_packets(packets: Path, tm
 
 
 def test_a_report_on_windows_brings_the_notes_pinned_to_them(packets: Path, tmp_path: Path) -> None:
-    told(packets)
+    write_incident(packets)
     asked = ["--window", str(FAULT), "--window", "gpt-small-ddp/12"]
     run("report", packets, *asked, "-o", "r.html", cwd=tmp_path)
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
@@ -129,7 +129,7 @@ def test_a_report_on_windows_brings_the_notes_pinned_to_them(packets: Path, tmp_
 
 @pytest.mark.parametrize("ending", ["html", "json"])
 def test_redacted_names_are_nowhere_notes_included(packets: Path, tmp_path: Path, ending: str) -> None:
-    incident_id = told(packets)
+    incident_id = write_incident(packets)
     made = run("report", incident_id, packets, "--redact", "-o", f"r.{ending}", cwd=tmp_path)
     assert made.returncode == 0, made.stderr
     content = (tmp_path / f"r.{ending}").read_text(encoding="utf-8")
@@ -141,8 +141,8 @@ def test_redacted_names_are_nowhere_notes_included(packets: Path, tmp_path: Path
     assert "Since the new logger on host-1 went in." in content
 
 
-def test_evidence_whose_packets_are_gone_is_said_and_the_rest_stands(packets: Path, tmp_path: Path) -> None:
-    incident_id = told(packets)
+def test_evidence_without_packets_is_marked_and_the_rest_remains(packets: Path, tmp_path: Path) -> None:
+    incident_id = write_incident(packets)
     for packet in (packets / "gpt-small-ddp").glob("00000013*"):
         packet.unlink()
     made = run("report", incident_id, packets, "-o", "r.html", cwd=tmp_path)
@@ -176,16 +176,16 @@ ABA = "a=gpt-small-ddp/12&b=gpt-small-ddp/13&c=gpt-small-ddp/14"
 
 
 @pytest.mark.parametrize("ending", ["html", "md", "json", "pdf", "ipynb"])
-def test_a_comparison_is_told_in_every_format(packets: Path, tmp_path: Path, ending: str) -> None:
+def test_a_comparison_is_in_every_format(packets: Path, tmp_path: Path, ending: str) -> None:
     made = run("report", compared(packets, ABA), packets, "-o", f"r.{ending}", cwd=tmp_path)
     assert made.returncode == 0, made.stderr
     content = (tmp_path / f"r.{ending}").read_bytes()
     if ending == "pdf":
         pages = PdfReader(tmp_path / "r.pdf").pages
         content = " ".join(" ".join(page.extract_text().split()) for page in pages).encode()
-    said = content.decode("utf-8")
-    assert re.search(r"slower than A, all of it in data", said)
-    assert re.search(r"C recovers \d+ % of it", said)
+    page = content.decode("utf-8")
+    assert re.search(r"slower than A, all of it in data", page)
+    assert re.search(r"C recovers \d+ % of it", page)
 
 
 def test_the_columns_of_a_comparison_add_up_as_printed(packets: Path, tmp_path: Path) -> None:
@@ -202,12 +202,12 @@ def test_a_redacted_comparison_names_no_run(packets: Path, tmp_path: Path) -> No
     incident_id = compared(packets, ABA, "a=gpt-small-ddp&b=gpt-small-ddp")
     made = run("report", incident_id, packets, "--redact", "-o", "r.ipynb", cwd=tmp_path)
     assert made.returncode == 0, made.stderr
-    said = (tmp_path / "r.ipynb").read_text(encoding="utf-8")
-    assert "gpt-small" not in said
-    assert "packets.compare(" in said
+    notebook = (tmp_path / "r.ipynb").read_text(encoding="utf-8")
+    assert "gpt-small" not in notebook
+    assert "packets.compare(" in notebook
 
 
-def test_a_comparison_that_cannot_be_made_is_said_and_the_rest_stands(packets: Path, tmp_path: Path) -> None:
+def test_an_impossible_comparison_is_marked_and_the_rest_remains(packets: Path, tmp_path: Path) -> None:
     incident_id = compared(packets, "a=gone/1&b=gpt-small-ddp/13", "a=nothing", ABA)
     made = run("report", incident_id, packets, "-o", "r.html", cwd=tmp_path)
     assert made.returncode == 0, made.stderr
@@ -218,7 +218,7 @@ def test_a_comparison_that_cannot_be_made_is_said_and_the_rest_stands(packets: P
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         (["packetz", "-o", "r.html"], "there is no file or folder"),
         (["nothing", "packets", "-o", "r.html"], "there is no incident 'nothing'"),
@@ -227,8 +227,8 @@ def test_a_comparison_that_cannot_be_made_is_said_and_the_rest_stands(packets: P
         (["packets", "-o", "no/such/r.html"], "cannot be written"),
     ],
 )
-def test_what_is_asked_wrongly_is_said(
-    packets: Path, tmp_path: Path, arguments: list[str], said: str
+def test_a_wrong_argument_is_reported(
+    packets: Path, tmp_path: Path, arguments: list[str], expected: str
 ) -> None:
     (tmp_path / "other.json").write_text("{}")
     if arguments[0] == "packetz":
@@ -236,5 +236,5 @@ def test_what_is_asked_wrongly_is_said(
         arguments = ["packetz", "nowhere", *arguments[1:]]
     made = run("report", *arguments, cwd=tmp_path)
     assert made.returncode == 2
-    assert said in made.stderr
+    assert expected in made.stderr
     assert "Traceback" not in made.stderr

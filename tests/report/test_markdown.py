@@ -1,4 +1,4 @@
-"""Markdown: what people and files write reads as it is in any viewer; drawings lie beside it."""
+"""Markdown: texts of users and files appear literally in any viewer; drawings are stored next to it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def seen(text: str) -> str:
     return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", page)))
 
 
-def test_it_says_what_the_report_says_and_its_drawings_lie_beside_it() -> None:
+def test_it_contains_the_reports_text_and_its_drawings_are_next_to_it() -> None:
     text, drawings = to_markdown(sick_window(), "incident_files")
     for part in (
         "A slow callback",

@@ -33,13 +33,13 @@ def words(text: str) -> str:
     return re.sub(r"[\s\u200b]+", "", text)
 
 
-def said(pdf: bytes) -> str:
+def text_of(pdf: bytes) -> str:
     return words("".join(page.extract_text() for page in read(pdf).pages))
 
 
-def test_it_says_what_the_report_says() -> None:
+def test_it_contains_the_reports_text() -> None:
     pdf = to_pdf(sick_window())
-    text = said(pdf)
+    text = text_of(pdf)
     for part in (
         "A slow callback",
         "Two lines",
@@ -61,31 +61,31 @@ def test_it_says_what_the_report_says() -> None:
     assert f"{last} / {last}" in read(pdf).pages[-1].extract_text()
 
 
-def test_pictures_are_said_in_words_for_those_who_cannot_see_them() -> None:
+def test_pictures_have_alternative_texts() -> None:
     pdf = read(to_pdf(sick_window()))
     assert "/StructTreeRoot" in pdf.trailer["/Root"]
-    told = []
+    alternatives = []
 
     def walk(node: object) -> None:
         if isinstance(node, pypdf.generic.IndirectObject):
             node = node.get_object()
         if isinstance(node, pypdf.generic.DictionaryObject):
             if node.get("/S") == "/Figure":
-                told.append(str(node.get("/Alt")))
+                alternatives.append(str(node.get("/Alt")))
             walk(node.get("/K"))
         elif isinstance(node, list):
             for inner in node:
                 walk(inner)
 
     walk(pdf.trailer["/Root"]["/StructTreeRoot"])
-    assert [plot.light["layout"]["meta"]["alt"] for plot in sick_window().plots] == told
+    assert [plot.light["layout"]["meta"]["alt"] for plot in sick_window().plots] == alternatives
 
 
 def test_the_same_report_gives_the_same_bytes() -> None:
     assert to_pdf(sick_window()) == to_pdf(sick_window())
 
 
-def test_it_meets_the_standard_for_accessible_pdf_and_nothing_is_warned_of() -> None:
+def test_it_complies_with_the_standard_for_accessible_pdf_without_warnings() -> None:
     data = msgspec.json.encode(_data(sick_window())).decode()
     made, complaints = typst.compile_with_warnings(
         _template(),
@@ -105,8 +105,8 @@ def test_only_our_fonts_are_used() -> None:
 
 
 def test_nobodys_words_are_markup() -> None:
-    text = said(to_pdf(harmful()))
-    # Every place that shows somebody's words shows all of them, as they are
+    text = text_of(to_pdf(harmful()))
+    # Every place that shows a user's text shows all of it, literally
     assert text.count(words(HARM)) >= 8
     assert "/URI" not in str(read(to_pdf(harmful())).pages[0].get("/Annots"))
 
@@ -122,7 +122,7 @@ def test_any_text_can_be_typeset(text: str) -> None:
 def test_names_longer_than_a_line_stay_on_the_page() -> None:
     name = "a" * 400
     made = Report(name, name, (), (Remark(None, name, name, name, ()),), name, "1")
-    text = said(to_pdf(made))
+    text = text_of(to_pdf(made))
     assert text.count("a" * 400) == 6
 
 

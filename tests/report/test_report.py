@@ -49,10 +49,10 @@ def opened(browser: Browser, path: Path, scheme: Any = "light") -> tuple[dict[st
     """What the page says of itself once drawn, and what it complained about or asked for."""
     context = browser.new_context(color_scheme=scheme)
     page = context.new_page()
-    heard: list[str] = []
-    page.on("console", lambda message: heard.append(message.text))
-    page.on("pageerror", lambda error: heard.append(str(error)))
-    page.on("request", lambda request: heard.append(request.url))
+    events: list[str] = []
+    page.on("console", lambda message: events.append(message.text))
+    page.on("pageerror", lambda error: events.append(str(error)))
+    page.on("request", lambda request: events.append(request.url))
     page.goto(path.as_uri())
     page.wait_for_selector("html[data-drawn]")
     seen = page.evaluate(
@@ -65,27 +65,27 @@ def opened(browser: Browser, path: Path, scheme: Any = "light") -> tuple[dict[st
         })"""
     )
     context.close()
-    assert heard.pop(0) == path.as_uri()
-    return seen, heard
+    assert events.pop(0) == path.as_uri()
+    return seen, events
 
 
-def test_a_report_opens_from_a_file_and_asks_for_nothing(browser: Browser, tmp_path: Path) -> None:
+def test_a_report_opens_from_a_file_and_makes_no_request(browser: Browser, tmp_path: Path) -> None:
     asked = ["--window", "gpt-small-ddp/10", "--window", "gpt-small-ddp/4", "--title", "Slow callback"]
     made = run("report", SAMPLE, *asked, "-o", "incident.html", cwd=tmp_path)
     assert made.returncode == 0, made.stderr
-    seen, heard = opened(browser, tmp_path / "incident.html")
-    assert heard == []
+    seen, events = opened(browser, tmp_path / "incident.html")
+    assert events == []
     assert seen["drawn"] == 14
     assert seen["plots"] >= 12
-    for said in ("Slow callback", "callbacks on rank 3", "data", "not known", "sha256", "sfapp report"):
-        assert said in seen["text"]
+    for expected in ("Slow callback", "callbacks on rank 3", "data", "not known", "sha256", "sfapp report"):
+        assert expected in seen["text"]
 
 
 def test_a_report_follows_light_and_dark(browser: Browser, tmp_path: Path) -> None:
     run("report", SAMPLE, "--window", "gpt-small-ddp/10", "-o", "r.html", cwd=tmp_path)
     light, _ = opened(browser, tmp_path / "r.html", "light")
-    dark, heard = opened(browser, tmp_path / "r.html", "dark")
-    assert heard == []
+    dark, events = opened(browser, tmp_path / "r.html", "dark")
+    assert events == []
     assert light["ink"] != dark["ink"]
 
 
@@ -117,8 +117,8 @@ def test_five_windows_of_64_ranks_stay_below_a_megabyte(browser: Browser, tmp_pa
         write_packet(window, path)
     assert run("report", tmp_path, "-o", "wide.html", cwd=tmp_path).returncode == 0
     assert (tmp_path / "wide.html").stat().st_size <= 1_000_000
-    seen, heard = opened(browser, tmp_path / "wide.html")
-    assert (seen["drawn"], heard) == (35, [])
+    seen, events = opened(browser, tmp_path / "wide.html")
+    assert (seen["drawn"], events) == (35, [])
 
 
 def test_a_redacted_report_holds_no_name_of_run_or_host(browser: Browser, tmp_path: Path) -> None:
@@ -149,23 +149,23 @@ def test_names_that_mean_harm_stay_text(browser: Browser, tmp_path: Path) -> Non
     path.parent.mkdir(parents=True, exist_ok=True)
     write_packet(window_of(ddp_job(seed=0), run_id=run_id), path)
     assert run("report", tmp_path, "--title", HOSTILE, "-o", "r.html", cwd=tmp_path).returncode == 0
-    seen, heard = opened(browser, tmp_path / "r.html")
+    seen, events = opened(browser, tmp_path / "r.html")
     assert seen["pwned"] is None
-    assert heard == []
+    assert events == []
     assert HOSTILE in seen["text"]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         (["--window", "gpt-small-ddp/99", "-o", "r.html"], "there is no window gpt-small-ddp/99"),
         (["--window", "nonsense", "-o", "r.html"], "must be RUN/WINDOW"),
     ],
 )
-def test_what_cannot_be_reported_is_said(tmp_path: Path, arguments: list[str], said: str) -> None:
+def test_an_impossible_report_gives_the_reason(tmp_path: Path, arguments: list[str], expected: str) -> None:
     made = run("report", SAMPLE, *arguments, cwd=tmp_path)
     assert made.returncode == 2
-    assert said in made.stderr
+    assert expected in made.stderr
     assert not list(tmp_path.iterdir())
 
 

@@ -1,4 +1,4 @@
-"""Every format alike: asked for by the ending of a name, written whole, redacted to the last byte."""
+"""Every format is chosen by a name's suffix, written completely, and redacted to the last byte."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_drawings_take_the_place_of_those_before_and_leave_other_files_alone(tmp
     assert sorted(path.name for path in folder.glob("*.svg")) == sorted(shown)
 
 
-def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     (tmp_path / "r_files").write_text("a file in the way")
     made = run("report", SAMPLE, "--window", "gpt-small-ddp/5", "-o", "r.md", cwd=tmp_path)
     assert isinstance(made.exception, ReportError)

@@ -1,4 +1,4 @@
-"""The notebook: valid, harmless, without outputs; run by a real kernel it says what the report said."""
+"""The notebook is valid, harmless and without outputs; run by a real kernel it shows the report's text."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def executed(report: Report, packets: Path) -> str:
     return str([cell.outputs for cell in notebook.cells if cell.cell_type == "code"])
 
 
-def test_run_by_a_kernel_it_says_what_the_report_said() -> None:
+def test_run_by_a_kernel_it_shows_the_reports_text() -> None:
     view = ViewState(gates=Gates(gamma_a=0.9), frontier="step", step=401, ranks=(3,))
     view = replace(view, zoom=(Zoom("step_timeline", "x", 400, 410),), group="node:0", baseline="rank_median")
     report = looked_at(view, redacted="run-1")
@@ -135,7 +135,7 @@ def test_packets_are_known_by_their_content_whatever_their_run_is_called(tmp_pat
             packets.find(["ab" * 32], "run-1", 10)
 
 
-def test_packets_that_changed_are_said_in_the_notebook(tmp_path: Path) -> None:
+def test_changed_packets_are_reported_in_the_notebook(tmp_path: Path) -> None:
     # Given a folder where another window took the place of the one that was reported on
     run = tmp_path / "gpt-small-ddp"
     shutil.copytree(SAMPLE, tmp_path, dirs_exist_ok=True)

@@ -37,7 +37,7 @@ KEY = WindowKey("job", 4)
 
 @pytest.fixture
 def packets(tmp_path: Path) -> Path:
-    """One window whose operator events lie beside it."""
+    """One window with operator events next to its packet."""
     window = window_of(ddp_job(seed=0), run_id=KEY.run_id, window=KEY.window)
     root = tmp_path / "packets"
     path = packet_path(root, KEY.run_id, KEY.window)
@@ -49,22 +49,22 @@ def packets(tmp_path: Path) -> Path:
     return root
 
 
-def told(look: EvidenceSource) -> Report:
+def report_of(look: EvidenceSource) -> Report:
     book, incident = draft_incident("Stragglers", [(KEY, ViewState())], WHEN, state_from_events(()))
     return document(book.incident(incident), look, command="sfapp report", version="1")
 
 
-def test_a_window_with_operator_events_is_told_with_what_they_say(packets: Path) -> None:
-    (section,) = told(PacketEvidence(read_windows([packets]).windows)).of(Section)
+def test_a_window_with_operator_events_is_reported_with_their_findings(packets: Path) -> None:
+    (section,) = report_of(PacketEvidence(read_windows([packets]).windows)).of(Section)
     assert [plot.name for plot in section.plots] == [*WINDOW_PLOTS, *OPERATOR_PLOTS]
     path = next(plot for plot in section.plots if plot.name == "blame_path")
     assert "next_batch" in path.light["layout"]["meta"]["alt"]
     assert path.hint
 
 
-def test_a_window_without_them_is_told_as_before(packets: Path) -> None:
+def test_a_window_without_them_is_reported_as_before(packets: Path) -> None:
     operators_path(packets, KEY.run_id, KEY.window).unlink()
-    (section,) = told(PacketEvidence(read_windows([packets]).windows)).of(Section)
+    (section,) = report_of(PacketEvidence(read_windows([packets]).windows)).of(Section)
     assert [plot.name for plot in section.plots] == list(WINDOW_PLOTS)
 
 
@@ -95,18 +95,18 @@ def test_a_collected_plot_of_operators_is_shown_as_it_was_looked_at(packets: Pat
     assert ".plot('operator_timeline', step=1, ranks=(1, 5))" in notebook.decode()
 
 
-def test_what_cannot_be_examined_is_said_in_its_place() -> None:
+def test_the_reason_replaces_an_impossible_examination() -> None:
     def refuse() -> NoReturn:
         raise WindowError("too many events")
 
     window = window_of(ddp_job(seed=0), run_id=KEY.run_id, window=KEY.window)
     evidence = replace(evidence_of(window), findings=refuse, has_operators=True)
-    made = told(GivenEvidence({KEY: evidence}))
+    made = report_of(GivenEvidence({KEY: evidence}))
     assert [part.reason for part in made.of(Missing)] == ["job/4: too many events"]
     assert len(made.of(Section)) == 1
 
 
-def test_of_many_ranks_the_first_window_is_told_in_full_and_the_rest_say_so() -> None:
+def test_with_many_ranks_the_first_window_is_reported_in_full_and_the_rest_refer_to_it() -> None:
     window = window_of(ddp_job(ranks=40, steps=10, seed=0), run_id=KEY.run_id, window=KEY.window)
     findings = found_in.found("input")
     evidence = replace(evidence_of(window), findings=lambda: findings, has_operators=True)

@@ -33,7 +33,7 @@ def text_of(file: Path) -> str:
 
 
 @pytest.mark.parametrize("ending", ["html", "pdf", "md", "ipynb", "json"])
-def test_the_chosen_fix_is_told_in_every_format(ending: str, tmp_path: Path) -> None:
+def test_the_chosen_fix_is_in_every_format(ending: str, tmp_path: Path) -> None:
     output = f"r.{ending}"
     chosen = ("--window", "gpt-small-ddp/3", "--what-if", "data.next_wait@node:0")
     assert run("report", SAMPLE / "gpt-small-ddp", *chosen, "-o", output, cwd=tmp_path).exit_code == 0
@@ -66,13 +66,13 @@ def test_an_incident_keeps_the_choice_of_its_view(tmp_path: Path) -> None:
     assert re.search(r"fix=data\.next_wait@node:0", window["view"])
 
 
-def test_a_report_without_a_choice_says_nothing_of_it(tmp_path: Path) -> None:
+def test_a_report_without_a_choice_does_not_mention_it(tmp_path: Path) -> None:
     run("report", SAMPLE / "gpt-small-ddp", "--window", "gpt-small-ddp/3", "-o", "r.json", cwd=tmp_path)
     (window,) = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))["report"]["windows"]
     assert window["what_if"] == ""
 
 
-def test_a_fix_that_the_window_does_not_have_is_said(tmp_path: Path) -> None:
+def test_a_fix_that_the_window_does_not_have_is_reported(tmp_path: Path) -> None:
     chosen = ("--window", "gpt-small-ddp/3", "--what-if", "nothing@3")
     run("report", SAMPLE / "gpt-small-ddp", *chosen, "-o", "r.json", cwd=tmp_path)
     (window,) = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))["report"]["windows"]

@@ -1,4 +1,4 @@
-"""Still drawings: every figure can be drawn, is sound XML, asks for nothing and runs nothing."""
+"""Static drawings: every figure can be drawn, is well-formed XML, makes no request and runs nothing."""
 
 from __future__ import annotations
 
@@ -130,9 +130,9 @@ def test_figures_of_many_windows_can_be_drawn() -> None:
 def test_all_the_words_of_a_figure_are_in_its_drawing() -> None:
     measures, diagnosis = jobs.look(jobs.slow_callback())
     root = ElementTree.fromstring(to_svg(frontier_steps(measures, diagnosis)))
-    said = " ".join(texts(root))
+    shown = " ".join(texts(root))
     for words in ("data", "callbacks", "optimizer", "per-stage max", "0 ms", "+117 ms"):
-        assert words in said
+        assert words in shown
     assert root.findtext(f"{SVG}title") == "Critical-path time by stage"
     assert str(root.findtext(f"{SVG}desc")).startswith("The step-aligned frontier reaches")
 
@@ -152,14 +152,14 @@ def test_names_of_operators_stay_text() -> None:
     assert "&lt;img" in drawings["operator_timeline"]
 
 
-def test_a_timeline_says_its_lanes_ranks_and_causes() -> None:
+def test_a_timeline_shows_its_lanes_ranks_and_causes() -> None:
     made = every_figure_of(found_in.found("input"))["operator_timeline"]
-    said = texts(ElementTree.fromstring(to_svg(made)))
+    shown = texts(ElementTree.fromstring(to_svg(made)))
     for words in ("rank 5, suspect", "thread 1", "stream 7", "cause", "next_batch"):
-        assert words in said, words
+        assert words in shown, words
 
 
-def test_bars_stand_where_their_numbers_say() -> None:
+def test_bars_are_drawn_at_their_values() -> None:
     # Given two stacked traces on an axis from 0 to 4
     root = drawn(
         [{"type": "bar", "x": [0, 1], "y": [1, 2]}, {"type": "bar", "x": [0, 1], "y": f4([1, 2])}],
@@ -176,7 +176,7 @@ def test_bars_stand_where_their_numbers_say() -> None:
     assert low["x"] + low["width"] < high["x"]
 
 
-def test_bars_beside_each_other_share_the_room() -> None:
+def test_grouped_bars_share_the_width() -> None:
     root = drawn(
         [{"type": "bar", "orientation": "h", "y": ["a", "b"], "x": [3, -1]} for _ in range(2)],
         barmode="group",
@@ -262,10 +262,10 @@ def test_a_range_is_left_by_lines_but_not_by_notes() -> None:
     assert "outside" not in texts(root)
 
 
-def test_thresholds_say_where_they_are_and_not_that_they_can_be_dragged() -> None:
+def test_thresholds_show_their_values_and_no_hint_to_drag_them() -> None:
     _, diagnosis = jobs.look(jobs.slow_callback())
-    said = texts(ElementTree.fromstring(to_svg(routing_pareto(diagnosis))))
-    assert "τC 0.80" in said
+    shown = texts(ElementTree.fromstring(to_svg(routing_pareto(diagnosis))))
+    assert "τC 0.80" in shown
 
 
 LINE = {"type": "scatter", "x": [0, 1], "y": [0, 1]}
@@ -297,10 +297,10 @@ def test_traces_that_can_be_drawn_are_listed() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.text(max_size=40))
-def test_any_text_makes_sound_xml_and_is_shown_as_it_is(said: str) -> None:
-    root = drawn([LINE], annotations=[note(f"‹{figures.plain(said)}›", 0.5, 0.5, False)])
+def test_any_text_makes_sound_xml_and_is_shown_as_it_is(text: str) -> None:
+    root = drawn([LINE], annotations=[note(f"‹{figures.plain(text)}›", 0.5, 0.5, False)])
     (shown,) = (words for words in texts(root) if words.startswith("‹"))
-    printable = re.sub("[^\t -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\ufffd", format.clip(said, 48))
+    printable = re.sub("[^\t -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\ufffd", format.clip(text, 48))
     assert shown == f"‹{printable}›"
 
 

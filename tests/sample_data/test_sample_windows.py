@@ -48,9 +48,9 @@ def test_the_verdict_is_what_was_injected(
     aim, culprit = diagnosis.aim, diagnosis.culprit
     assert aim is not None
     assert culprit is not None
-    assert diagnosis.is_quiet == expected.get("quiet", diagnosis.is_quiet)
+    assert diagnosis.is_healthy == expected.get("quiet", diagnosis.is_healthy)
     if "quiet" not in expected:
-        assert not diagnosis.is_quiet or "aim" not in expected
+        assert not diagnosis.is_healthy or "aim" not in expected
     assert aim.stage == expected.get("aim", aim.stage)
     assert aim.rank == expected.get("rank", aim.rank)
     assert aim.rank_reason == expected.get("rank_reason", aim.rank_reason)
@@ -58,7 +58,7 @@ def test_the_verdict_is_what_was_injected(
     assert aim.steps == expected.get("steps", aim.steps)
     assert culprit.kind == expected.get("culprit", culprit.kind)
     assert aligned.top_stage == expected.get("top", aligned.top_stage)
-    assert diagnosis.is_quiet or diagnosis.top_stage == aim.stage
+    assert diagnosis.is_healthy or diagnosis.top_stage == aim.stage
     assert {expected["reason"]} <= set(diagnosis.all_reasons) if "reason" in expected else True
     assert {expected["label"]} <= set(diagnosis.label_names) if "label" in expected else True
     assert list(diagnosis.missing_ranks) == expected.get("missing_ranks", [])

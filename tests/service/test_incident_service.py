@@ -1,4 +1,4 @@
-"""The pages' view of the log: kept in memory, followed whoever wrote, told when it cannot be read."""
+"""The pages' view of the log: kept in memory, following every writer, with a notice when it is unreadable."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ def incident_service(tmp_path: Path) -> IncidentService:
     return IncidentService(IncidentLog.for_packets(tmp_path))
 
 
-async def test_what_is_written_is_in_the_book_at_once_and_told_once(
+async def test_a_write_is_in_the_state_at_once_and_reported_once(
     incident_service: IncidentService,
 ) -> None:
-    heard: list[IncidentState] = []
-    incident_service.changed.subscribe(heard.append)
+    states: list[IncidentState] = []
+    incident_service.changed.subscribe(states.append)
     (written,) = await incident_service.write("Ada", lambda author: [author.write_note("Here.")])
     assert incident_service.state.note(written).written.by == "Ada"
     # Looked at again, nothing has changed
     assert await incident_service.current() is incident_service.state
-    assert heard == [incident_service.state]
+    assert states == [incident_service.state]
 
 
 async def test_what_others_write_is_read_on_and_a_deleted_log_is_empty(
@@ -37,7 +37,7 @@ async def test_what_others_write_is_read_on_and_a_deleted_log_is_empty(
     assert (await incident_service.current()).notes == ()
 
 
-async def test_a_log_that_cannot_be_read_leaves_the_book_as_it_was_and_says_why(
+async def test_an_unreadable_log_leaves_the_state_unchanged_and_gives_the_reason(
     incident_service: IncidentService,
 ) -> None:
     await incident_service.write("Ada", lambda author: [author.write_note("Here.")])

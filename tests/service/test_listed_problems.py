@@ -90,7 +90,7 @@ def test_without_reading_packets_they_are_known_to_the_window(workspace: Workspa
     assert all(one.began.low <= two.began.low for one, two in zip(quick, located, strict=True))
 
 
-def test_a_problem_that_is_not_there_is_said_so(workspace: Workspace) -> None:
+def test_a_missing_problem_is_reported(workspace: Workspace) -> None:
     with pytest.raises(WindowNotFoundError, match="no problem 'ffffffff'"):
         workspace.problem("ffffffff")
 
@@ -112,7 +112,7 @@ def test_analyze_writes_windows_with_the_same_verdict_in_one_row() -> None:
     assert "\n0–2, 5, 12 and 14–15  88.8 ms … 90.4 ms  " in printed
 
 
-def test_without_a_decision_the_windows_say_whether_it_is_over(problems: list[Problem]) -> None:
+def test_without_a_decision_the_windows_determine_whether_it_is_over(problems: list[Problem]) -> None:
     statuses = {one.problem.windows: one.status for one in listed(problems)}
     assert statuses[2,] == statuses[1,] == "ongoing"
     assert statuses[13,] == "ended"

@@ -36,7 +36,8 @@ from sfapp.views.text.onsets import episode_line
 from tests.builders import BACKWARD, DATA
 
 JOB = SimulatedJob(
-    seed=1, ranks=4, meets=(BACKWARD,), noise=0.01, tails=False, memory=0.0, common=0.0, bias=0.0, drift=0.0,
+    seed=1, ranks=4, sync_stages=(BACKWARD,), noise=0.01,
+    tails=False, memory=0.0, common=0.0, bias=0.0, drift=0.0,
     windows=6, faults=(Fault("persistent", DATA, 3, 0.2, 93, 171),),
 )  # fmt: skip
 RUN = "job-1"
@@ -92,7 +93,7 @@ def test_of_many_episodes_the_first_and_the_latest_are_located() -> None:
     assert found[-1].began == StepEstimate(faults[-1].first, faults[-1].first, faults[-1].first)
 
 
-def test_the_store_says_the_same_and_says_it_again_from_memory(
+def test_the_store_gives_the_same_result_and_repeats_it_from_its_cache(
     workspace: Workspace, windows: list[Window]
 ) -> None:
     found = workspace.problems(RUN)
@@ -129,7 +130,7 @@ def test_the_run_s_plot_marks_them(workspace: Workspace) -> None:
 
 
 @pytest.mark.parametrize("ending", ["md", "html", "pdf", "json"])
-def test_a_report_says_them_of_its_windows(packets: Path, ending: str) -> None:
+def test_a_report_lists_them_for_its_windows(packets: Path, ending: str) -> None:
     request = ReportRequest(
         output=f"report.{ending}",
         paths=("packets",),
@@ -171,7 +172,7 @@ def test_a_notebook_has_them_as_a_frame(packets: Path) -> None:
 
 
 @pytest.mark.parametrize(("gone", "began"), [(1, StepEstimate(93, 93, 93)), (2, StepEstimate(None, 40, 119))])
-def test_a_packet_that_went_since_widens_the_interval_beside_it_where_it_must(
+def test_a_deleted_packet_widens_the_interval_next_to_it_if_necessary(
     packets: Path, tmp_path: Path, gone: int, began: StepEstimate
 ) -> None:
     copies = {}
@@ -187,7 +188,7 @@ def test_a_packet_that_went_since_widens_the_interval_beside_it_where_it_must(
     assert episode.ended == StepEstimate(170, 170, 170)
 
 
-def test_words_say_what_is_known() -> None:
+def test_the_text_states_what_is_known() -> None:
     windows = simulate(JOB, waits=True)
     (episode,) = episodes_in(problems_of_windows(windows, diagnose_runs(windows)))
     assert episode_line(replace(episode, ranks=(3, 4, 5, 9))).startswith("ranks 3–5 and 9 · data")

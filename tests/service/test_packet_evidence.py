@@ -28,9 +28,9 @@ def evidence(tmp_path: Path) -> PacketEvidence:
 
 @pytest.mark.parametrize("group", ["all", "node:0"])
 def test_a_window_is_judged_and_drawn_among_those_of_its_run(evidence: PacketEvidence, group: str) -> None:
-    told = [one for one in diagnose_runs(WINDOWS, group=group) if one.waits_from == "run"]
-    assert told
-    for expected in told:
+    from_run = [one for one in diagnose_runs(WINDOWS, group=group) if one.waits_from == "run"]
+    assert from_run
+    for expected in from_run:
         found = evidence(WindowKey("run", expected.window), ViewState(group=group))
         assert found.diagnosis == expected
         # And the measures that are drawn lead to the same verdict
@@ -39,7 +39,7 @@ def test_a_window_is_judged_and_drawn_among_those_of_its_run(evidence: PacketEvi
 
 def test_a_reference_in_another_run_is_aligned_in_that_run(evidence: PacketEvidence) -> None:
     view = ViewState(reference=WindowKey("run", 5))
-    told = evidence(WindowKey("other", 5), view).diagnosis
-    assert told in evidence.diagnoses(view)
-    assert told.reference is not None
-    assert told.reference == diagnose_runs(WINDOWS, reference=("run", 5))[0].reference
+    from_run = evidence(WindowKey("other", 5), view).diagnosis
+    assert from_run in evidence.diagnoses(view)
+    assert from_run.reference is not None
+    assert from_run.reference == diagnose_runs(WINDOWS, reference=("run", 5))[0].reference

@@ -77,7 +77,7 @@ def test_windows_that_come_one_by_one_end_up_as_if_they_came_together(tmp_path: 
         assert stored(store) == as_one_would(windows)
 
 
-def test_a_window_that_says_nothing_waits_for_one_that_does(tmp_path: Path) -> None:
+def test_a_window_without_information_waits_for_one_that_has_it(tmp_path: Path) -> None:
     windows = lasting()
     with Store.open([tmp_path]) as store:
         ingest(tmp_path, store, windows[4:])
@@ -93,10 +93,11 @@ def test_a_window_that_says_nothing_waits_for_one_that_does(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 2, 1, 0), (2, 3, 0, 1)], ids=str)
-def test_from_meeting_to_meeting_counts_until_a_window_of_the_run_measures_a_wait(
+def test_the_fit_between_syncs_counts_until_a_window_of_the_run_measures_a_wait(
     tmp_path: Path, order: tuple[int, ...]
 ) -> None:
-    # three that are late from their first step on, and one whose ranks measurably meet in the callbacks
+    # three that are late from their first step on, and one whose ranks measurably synchronise in the
+    # callbacks
     late = lasting_fault(OPTIMIZER, ranks=2, seed=7)[3:]
     barrier = window_of(ddp_job(ranks=2)[[0, 1, 3, 2, 4, 5]], window=0, ranks_per_node=1)
     assert [diagnose(window).wait_stages for window in (*late, barrier)] == [()] * 3 + [(CALLBACKS,)]
@@ -107,8 +108,8 @@ def test_from_meeting_to_meeting_counts_until_a_window_of_the_run_measures_a_wai
             come.append(windows[index])
             ingest(tmp_path, store, [windows[index]])
             assert stored(store) == as_one_would(come)
-            met = CALLBACKS if barrier in come else BACKWARD if len(come) > 1 else None
-            assert {diagnosis.sync_boundary for diagnosis in stored(store)} == {met}
+            boundary = CALLBACKS if barrier in come else BACKWARD if len(come) > 1 else None
+            assert {diagnosis.sync_boundary for diagnosis in stored(store)} == {boundary}
 
 
 def test_a_report_counts_files_once_though_windows_are_read_again(tmp_path: Path) -> None:
@@ -129,7 +130,7 @@ def test_runs_do_not_speak_for_each_other(tmp_path: Path) -> None:
         assert {diagnosis.waits_from for diagnosis in stored(store, "without")} == {None}
 
 
-def test_an_ingest_that_was_stopped_before_it_aligned_is_made_good_by_the_next(tmp_path: Path) -> None:
+def test_an_ingest_stopped_before_aligning_is_completed_by_the_next(tmp_path: Path) -> None:
     windows, packets, db = lasting(), tmp_path / "packets", tmp_path / "store.duckdb"
     packets.mkdir()
     with Store.open([packets], db) as store:
@@ -195,7 +196,7 @@ def test_a_file_that_cannot_be_read_again_costs_nothing_that_is_stored(tmp_path:
         assert store.quarantine() == []
 
 
-def test_aligning_tells_how_far_it_is(tmp_path: Path) -> None:
+def test_aligning_reports_its_progress(tmp_path: Path) -> None:
     windows = lasting()
     with Store.open([tmp_path]) as store:
         ingest(tmp_path, store, windows[4:])

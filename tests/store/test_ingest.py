@@ -208,7 +208,7 @@ def test_a_window_with_two_contents_is_a_conflict_and_the_newer_is_shown(tmp_pat
         assert store.diagnosis("run", 0).aim.stage == "callbacks.cpu_wall"
 
 
-def test_a_part_that_is_set_aside_is_told_of_wherever_its_window_is_read(tmp_path: Path) -> None:
+def test_a_part_that_is_left_out_is_reported_wherever_its_window_is_read(tmp_path: Path) -> None:
     # given a window whose last rank reported other stages than the others
     made = window(extra=SLOW)
     for rank in range(RANKS - 1):
@@ -219,11 +219,11 @@ def test_a_part_that_is_set_aside_is_told_of_wherever_its_window_is_read(tmp_pat
     with Store.open([tmp_path]) as store:
         store.ingest()
         # when it is opened, it says so, as its stored diagnosis does
-        for said in (store.diagnosis("run", 0), diagnose(store.window("run", 0))):
-            assert {"schema_mismatch", "missing_ranks"} <= set(said.all_reasons)
+        for found in (store.diagnosis("run", 0), diagnose(store.window("run", 0))):
+            assert {"schema_mismatch", "missing_ranks"} <= set(found.all_reasons)
         assert [source.path for source in store.set_aside("run", 0)] == [odd]
         assert odd not in [source.path for source in store.sources("run", 0)]
-        assert "Rank 3 did not report data that fits the other ranks." in unknown(said)
+        assert "Rank 3 did not report data that fits the other ranks." in unknown(found)
         # and a part that has gone since takes no window with it
         odd.unlink()
         assert store.window("run", 0).ranks.rank == (0, 1, 2)

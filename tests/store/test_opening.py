@@ -50,7 +50,7 @@ def running(code: str, argument: Path) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
-def test_the_store_lies_beside_the_packets(tmp_path: Path) -> None:
+def test_the_store_is_next_to_the_packets(tmp_path: Path) -> None:
     put_run(tmp_path)
     with Store.open([tmp_path]) as store:
         assert store.path == tmp_path / ".sfapp" / "store.duckdb"
@@ -79,7 +79,7 @@ def test_a_root_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
         Store.open([])
 
 
-def test_a_second_process_is_told_who_holds_the_store(tmp_path: Path) -> None:
+def test_a_second_process_is_refused_with_the_holder_of_the_store(tmp_path: Path) -> None:
     with running(HOLD_STORE, tmp_path) as first:
         with pytest.raises(StoreBusyError) as refused:
             Store.open([tmp_path])
@@ -158,13 +158,13 @@ def test_a_damaged_store_is_built_again(tmp_path: Path, damage: str) -> None:
         reference = store.reference("run")
         assert reference is not None
         assert reference.window == 1
-    # what could not be read is kept for whoever wants to know
+    # the unreadable file is kept for inspection
     assert path.with_name("store.duckdb.unreadable").exists()
     with Store.open([tmp_path]) as store:
         assert (store.note, store.ingest().unchanged) == ("", 5)
 
 
-def test_a_database_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+def test_a_foreign_database_is_not_touched(tmp_path: Path) -> None:
     theirs = tmp_path / "theirs.duckdb"
     with duckdb.connect(theirs) as database:
         database.execute("CREATE TABLE precious AS SELECT 42 AS answer")
@@ -209,7 +209,7 @@ def test_unreadable_choices_are_not_thrown_away(tmp_path: Path) -> None:
         pass
 
 
-def test_a_closed_store_says_so(tmp_path: Path) -> None:
+def test_a_closed_store_refuses_queries(tmp_path: Path) -> None:
     store = Store.open([tmp_path])
     store.close()
     store.close()

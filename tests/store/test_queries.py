@@ -64,7 +64,7 @@ def test_filters_narrow_and_combine(store: Store) -> None:
     assert numbers(store, text="CALLBACKS") == [4]
     assert numbers(store, text="100%_") == []
     assert numbers(store, text="Incomplete data") == numbers(store, label="telemetry_limited") == [0]
-    assert numbers(store, run="nobody") == []
+    assert numbers(store, run="absent") == []
 
 
 @pytest.mark.parametrize("column", SORTABLE)
@@ -120,8 +120,8 @@ def test_the_timeline_is_in_order_and_small(store: Store) -> None:
 
 def test_a_runs_diagnoses_are_those_of_its_windows_in_order(store: Store) -> None:
     assert store.diagnoses("a") == [store.diagnosis("a", number) for number in range(6)]
-    with pytest.raises(WindowNotFoundError, match="no run 'nobody'"):
-        store.diagnoses("nobody")
+    with pytest.raises(WindowNotFoundError, match="no run 'absent'"):
+        store.diagnoses("absent")
 
 
 def test_windows_that_need_attention_are_found_with_those_next_to_them(store: Store) -> None:
@@ -138,17 +138,17 @@ def test_neighbours_are_of_the_same_run(store: Store) -> None:
     assert store.neighbours("a", 3) == (2, 4)
     assert store.neighbours("a", 5) == (4, None)
     assert store.neighbours("a", 99) == (5, None)
-    assert store.neighbours("nobody", 0) == (None, None)
+    assert store.neighbours("absent", 0) == (None, None)
 
 
-def test_what_is_not_there_is_said_so(store: Store) -> None:
+def test_a_missing_window_or_run_is_reported(store: Store) -> None:
     with pytest.raises(WindowNotFoundError, match="run 'a' has no window 9; it has 6, from 0 to 5"):
         store.diagnosis("a", 9)
-    with pytest.raises(WindowNotFoundError, match="no run 'nobody'"):
-        store.window("nobody", 0)
+    with pytest.raises(WindowNotFoundError, match="no run 'absent'"):
+        store.window("absent", 0)
 
 
-def test_a_packet_that_went_since_is_said_so(tmp_path: Path) -> None:
+def test_a_packet_deleted_meanwhile_is_reported(tmp_path: Path) -> None:
     path = put(tmp_path, window())
     with Store.open([tmp_path], memory=True) as store:
         store.ingest()

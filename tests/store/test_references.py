@@ -85,7 +85,7 @@ def test_a_healthier_window_that_arrives_becomes_the_reference_of_all(tmp_path: 
         assert compared_with(store) == before
 
 
-def test_a_reference_whose_packet_changes_is_measured_again(tmp_path: Path) -> None:
+def test_a_reference_is_measured_again_when_its_packet_changes(tmp_path: Path) -> None:
     put_run(tmp_path)
     with Store.open([tmp_path]) as store:
         store.ingest()
@@ -164,5 +164,5 @@ def test_a_window_that_is_not_there_cannot_be_chosen(tmp_path: Path) -> None:
         store.ingest()
         with pytest.raises(WindowNotFoundError, match="no window 77"):
             store.set_reference("run", 77)
-        with pytest.raises(WindowNotFoundError, match="no run 'nobody'"):
-            store.set_reference("nobody", 0)
+        with pytest.raises(WindowNotFoundError, match="no run 'absent'"):
+            store.set_reference("absent", 0)

@@ -100,7 +100,7 @@ def documented() -> dict[str, list[tuple[str, str, str]]]:
     return found
 
 
-def test_the_document_and_the_schema_say_the_same() -> None:
+def test_the_document_matches_the_schema() -> None:
     expected = {
         table.name: [(column.name, column.type, column.meaning) for column in table.columns]
         for table in (*TABLES, CELLS)
@@ -109,7 +109,7 @@ def test_the_document_and_the_schema_say_the_same() -> None:
     assert f"Schema version {SCHEMA_VERSION}" in DOCUMENT.read_text(encoding="utf-8")
 
 
-def test_the_document_and_a_store_say_the_same(closed: duckdb.DuckDBPyConnection) -> None:
+def test_the_document_matches_a_store(closed: duckdb.DuckDBPyConnection) -> None:
     columns = closed.execute(
         """
         SELECT table_name, column_name, data_type, comment FROM duckdb_columns()

@@ -23,7 +23,7 @@ def put_operators(root: Path, number: int, rank: int | None = None) -> Path:
     return path
 
 
-def test_the_events_beside_a_packet_are_read_when_asked_for(tmp_path: Path) -> None:
+def test_the_events_next_to_a_packet_are_read_on_request(tmp_path: Path) -> None:
     put_run(tmp_path, count=2)
     for rank in (1, 3):
         put_operators(tmp_path, 1, rank)
@@ -37,7 +37,7 @@ def test_the_events_beside_a_packet_are_read_when_asked_for(tmp_path: Path) -> N
             store.operators("run", 9)
 
 
-def test_a_damaged_file_is_told_with_its_name(tmp_path: Path) -> None:
+def test_a_damaged_file_is_reported_with_its_name(tmp_path: Path) -> None:
     put(tmp_path, window())
     path = put_operators(tmp_path, 0)
     path.write_bytes(path.read_bytes()[:200])
@@ -48,7 +48,7 @@ def test_a_damaged_file_is_told_with_its_name(tmp_path: Path) -> None:
         assert store.quarantine() == []
 
 
-def test_events_that_come_later_change_the_window_they_lie_beside_and_no_other(tmp_path: Path) -> None:
+def test_events_that_arrive_later_change_their_own_window_only(tmp_path: Path) -> None:
     put_run(tmp_path, count=2)
     with Store.open([tmp_path], memory=True) as store:
         store.ingest()
@@ -68,7 +68,7 @@ def test_events_that_come_later_change_the_window_they_lie_beside_and_no_other(t
         assert store.operator_files(sources[1]) == ()
 
 
-def test_a_store_of_one_named_packet_sees_what_lies_beside_it(tmp_path: Path) -> None:
+def test_a_store_of_one_named_packet_finds_the_files_next_to_it(tmp_path: Path) -> None:
     packet = put(tmp_path, window())
     put_operators(tmp_path, 0)
     with Store.open([packet], memory=True) as store:

@@ -1,4 +1,4 @@
-"""The store follows what a running job says of itself, forgets what is thinned, and comes back from files."""
+"""The store follows samples of a running job, drops thinned ones, and can be rebuilt from files."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def test_many_rows_are_cut_to_the_newest(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"),
+    ("damage", "message"),
     [
         (lambda content: b"\x93" + content, "damaged"),
         (lambda content: content[:-100], "damaged"),
@@ -101,11 +101,11 @@ def test_many_rows_are_cut_to_the_newest(tmp_path: Path, monkeypatch: pytest.Mon
         (lambda content: b"", "damaged"),
     ],
 )
-def test_a_damaged_file_is_rejected(tmp_path: Path, damage: object, said: str) -> None:
+def test_a_damaged_file_is_rejected(tmp_path: Path, damage: object, message: str) -> None:
     path = newest_steps_path(tmp_path, "run")
     write_newest_steps(path, live_rows(ddp_job(ranks=2, steps=5)))
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(MetricsError, match=said):
+    with pytest.raises(MetricsError, match=message):
         read_newest_steps(path)
 
 

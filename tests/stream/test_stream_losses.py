@@ -143,7 +143,7 @@ def test_closing_ranks_reconnect_to_a_slow_aggregator_less_and_less_often(tmp_pa
         perf = recorder(tmp_path, f"tcp://127.0.0.1:{port}")
         train(perf, 5)
         assert deaf.poll(10_000)
-        time.sleep(1.1)  # its connection is old enough to be made anew at once
+        time.sleep(1.1)  # its connection is old enough to be reopened at once
         perf.close()
         connections = set()
         while deaf.poll(0):

@@ -265,14 +265,14 @@ def test_samples_above_the_queue_limit_are_dropped_and_counted(
 
 def test_links_and_dropped_messages_are_sampled_each_second(tmp_path: Path) -> None:
     metrics = MetricsWriter(tmp_path)
-    quiet = RankSnapshot(
+    silent_rank = RankSnapshot(
         "run", RankIdentity(1, 1, 0, "host"), 4, (), np.zeros((0, 2), np.int64), 0, 7.24, False, 3, 2
     )
     gone = RankSnapshot(
         "run", RankIdentity(2, 0, 1, "far"), 4, (), np.zeros((0, 2), np.int64), 0, 0.0, True, 0, 0
     )
     faults = {"10.0.0.9": {"malformed": 2, "oversized": 1}, "10.0.0.8": {"malformed": 5}}
-    state = LiveSnapshot((quiet, gone), faults, {"10.0.0.9": "too long", "10.0.0.8": "no map"}, 100)
+    state = LiveSnapshot((silent_rank, gone), faults, {"10.0.0.9": "too long", "10.0.0.8": "no map"}, 100)
     metrics.write(state)
     metrics.write(state)
     with Store.open([tmp_path], memory=True) as store:

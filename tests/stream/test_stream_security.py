@@ -200,7 +200,7 @@ def test_a_peer_behind_a_relay_is_named(tmp_path: Path) -> None:
     assert name.startswith("127.0.0.1, client ")
 
 
-def said_by(peer: ManualRank) -> list[Message]:
+def messages_of(peer: ManualRank) -> list[Message]:
     return [peer.hello(), peer.opened(0), peer.steps(1, [0, 1]), peer.closed(3, 2)]
 
 
@@ -213,7 +213,7 @@ def test_an_invalid_stream_stops_no_other(
     root = tmp_path_factory.mktemp("packets")
     with aggregating(root) as aggregator, ManualRank(aggregator.endpoint, 0, "invalid") as peer:
         for _ in range(data.draw(st.integers(1, 12))):
-            raw = bytearray(encode(data.draw(st.sampled_from(said_by(peer)))))
+            raw = bytearray(encode(data.draw(st.sampled_from(messages_of(peer)))))
             for place in data.draw(st.lists(st.integers(0, len(raw) - 1), max_size=3)):
                 raw[place] = data.draw(st.integers(0, 255))
             peer.send(bytes(raw))

@@ -91,15 +91,15 @@ def diagnosis() -> Diagnosis:
 
 
 def of_many_ranks(ranks: int, odd: int) -> Findings:
-    """Findings with a rhythm of so many ranks, one of which completes everything late."""
+    """Findings with timing patterns of many ranks, one of which completes everything late."""
     random = np.random.default_rng(1)
     count_RT = random.poisson(2.0, (ranks, 60)).astype(np.int64)
     count_RT[odd] = 0
     count_RT[odd, 50:] = 12
     distance_RR = ks_distances(count_RT)
     score_R = distance_RR.sum(axis=1) / (ranks - 1)
-    rhythm = RankSimilarity(tuple(range(ranks)), 1_000_000, "as asked", count_RT, distance_RR, score_R)
-    return replace(found("input"), similarity=rhythm)
+    similarity = RankSimilarity(tuple(range(ranks)), 1_000_000, "as asked", count_RT, distance_RR, score_R)
+    return replace(found("input"), similarity=similarity)
 
 
 def of_many_events(events: int) -> Findings:

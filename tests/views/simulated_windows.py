@@ -1,4 +1,4 @@
-"""Windows built by hand, after what real jobs show: what each one is, its name says."""
+"""Windows built by hand after real jobs, each named after its content."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def window(
     step_numbers: list[int] | None = None,
     **manifest: Any,
 ) -> Window:
-    """A window of these durations (ns), four ranks a node unless said otherwise."""
+    """Return a window of these durations (ns), by default with four ranks per node."""
     duration = np.ascontiguousarray(duration_SNR.round().astype(np.int64))
     _, steps, ranks = duration.shape
     table = RankTable.of(
@@ -79,7 +79,7 @@ def ddp(
     seed: int = 0,
     **settings: Any,
 ) -> Window:
-    """A data-parallel job whose ranks meet at the end of backward.
+    """A data-parallel job whose ranks synchronise at the end of backward.
 
     ``extra_SNR`` holds, by short stage name, milliseconds [N, R] on top of the healthy durations.
     """
@@ -318,7 +318,7 @@ def timeline_row(diagnosis: Diagnosis) -> dict[str, object]:
 
 
 def timeline() -> list[dict[str, object]]:
-    """30 windows of one run: healthy, a chronic callback, a rotating data tail, a slow optimizer."""
+    """30 windows of one run: healthy, a persistent callback, a rotating data tail, a slow optimizer."""
     kinds = [healthy] * 6 + [slow_callback] * 8 + [healthy] * 3 + [rotating_data_tail] * 6
     kinds += [periodic_callback] * 2 + [one_off] + [healthy] * 2 + [below_floor] + [healthy]
     made = {kind: timeline_row(against_healthy(kind(), "carry_over")[1]) for kind in set(kinds)}

@@ -89,7 +89,7 @@ def test_the_packed_example_is_the_window_of_the_table(example: Example) -> None
 
 def test_a_slow_rank_inside_backward_is_named_where_waits_were_measured() -> None:
     hidden, measured = (judge(measure(example.window())) for example in (HIDDEN, MEASURED))
-    assert hidden.is_quiet
+    assert hidden.is_healthy
     assert measured.aim is not None
     assert (measured.aim.stage, measured.aim.rank) == (BACKWARD, 2)
     assert measured.shares == hidden.shares

@@ -79,7 +79,7 @@ def test_hand_overs_are_named_where_curves_cross() -> None:
     assert 1 < crossing["x"] < 2
 
 
-def test_carry_over_shows_who_starts_late_and_where_ranks_meet() -> None:
+def test_carry_over_shows_late_starts_and_syncs() -> None:
     figure = prefix_crossings(*jobs.look(jobs.slow_callback(), "carry_over"), 420)
     assert "rank 3 starts 59." in texts(figure)
     assert "behind the others" in texts(figure)
@@ -111,9 +111,9 @@ def test_a_click_on_a_bar_gives_its_step_and_the_chosen_step_is_framed() -> None
 
 
 def test_the_strip_below_shows_a_level_row_for_one_rank_and_scatter_for_turns() -> None:
-    chronic = trace(step_timeline(*jobs.look(jobs.data_tail())), "leader")
+    leaders = trace(step_timeline(*jobs.look(jobs.data_tail())), "leader")
     turns = trace(step_timeline(*jobs.look(jobs.rotating_data_tail())), "leader")
-    assert set(chronic["y"]) == {2}
+    assert set(leaders["y"]) == {2}
     assert len(set(turns["y"])) == 8
 
 
@@ -156,7 +156,7 @@ def test_carry_over_slack_is_zero_for_the_rank_that_leads() -> None:
     assert after_the_first == pytest.approx(np.full((7, 39), 60), abs=3)
 
 
-def test_a_heatmap_past_its_cap_is_downsampled_keeps_the_worst_and_says_so() -> None:
+def test_a_heatmap_above_its_limit_is_downsampled_with_a_note_and_keeps_the_worst() -> None:
     subject = jobs.ddp(ranks=4096, steps=80, extra_SNR={"data": jobs.on(1001, 50, 4096, 80)})
     figure = rank_step_heatmap(*jobs.look(subject), "data.next_wait")
     values = numbers(figure["data"][0]["z"])

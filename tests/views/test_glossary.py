@@ -52,8 +52,8 @@ def imports_of(tree: ast.AST) -> set[str]:
 def words_of(tree: ast.AST) -> Iterator[str]:
     """Every string that could be a machine-readable name; docstrings and prose are none."""
     prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    said = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in prose)
-    texts = (node.value for node in said if isinstance(node.value, str))
+    strings = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in prose)
+    texts = (node.value for node in strings if isinstance(node.value, str))
     return filter(_WORD.fullmatch, texts)
 
 
@@ -129,7 +129,7 @@ def test_every_gate_and_every_kind_of_culprit_is_in_the_glossary() -> None:
     assert {*STRONG_LABELS, *SUPPRESSING_LABELS} <= names("label")
 
 
-def test_no_meaning_is_empty_and_no_term_is_told_twice() -> None:
+def test_no_meaning_is_empty_and_no_term_is_listed_twice() -> None:
     rows = glossary()
     assert all(row["meaning"].strip() for row in rows)
     assert len({(row["kind"], row["name"]) for row in rows}) == len(rows)

@@ -83,7 +83,7 @@ def test_a_label_without_a_field_fails(missing: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["name", "words", "explanation", "definition"])
-def test_a_label_with_an_empty_text_fails_and_says_which(text: str) -> None:
+def test_a_label_with_an_empty_text_fails_and_is_named(text: str) -> None:
     with pytest.raises(ValueError, match=f"has no {text}"):
         replace(TOY, **{text: " "})
 

@@ -19,7 +19,7 @@ from tests.builders import DATA, MS, ddp_job, window_of
 @pytest.fixture(scope="module")
 def healthy() -> Diagnosis:
     (diagnosis,) = diagnose_runs([window_of(ddp_job(seed=1))])
-    assert diagnosis.is_quiet
+    assert diagnosis.is_healthy
     return diagnosis
 
 
@@ -29,7 +29,7 @@ def test_the_missing_rank_is_the_headline_in_red(healthy: Diagnosis) -> None:
     assert text.sentence == "Rank 7 is missing (no straggler found among 7 other ranks)"
 
 
-def test_several_missing_ranks_and_a_failed_gather_are_said(healthy: Diagnosis) -> None:
+def test_several_missing_ranks_and_a_failed_gather_are_reported(healthy: Diagnosis) -> None:
     assert headline_of(replace(healthy, missing_ranks=(2, 3, 4, 7)))[0] == "Ranks 2–4 and 7 are missing"
     assert headline_of(replace(healthy, gather_ok=False))[0] == "A gather failed"
 

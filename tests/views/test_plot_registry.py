@@ -227,4 +227,4 @@ def test_a_plot_that_changes_with_a_gate_declares_it(gate: str) -> None:
 
 def suspect_of(diagnosis: Diagnosis) -> object:
     aim = diagnosis.aim
-    return aim and (aim.stage, aim.rank), diagnosis.top_stage, diagnosis.is_quiet
+    return aim and (aim.stage, aim.rank), diagnosis.top_stage, diagnosis.is_healthy

@@ -46,7 +46,7 @@ def test_thousands_of_windows_are_areas_and_small_enough_to_send() -> None:
     assert len(rows) > 2000
 
 
-def test_run_history_shows_the_healthy_step_and_the_ranks_aimed_at() -> None:
+def test_run_history_shows_the_healthy_step_and_the_suspects() -> None:
     figure = run_history(jobs.timeline(), reference=3, selected=9)
     assert "healthy window 3: 89.7 ms" in texts(figure)
     suspects = trace(figure, "suspect")
@@ -61,7 +61,7 @@ def test_a_straggler_is_marked_on_its_node_only() -> None:
     assert "▲" not in texts(node_ranks(measures, diagnosis, 1))
 
 
-def test_rotating_ranks_and_quiet_windows_have_no_straggler() -> None:
+def test_rotating_ranks_and_healthy_windows_have_no_straggler() -> None:
     for subject in (jobs.rotating_data_tail(), jobs.healthy(), jobs.slow_everywhere()):
         assert not figures.stragglers(*jobs.look(subject))
 

@@ -18,27 +18,27 @@ from sfapp.views.text.stragglers import VIAS
 from tests.views import simulated_findings as found_in
 
 
-def said_of(kind: str) -> Agreement:
-    """Verdict and findings beside each other, as if the two were of one window."""
+def agreement_for(kind: str) -> Agreement:
+    """Compare verdict and findings as if both were of one window."""
     findings = found_in.found(kind)
     return heavy(agreement(found_in.diagnosis(), findings, found_in.window()), findings)
 
 
-def heavy(said: Agreement, findings: Findings) -> Agreement:
+def heavy(agreed: Agreement, findings: Findings) -> Agreement:
     """The made-up step is short beside the window's: let the first cause count all the same."""
     cause = next((cause for cause in findings.blame.causes if cause.holds_up), None)
-    return replace(said, cause=cause, kind="differ" if cause else "frontier_only")
+    return replace(agreed, cause=cause, kind="differ" if cause else "frontier_only")
 
 
 def headline(kind: str) -> str:
-    return words.stragglers_headline(found_in.found(kind), said_of(kind), None)
+    return words.stragglers_headline(found_in.found(kind), agreement_for(kind), None)
 
 
 # ---- headline ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"),
+    ("kind", "expected"),
     [
         ("input", "Rank 5's next_batch (input) delayed 7 ranks: "),
         ("host", "Rank 5's layer 0 (compute) delayed"),
@@ -53,39 +53,39 @@ def headline(kind: str) -> str:
         ("no events", "No cause can be named: 0 ranks with events"),
     ],
 )
-def test_the_headline_names_the_cause_or_says_why_there_is_none(kind: str, said: str) -> None:
-    assert headline(kind).startswith(said)
+def test_the_headline_names_the_cause_or_the_reason_for_none(kind: str, expected: str) -> None:
+    assert headline(kind).startswith(expected)
 
 
-def test_the_headline_says_host_step_and_cost() -> None:
+def test_the_headline_gives_host_step_and_cost() -> None:
     findings = found_in.found("input")
     ranks = found_in.window().ranks
-    text = words.stragglers_headline(findings, said_of("input"), ranks)
+    text = words.stragglers_headline(findings, agreement_for("input"), ranks)
     assert f"next_batch on {ranks.hostname[5]} (input)" in text
     assert text.endswith("in step 1")
     twice = replace(findings.blame.causes[0], steps=(0, 1))
-    text = words.stragglers_headline(findings, replace(said_of("input"), cause=twice), ranks)
+    text = words.stragglers_headline(findings, replace(agreement_for("input"), cause=twice), ranks)
     assert text.endswith("over 2 steps")
 
 
-def test_a_cause_that_costs_next_to_nothing_is_said_to() -> None:
-    said = replace(said_of("input"), cause=None, kind="quiet")
-    text = words.stragglers_headline(found_in.found("input"), said, None)
+def test_a_cause_that_costs_next_to_nothing_is_reported_as_such() -> None:
+    agreed = replace(agreement_for("input"), cause=None, kind="quiet")
+    text = words.stragglers_headline(found_in.found("input"), agreed, None)
     assert text.startswith("No long delay: at most ")
 
 
-def test_what_nothing_waited_for_is_said_to() -> None:
+def test_a_cause_that_nothing_waited_for_is_reported_as_such() -> None:
     findings = found_in.found("input")
     idle = tuple(replace(cause, holds_up=False) for cause in findings.blame.causes)
     findings = replace(findings, blame=replace(findings.blame, causes=idle))
-    text = words.stragglers_headline(findings, replace(said_of("input"), cause=None), None)
+    text = words.stragglers_headline(findings, replace(agreement_for("input"), cause=None), None)
     assert text.startswith("No rank waited for the longest event: ")
 
 
-def test_a_rank_a_little_slow_in_everything_is_said_to_be() -> None:
+def test_a_rank_a_little_slow_in_everything_is_reported_as_such() -> None:
     findings = found_in.found("nothing wrong")
     blame = replace(findings.blame, causes=(), spread_ns={3: 2e6, 4: 12e6}, symptoms=9)
-    text = words.stragglers_headline(replace(findings, blame=blame), said_of("nothing wrong"), None)
+    text = words.stragglers_headline(replace(findings, blame=blame), agreement_for("nothing wrong"), None)
     assert text == "No single operator: rank 4 falls behind gradually, by up to 12.0 ms"
     assert any("Ranks 3–4: up to 12.0 ms late" in note for note in words.findings_notes(
         replace(findings, blame=blame)
@@ -100,7 +100,7 @@ def cause_of(kind: str) -> Cause:
 
 
 @pytest.mark.parametrize(
-    ("kind", "stage", "rank", "said"),
+    ("kind", "stage", "rank", "expected"),
     [
         ("agree", "data.next_wait", 5, "Verdict and operators agree: the verdict points to data on rank 5"),
         (
@@ -118,36 +118,38 @@ def cause_of(kind: str) -> Cause:
     ],
 )
 def test_where_both_name_something_the_sentence_holds_both(
-    kind: str, stage: str | None, rank: int | None, said: str
+    kind: str, stage: str | None, rank: int | None, expected: str
 ) -> None:
     laid = replace(
-        said_of("input"), kind=kind, stage=stage, rank=rank, cause_stage="data.next_wait", reasons=()
+        agreement_for("input"), kind=kind, stage=stage, rank=rank, cause_stage="data.next_wait", reasons=()
     )
-    first, rhythm = words.agreement_sentences(laid, found_in.diagnosis())
-    assert first.startswith(said)
+    first, second = words.agreement_sentences(laid, found_in.diagnosis())
+    assert first.startswith(expected)
     assert "rank 5's next_batch (input) in data" in first
-    assert rhythm == "Rank 5's timing pattern also differs most from the others."
+    assert second == "Rank 5's timing pattern also differs most from the others."
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"),
+    ("kind", "expected"),
     [
         ("same_durations", "No operator events confirm the verdict: it points to data on rank 5, and so do"),
         ("differ", "The verdict points to data on rank 5, its stage durations rank by rank to rank 5's"),
         ("kair_only", "The verdict is healthy, but its stage durations rank by rank point to rank 5's"),
     ],
 )
-def test_without_operator_events_stage_durations_are_no_second_witness(kind: str, said: str) -> None:
-    laid = replace(said_of("input"), kind=kind, stage="data.next_wait", rank=5, reasons=("from_stages",))
+def test_without_operator_events_stage_durations_are_no_second_witness(kind: str, expected: str) -> None:
+    laid = replace(
+        agreement_for("input"), kind=kind, stage="data.next_wait", rank=5, reasons=("from_stages",)
+    )
     first, why = words.agreement_sentences(laid, found_in.diagnosis())
-    assert first.startswith(said)
+    assert first.startswith(expected)
     assert "operators agree" not in first
     assert why.startswith("There are no operator events")
 
 
-def test_where_no_operator_accounts_for_the_aim_it_says_so_and_why() -> None:
+def test_without_an_operator_that_accounts_for_the_aim_the_text_gives_the_reason() -> None:
     laid = replace(
-        said_of("nothing wrong"), kind="frontier_only", stage="data.next_wait", rank=2,
+        agreement_for("nothing wrong"), kind="frontier_only", stage="data.next_wait", rank=2,
         cause=None, reasons=("other_steps", "spread_out"),
     )  # fmt: skip
     first, *why = words.agreement_sentences(laid, found_in.diagnosis())
@@ -155,8 +157,10 @@ def test_where_no_operator_accounts_for_the_aim_it_says_so_and_why() -> None:
     assert why == [AGREEMENT_REASONS["other_steps"], AGREEMENT_REASONS["spread_out"]]
 
 
-def test_where_neither_finds_anything_it_says_so() -> None:
-    laid = replace(said_of("nothing wrong"), kind="quiet", stage=None, rank=None, cause=None, reasons=())
+def test_without_any_finding_the_text_reports_none() -> None:
+    laid = replace(
+        agreement_for("nothing wrong"), kind="quiet", stage=None, rank=None, cause=None, reasons=()
+    )
     (only,) = words.agreement_sentences(laid, found_in.diagnosis())
     assert only.startswith("Neither the verdict nor the operators")
 
@@ -172,7 +176,7 @@ def test_every_note_is_a_sentence(kind: str) -> None:
         assert "None" not in note
 
 
-def test_what_could_not_be_known_is_said() -> None:
+def test_limitations_are_listed() -> None:
     assert any("clocks" in note for note in words.findings_notes(found_in.found("clocks differ")))
     assert words.findings_notes(found_in.found("stages"))[0].startswith("Based on stages, not on operators")
     assert any("11" in note for note in words.findings_notes(found_in.found("input")))  # why no 3 σ
@@ -181,7 +185,7 @@ def test_what_could_not_be_known_is_said() -> None:
 # ---- what is looked at ------------------------------------------------------------------------------
 
 
-def test_without_a_choice_the_cause_says_what_is_looked_at() -> None:
+def test_without_a_choice_the_cause_decides_which_rank_is_shown() -> None:
     findings, diagnosis = found_in.found("input"), found_in.diagnosis()
     suspect, peer = suspect_and_peer(findings, diagnosis, ViewState())
     assert suspect == 5
@@ -197,7 +201,7 @@ def test_of_two_picked_ranks_the_more_abnormal_is_the_suspect() -> None:
     assert suspect_and_peer(findings, diagnosis, ViewState(ranks=(99,)))[0] == 5
 
 
-def test_without_a_cause_the_aim_says_who_is_looked_at() -> None:
+def test_without_a_cause_the_aim_decides_which_rank_is_shown() -> None:
     findings, diagnosis = found_in.found("nothing wrong"), found_in.diagnosis()
     assert suspect_and_peer(findings, diagnosis, ViewState())[0] == 2
 

@@ -70,7 +70,7 @@ def test_the_sentence_names_the_wait_the_rank_and_the_stage_that_it_loses_time_i
 
 
 @pytest.mark.parametrize(("step", "words"), [(None, "inferred from the last"), (419, "measured")])
-def test_a_hover_text_says_whether_waiting_was_measured(step: int | None, words: str) -> None:
+def test_a_hover_text_shows_whether_waiting_was_measured(step: int | None, words: str) -> None:
     # In one step of this window the wait of a rank was not measured.
     waits = [text for *_, text in bars(drawn("slow_inside_backward", step), 1) if "waits" in text]
     assert waits
@@ -86,7 +86,7 @@ def test_a_wait_for_different_ranks_names_none() -> None:
     assert not [note for note in figure["layout"]["annotations"] if note["showarrow"]]
 
 
-def test_where_ranks_wait_may_be_unknown_and_is_then_said() -> None:
+def test_an_unknown_wait_is_reported() -> None:
     meta = drawn("gaps")["layout"]["meta"]
     assert meta["subtitle"].startswith("It is not known where ranks wait for each other; ")
     assert "every rank from the start of its step" in meta["subtitle"]
@@ -102,7 +102,7 @@ def test_the_healthy_row_has_an_entry_in_the_legend_that_hides_it() -> None:
 def test_a_still_holds_the_rows_and_leaves_out_texts_that_do_not_fit() -> None:
     figure = drawn("slow_callback")
     root = ElementTree.fromstring(to_svg(figure))
-    said = ["".join(element.itertext()) for element in root.iter("{http://www.w3.org/2000/svg}text")]
+    texts = ["".join(element.itertext()) for element in root.iter("{http://www.w3.org/2000/svg}text")]
     for words in (
         "▶ rank 3",
         "6 other ranks",
@@ -111,6 +111,6 @@ def test_a_still_holds_the_rows_and_leaves_out_texts_that_do_not_fit() -> None:
         "callbacks 61.2 ms",
         "ranks synchronise",
     ):
-        assert words in said
+        assert words in texts
     sizes = [float(element.get("font-size", 12)) for element in root.iter("{http://www.w3.org/2000/svg}text")]
     assert min(sizes) >= 12

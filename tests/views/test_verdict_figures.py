@@ -111,7 +111,7 @@ def test_hand_overs_are_counted_between_sure_leaders_only() -> None:
     assert numbers(cells["z"]).tolist() == [[0, 0, 0], [0, 0, 12], [0, 0, 0]]
 
 
-def test_chance_hand_overs_are_left_out_and_said() -> None:
+def test_random_changes_of_the_leader_are_left_out_with_a_note() -> None:
     figure = handover_matrix(*jobs.look(jobs.healthy()))
     assert "none" in texts(figure)
     assert "too close to call" in texts(figure)

@@ -64,7 +64,7 @@ def test_own_time_and_waiting_have_columns_where_both_sides_measured_waits() -> 
     assert rows["data"]["own_ns_text"] == rows["step time"]["waiting_ns_text"] == ""
 
 
-def test_signs_say_which_way_it_went() -> None:
+def test_signs_give_the_direction() -> None:
     parts = {"a": Fraction(1_234_567), "b": Fraction(-2_000_000), "c": Fraction(0)}
     unit = format.per_step_unit(2 * MS)
     assert format.adding_up(parts, unit) == ({"a": "+1.23", "b": "−2.00", "c": "±0.00"}, "−0.77")
@@ -72,44 +72,45 @@ def test_signs_say_which_way_it_went() -> None:
     assert format.per_step_unit(99_000).name == "µs"
 
 
-def test_the_card_says_how_much_where_who_and_what_came_back(aba: Comparison) -> None:
-    said = words.comparison(aba)
-    assert said.kicker == "run gpt-small-ddp: A · window 1 → B · window 2 → C · window 3"
-    assert said.headline.startswith("B is 58 ms per step slower than A, all of it in callbacks")
-    assert said.rest == "C recovers 100 % of it"
+def test_the_card_gives_the_size_the_stage_the_rank_and_the_recovery(aba: Comparison) -> None:
+    shown = words.comparison(aba)
+    assert shown.kicker == "run gpt-small-ddp: A · window 1 → B · window 2 → C · window 3"
+    assert shown.headline.startswith("B is 58 ms per step slower than A, all of it in callbacks")
+    assert shown.rest == "C recovers 100 % of it"
     assert (
-        "In B rank 3 (node-0) is slowest in callbacks in 40 of 40 steps; in A no rank is." in said.explanation
+        "In B rank 3 (node-0) is slowest in callbacks in 40 of 40 steps; in A no rank is."
+        in shown.explanation
     )
-    assert any("Per-step shares point to backward" in sentence for sentence in said.explanation)
-    assert [number.title for number in said.numbers] == ["step of A", "step of B", "step of C", "recovery"]
-    assert said.tone == "alarm"
+    assert any("Per-step shares point to backward" in sentence for sentence in shown.explanation)
+    assert [number.title for number in shown.numbers] == ["step of A", "step of B", "step of C", "recovery"]
+    assert shown.tone == "alarm"
 
 
 def test_a_faster_b_is_good_news_in_the_same_words(aba: Comparison) -> None:
-    said = words.comparison(compare(judged("slow_callback", 2), judged("healthy", 1)))
-    assert said.headline == "B is 58 ms per step faster than A, all of it in callbacks"
-    assert "In B no rank is slowest in callbacks; in A it was rank 3 (node-0)." in said.explanation
-    assert said.tone == "good"
+    shown = words.comparison(compare(judged("slow_callback", 2), judged("healthy", 1)))
+    assert shown.headline == "B is 58 ms per step faster than A, all of it in callbacks"
+    assert "In B no rank is slowest in callbacks; in A it was rank 3 (node-0)." in shown.explanation
+    assert shown.tone == "good"
 
 
 def test_what_did_not_change_is_not_talked_up() -> None:
     healthy = judged("healthy", 1)
-    said = words.comparison(compare(healthy, healthy, judged("slow_callback", 2)))
-    assert said.headline == "B is as fast as A (±0 ms per step)"
-    assert said.rest == "no slowdown for C to recover"
-    assert said.caveats == (CAVEAT_WORDS["same_windows"],)
-    assert said.tone == "quiet"
+    shown = words.comparison(compare(healthy, healthy, judged("slow_callback", 2)))
+    assert shown.headline == "B is as fast as A (±0 ms per step)"
+    assert shown.rest == "no slowdown for C to recover"
+    assert shown.caveats == (CAVEAT_WORDS["same_windows"],)
+    assert shown.tone == "quiet"
 
 
-def test_a_change_inside_a_runs_own_spread_is_told() -> None:
+def test_a_change_inside_a_runs_own_spread_is_reported() -> None:
     run = [judged("healthy", 1), judged("slow_callback", 2)]
-    said = words.comparison(compare(run, judged("healthy", 3)))
-    assert any("A's windows range from" in sentence for sentence in said.explanation)
-    assert said.kicker.startswith("run gpt-small-ddp: A · all windows → B · window 3")
+    shown = words.comparison(compare(run, judged("healthy", 3)))
+    assert any("A's windows range from" in sentence for sentence in shown.explanation)
+    assert shown.kicker.startswith("run gpt-small-ddp: A · all windows → B · window 3")
 
 
 @pytest.mark.parametrize(
-    ("deltas", "says"),
+    ("deltas", "expected"),
     [
         ({"data.next_wait": 50.0, "optim.step_cpu_wall": 0.5}, ", all of it in data"),
         (
@@ -121,18 +122,18 @@ def test_a_change_inside_a_runs_own_spread_is_told() -> None:
         ({"data.next_wait": 30.0, "optim.step_cpu_wall": 20.0}, ": data +30 ms and optimizer +20 ms"),
     ],
 )
-def test_a_change_is_placed_in_the_stages_that_make_it_up(deltas: dict[str, float], says: str) -> None:
+def test_a_change_is_placed_in_the_stages_that_make_it_up(deltas: dict[str, float], expected: str) -> None:
     parts = {stage: delta * MS for stage, delta in deltas.items()}
-    assert where_it_lies(sum(parts.values()), parts) == says
+    assert where_it_lies(sum(parts.values()), parts) == expected
 
 
-def test_labels_that_came_and_went_are_told_with_their_meaning() -> None:
+def test_added_and_removed_labels_are_listed_with_their_meaning() -> None:
     slow_data = replace(jobs.against_healthy(jobs.data_tail())[1], window=2)
-    said = words.comparison(compare(judged("healthy", 1), slow_data))
-    assert "+ waits for other ranks" in [change.text for change in said.labels]
+    shown = words.comparison(compare(judged("healthy", 1), slow_data))
+    assert "+ waits for other ranks" in [change.text for change in shown.labels]
     assert all(
         change.meaning.startswith((f"{change.label}: gained", f"{change.label}: lost"))
-        for change in said.labels
+        for change in shown.labels
     )
 
 
@@ -161,7 +162,7 @@ def test_every_column_of_times_adds_up_as_printed(aba: Comparison) -> None:
         assert sum(row[field] for row in stages) == pytest.approx(total[field])
 
 
-def test_the_sides_say_what_changed_from_a_to_b(aba: Comparison) -> None:
+def test_the_sides_show_the_changes_from_a_to_b(aba: Comparison) -> None:
     rows = {row["what"]: row for row in comparison_tables.side_rows(aba)}
     assert rows["slowest in callbacks"]["B"] == "rank 3 (node-0), 40 of 40 steps"
     assert rows["slowest in callbacks"]["change"] == "+ rank 3"
@@ -180,7 +181,7 @@ def test_the_waterfall_arrives_at_b(aba: Comparison) -> None:
     assert drawn["data"][4]["marker"]["pattern"]["shape"] == "/"
 
 
-def test_a_small_change_is_drawn_on_a_cut_axis_that_says_so() -> None:
+def test_a_small_change_is_drawn_on_a_marked_cut_axis() -> None:
     other = jobs.look(jobs.ddp(seed=7, number=2))[1]
     drawn = comparison_waterfall(compare(jobs.look(jobs.healthy())[1], other))
     assert drawn["layout"]["yaxis"]["range"][0] > 0
@@ -197,9 +198,9 @@ def test_the_spread_has_a_dot_for_every_window() -> None:
 @pytest.mark.parametrize(("limit", "over"), [("0.05", True), ("0.10", True), ("3", False)])
 def test_a_limit_is_held_or_broken_exactly(aba: Comparison, limit: str, over: bool) -> None:
     assert words.over_limit(aba.main, Fraction(limit)) is over
-    said = words.limit_sentence(aba, Fraction(limit))
-    assert ("over the limit" in said) is over
-    assert "all of it in callbacks" in said
+    shown = words.limit_sentence(aba, Fraction(limit))
+    assert ("over the limit" in shown) is over
+    assert "all of it in callbacks" in shown
 
 
 def test_exactly_at_the_limit_is_within_it(aba: Comparison) -> None:

@@ -80,7 +80,7 @@ def every_figure(measures: Measures, diagnosis: Diagnosis, dark: bool = False) -
 
 @pytest.mark.parametrize("frontier", ["step", "carry_over"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_figure_is_valid_for_plotly_and_says_itself_in_words(kind: str, frontier: Frontier) -> None:
+def test_every_figure_is_valid_for_plotly_and_has_a_text(kind: str, frontier: Frontier) -> None:
     measures, diagnosis = jobs.against_healthy(jobs.ALL[kind](), frontier)
     for name, figure in every_figure(measures, diagnosis, dark=frontier == "step").items():
         go.Figure(figure)  # raises on anything that is not in plotly's schema
@@ -99,7 +99,7 @@ def test_words_that_also_stand_in_reports_invite_to_nothing() -> None:
     invites = re.compile(r"\b(drag|click)\b", re.IGNORECASE)
     metas = [found["layout"]["meta"] for found in every_figure(*jobs.look(jobs.slow_callback())).values()]
     assert any(invites.search(meta["interaction"]) for meta in metas)
-    # Then what is said of them elsewhere too leaves that out
+    # Then texts that are used elsewhere too do not mention it
     for meta in metas:
         assert not invites.search(" ".join((meta["subtitle"], *meta["notes"])))
     assert not any(invites.search(spec.help) for spec in PLOTS.of_windows)

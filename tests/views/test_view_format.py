@@ -96,7 +96,7 @@ def test_relative_changes_carry_their_sign(fraction: float | None, text: str) ->
         ((), "no step"),
     ],
 )
-def test_steps_are_said_as_people_say_them(which: str | tuple[int, ...], text: str) -> None:
+def test_steps_are_written_as_ranges(which: str | tuple[int, ...], text: str) -> None:
     assert format.steps(which) == text
 
 
@@ -124,7 +124,7 @@ def test_time_between_steps_is_in_no_stage_of_a_step() -> None:
     assert format.in_stage("model.backward_cpu_wall[1]", "inside") == "inside backward[1]"
 
 
-def test_stages_that_would_read_alike_keep_their_full_name() -> None:
+def test_stages_that_would_look_equal_keep_their_full_name() -> None:
     short = format.short_stages(["one.b.c", "two.b.c", "data.next_wait"])
     assert short == {"one.b.c": "one.b.c", "two.b.c": "two.b.c", "data.next_wait": "data"}
 
@@ -145,7 +145,7 @@ def test_long_names_are_cut_to_one_line() -> None:
         (None, "never"),
     ],
 )
-def test_ages_are_said_in_one_unit(seconds: float | None, text: str) -> None:
+def test_ages_have_one_unit(seconds: float | None, text: str) -> None:
     assert format.age(seconds) == text
 
 

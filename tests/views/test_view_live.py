@@ -129,7 +129,7 @@ def numbers(array: dict[str, Any]) -> np.ndarray:
     ids=["whole", "ahead", "naughty", "one rank", "no steps", "many ranks", "many nodes"],
 )
 @pytest.mark.parametrize("dark", [False, True])
-def test_every_live_figure_is_valid_and_says_itself_in_words(times: StepTimes, dark: bool) -> None:
+def test_every_live_figure_is_valid_and_has_a_text(times: StepTimes, dark: bool) -> None:
     for name, figure in every_figure(times, dark).items():
         go.Figure(figure)  # raises on anything that is not in plotly's schema
         meta = figure["layout"]["meta"]
@@ -146,7 +146,7 @@ def test_every_live_figure_has_a_hint_how_to_read_it() -> None:
     assert set(every_figure(job())) == {spec.help_name for spec in PLOTS.of(LiveInput)}
 
 
-def test_steps_of_ranks_at_different_places_lie_side_by_side() -> None:
+def test_steps_of_ranks_at_different_places_are_aligned() -> None:
     rows = [np.array([[4, 40], [5, 50], [5, 55], [6, 60]]), np.array([[5, 51]]), np.zeros((0, 2), np.int64)]
     times = step_times(table(1, 3), rows, newest=2)
     assert times.step_N.tolist() == [5, 6]
@@ -181,7 +181,7 @@ def test_skew_is_that_of_the_design() -> None:
     )
 
 
-def test_a_rank_that_is_silent_says_for_how_long() -> None:
+def test_a_silent_rank_shows_the_duration() -> None:
     figure = live_ranks(job(), {3: 34.4, 5: 1.0})
     (heat,) = figure["data"]
     z = numbers(heat["z"])
@@ -242,14 +242,14 @@ def test_a_node_that_has_done_nothing_yet_has_a_row() -> None:
     assert [row["worst_rank"] for row in rows] == [None, None]
 
 
-def test_rows_of_several_steps_say_so() -> None:
+def test_rows_of_several_steps_are_labelled() -> None:
     times = replace(job(), steps_each=50)
     assert "every 50 steps, their mean" in live_steps(times)["layout"]["meta"]["subtitle"]
     assert "mean of the newest 50 steps" in live_ranks(times)["layout"]["meta"]["subtitle"]
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_without_a_gpu_its_place_says_why(dark: bool) -> None:
+def test_without_a_gpu_the_plot_gives_the_reason(dark: bool) -> None:
     figure = no_gpus(NAUGHTY, dark=dark)
     go.Figure(figure)
     assert "<img" not in json.dumps(figure["layout"]["annotations"])
@@ -284,7 +284,7 @@ def test_layers_are_means_over_what_was_sampled() -> None:
     ("window", "why"),
     [(None, "no window is finished yet"), (window_of([[[5]]], stages=("a",)), "no layer is timed")],
 )
-def test_without_layer_times_the_figure_says_why(window: Window | None, why: str) -> None:
+def test_without_layer_times_the_figure_gives_the_reason(window: Window | None, why: str) -> None:
     assert why in live_layers(window, 0)["layout"]["meta"]["alt"]
     assert shard_rows(window, 0) == []
 
@@ -298,9 +298,9 @@ def test_shards_are_listed_by_rank() -> None:
     assert shard_rows(finished(), 3) == []
 
 
-def link(rank: int, **said: Any) -> dict[str, Any]:
-    quiet = {"lost_steps": 0, "duplicates": 0, "has_left": False}
-    return {"rank": rank, "node_rank": rank // 4, "local_rank": rank % 4, **quiet, **said}
+def link(rank: int, **values: Any) -> dict[str, Any]:
+    defaults = {"lost_steps": 0, "duplicates": 0, "has_left": False}
+    return {"rank": rank, "node_rank": rank // 4, "local_rank": rank % 4, **defaults, **values}
 
 
 def test_a_row_a_rank_of_the_node() -> None:
@@ -314,7 +314,7 @@ def test_a_row_a_rank_of_the_node() -> None:
 
 
 @pytest.mark.parametrize(
-    ("silent_s", "left", "said", "kind"),
+    ("silent_s", "left", "expected", "kind"),
     [
         ({0: 0.4, 1: 0.2}, set(), "Live: 2 ranks reporting.", "live"),
         ({0: 0.4}, {1}, "Live: 1 rank reporting, 1 disconnected.", "live"),
@@ -323,8 +323,8 @@ def test_a_row_a_rank_of_the_node() -> None:
         ({}, {0, 1}, "The job has ended: all ranks disconnected.", "ended"),
     ],
 )
-def test_how_the_job_stands(silent_s: dict[int, float], left: set[int], said: str, kind: str) -> None:
-    assert words.standing(2, silent_s, left) == (said, kind)
+def test_how_the_job_stands(silent_s: dict[int, float], left: set[int], expected: str, kind: str) -> None:
+    assert words.standing(2, silent_s, left) == (expected, kind)
 
 
 def test_silent_ranks_are_named_with_how_long() -> None:
@@ -337,9 +337,9 @@ def test_silent_ranks_are_named_with_how_long() -> None:
     )
 
 
-def test_what_was_lost_is_counted_and_says_whose() -> None:
-    heard = {"malformed": 7, "oversized": 0, "newer_version": 1, "last_fault": "10.0.0.9: no map"}
-    lost, twice, refused = words.counters([link(3), link(6, lost_steps=4, duplicates=2)], heard)
+def test_losses_are_counted_by_rank() -> None:
+    counts = {"malformed": 7, "oversized": 0, "newer_version": 1, "last_fault": "10.0.0.9: no map"}
+    lost, twice, refused = words.counters([link(3), link(6, lost_steps=4, duplicates=2)], counts)
     assert lost[:2] == ("4 steps lost by rank 6", "warn")
     assert twice[:2] == ("2 duplicates", "muted")
     assert refused[:2] == ("8 messages refused", "warn")

@@ -69,7 +69,7 @@ def lab(colour: str, eyes: str) -> np.ndarray:
 
 @pytest.mark.parametrize("eyes", EYES)
 @pytest.mark.parametrize("dark", [False, True])
-def test_stages_can_be_told_apart_by_all_eyes_and_from_the_surface(dark: bool, eyes: str) -> None:
+def test_stages_are_distinguishable_by_all_eyes_and_from_the_surface(dark: bool, eyes: str) -> None:
     colours = palette.stage_colours(RECORDED_STAGES, dark)
     for one, other in combinations(colours.values(), 2):
         assert np.linalg.norm(lab(one, eyes) - lab(other, eyes)) >= 16, (one, other)
@@ -78,7 +78,7 @@ def test_stages_can_be_told_apart_by_all_eyes_and_from_the_surface(dark: bool, e
 
 @pytest.mark.parametrize("eyes", EYES)
 @pytest.mark.parametrize("dark", [False, True])
-def test_categories_of_events_can_be_told_apart_by_all_eyes(dark: bool, eyes: str) -> None:
+def test_categories_of_events_are_distinguishable_by_all_eyes(dark: bool, eyes: str) -> None:
     colours = palette.category_colours(dark)
     assert set(colours) == set(CATEGORIES)
     for one, other in combinations(colours.values(), 2):

@@ -68,7 +68,7 @@ def crowd(ranks: int, late: int, size: int = 8) -> tuple[RollingVerdict, RankTab
     ],
     ids=["healthy", "incomplete", "one rank", "wide node"],
 )
-def test_tiles_are_valid_and_say_themselves_in_words(rows: LiveRows, dark: bool) -> None:
+def test_tiles_are_valid_and_have_a_text(rows: LiveRows, dark: bool) -> None:
     found = rolling_verdict(rows)
     drawn = live_lateness(found, table(rows), dark=dark)
     go.Figure(drawn)  # raises on anything that is not in plotly's schema
@@ -188,29 +188,29 @@ def test_what_was_over_at_once_is_no_onset() -> None:
     ],
 )
 def test_the_state_of_the_job_is_the_headline(how: dict[str, Any], tone: str, headline: str) -> None:
-    said = rolling_words(rolling_verdict(live_rows(ddp_job(ranks=4, steps=30), **how)))
-    assert said.tone == tone
-    assert said.headline.startswith(headline)
+    shown = rolling_words(rolling_verdict(live_rows(ddp_job(ranks=4, steps=30), **how)))
+    assert shown.tone == tone
+    assert shown.headline.startswith(headline)
 
 
 def test_a_late_rank_is_the_headline_with_its_cost_interval_and_steps() -> None:
-    said = rolling_words(rolling_verdict(live_rows(late_in_data(2, since=10))))
-    assert said.headline == (
+    shown = rolling_words(rolling_verdict(live_rows(late_in_data(2, since=10))))
+    assert shown.headline == (
         "Rank 2 holds the job in data: 6.48 ms (6.28–6.68 ms) of 74.7 ms per step, in 10 of the last 20 steps"
     )
-    assert said.tone == "alarm"
-    assert said.details[0].startswith("Rank 2 on node-0, since step 110, 13.0 ms in each of these steps.")
+    assert shown.tone == "alarm"
+    assert shown.details[0].startswith("Rank 2 on node-0, since step 110, 13.0 ms in each of these steps.")
     known = rolling_words(rolling_verdict(live_rows(late_in_data(2))), Onset(DATA, (2,), 77, True))
     assert known.details[0].startswith("Rank 2 on node-0, since step 77.")
 
 
 def test_all_ranks_of_a_node_are_named_as_the_node() -> None:
     duration = ddp_job(ranks=8, steps=20, extra={(DATA, rank): 20 * MS for rank in range(4, 8)})
-    said = rolling_words(rolling_verdict(live_rows(duration)))
-    assert said.headline.startswith("Node 1 (ranks 4–7) holds the job in data: ")
+    shown = rolling_words(rolling_verdict(live_rows(duration)))
+    assert shown.headline.startswith("Node 1 (ranks 4–7) holds the job in data: ")
 
 
-def test_a_rank_far_behind_the_others_is_said_to_be() -> None:
+def test_a_rank_far_behind_the_others_is_reported() -> None:
     rows = live_rows(ddp_job(ranks=4, steps=64), stopped={3: 10})
     headline = rolling_words(rolling_verdict(rows)).headline
     assert headline == "Incomplete data: rank 3 is 54 steps behind"

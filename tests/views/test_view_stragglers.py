@@ -52,7 +52,7 @@ def notes(figure: Figure) -> str:
     return " ".join(figure["layout"]["meta"]["notes"])
 
 
-def said(figure: Figure) -> str:
+def text_of(figure: Figure) -> str:
     return " | ".join(note["text"].replace("<br>", " ") for note in figure["layout"].get("annotations", ()))
 
 
@@ -65,7 +65,7 @@ def is_absent(figure: Figure) -> bool:
 
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("kind", found_in.KINDS)
-def test_every_figure_is_valid_for_plotly_and_says_itself_in_words(kind: str, dark: bool) -> None:
+def test_every_figure_is_valid_for_plotly_and_has_a_text(kind: str, dark: bool) -> None:
     for name, figure in every_figure(found_in.found(kind), dark=dark).items():
         go.Figure(figure)
         meta = figure["layout"]["meta"]
@@ -96,7 +96,7 @@ def test_names_from_files_stay_text() -> None:
     assert seen >= {"blame_path", "operator_timeline", "collective_split"}
 
 
-def test_what_cannot_be_shown_says_why() -> None:
+def test_an_impossible_plot_gives_the_reason() -> None:
     for kind, name, why in (
         ("no events", "straggler_distances", "no event of this window is part of a step"),
         ("no events", "operator_timeline", "no event of this window is part of a step"),
@@ -109,15 +109,15 @@ def test_what_cannot_be_shown_says_why() -> None:
     ):
         figure = one(name, kind)
         assert is_absent(figure), (kind, name)
-        assert why in said(figure), (kind, name)
+        assert why in text_of(figure), (kind, name)
 
 
-def test_a_view_that_asks_for_what_is_not_there_is_told_so() -> None:
-    assert "no cause 7" in said(one("blame_path", "input", cause=6))
-    assert "no events of step 400; the trace covers steps 0–2" in said(
+def test_a_view_of_a_missing_item_reports_it() -> None:
+    assert "no cause 7" in text_of(one("blame_path", "input", cause=6))
+    assert "no events of step 400; the trace covers steps 0–2" in text_of(
         one("operator_timeline", "input", step=400)
     )
-    assert "no event belongs to an operator called gone" in said(
+    assert "no event belongs to an operator called gone" in text_of(
         one("operator_frequency", "input", operator="gone")
     )
 
@@ -128,16 +128,16 @@ def test_a_zoomed_axis_keeps_its_zoom_and_knows_the_whole() -> None:
     assert figure["layout"]["meta"]["whole"]["xaxis"][0] == 0
 
 
-def test_figures_of_stages_say_that_they_are() -> None:
+def test_figures_of_stages_are_labelled() -> None:
     for name in ("straggler_distances", "straggler_scores", "operator_timeline", "operator_frequency"):
         assert "Based on stages, not on operators." in notes(one(name, "stages")), name
     # And there each stage has the colour and the name it has everywhere
     bars = {trace["name"]: trace for trace in one("operator_timeline", "stages")["data"]}
     assert bars["data"]["marker"]["color"] == palette.stage_colours(["data"])["data"]
-    assert "<b>cause</b> data" in said(one("blame_path", "stages"))
+    assert "<b>cause</b> data" in text_of(one("blame_path", "stages"))
 
 
-# ---- rhythm -----------------------------------------------------------------------------------------
+# ---- similarity -----------------------------------------------------------------------------------------
 
 
 def test_the_odd_rank_is_the_first_row_and_darker_than_the_rest() -> None:
@@ -150,9 +150,9 @@ def test_the_odd_rank_is_the_first_row_and_darker_than_the_rest() -> None:
 
 
 def test_the_length_of_a_time_window_is_explained() -> None:
-    rhythm = found_in.found("input").similarity
+    similarity = found_in.found("input").similarity
     for name in ("straggler_distances", "straggler_scores"):
-        assert rhythm.why in notes(one(name, "input"))
+        assert similarity.why in notes(one(name, "input"))
 
 
 def test_scores_stand_in_the_rows_of_the_distances_with_aim_and_cause_marked() -> None:
@@ -165,10 +165,10 @@ def test_scores_stand_in_the_rows_of_the_distances_with_aim_and_cause_marked() -
         "rank 2": "suspect",
     }
     assert "<b>▶ r2</b>" in figure["layout"]["yaxis"]["ticktext"]
-    assert "median rank" in said(figure)
+    assert "median rank" in text_of(figure)
 
 
-def test_of_many_ranks_the_most_abnormal_are_shown_and_it_says_so() -> None:
+def test_with_many_ranks_the_most_abnormal_are_shown_with_a_note() -> None:
     findings = found_in.of_many_ranks(2_048, odd=1_700)
     for name in ("straggler_distances", "straggler_scores"):
         figure = figures.findings_plot(name, findings, found_in.diagnosis(), ViewState())
@@ -191,13 +191,13 @@ def test_the_path_runs_from_cause_to_victim_with_a_reason_on_every_edge() -> Non
     assert "diamond" in events["marker"]["symbol"]
     arrows = [note for note in figure["layout"]["annotations"] if note.get("showarrow")]
     assert [(arrow["ax"], arrow["x"]) for arrow in arrows] == list(pairwise(events["x"]))
-    assert "<b>cause</b> next_batch" in said(figure)
-    assert "<b>delayed</b>" in said(figure)
+    assert "<b>cause</b> next_batch" in text_of(figure)
+    assert "<b>delayed</b>" in text_of(figure)
     assert "waits for" in notes(figure)
     assert figure["layout"]["yaxis"]["ticktext"][0] == "rank 5"
 
 
-def test_a_long_path_loses_its_middle_and_says_how_much() -> None:
+def test_a_long_path_is_shortened_in_the_middle_with_a_count() -> None:
     findings = found_in.found("kernel")
     first = findings.blame.causes[0]
     steps = [PathStep(place, place % 3, f"op {place}", "host", 1e6, "program") for place in range(30)]
@@ -206,9 +206,9 @@ def test_a_long_path_loses_its_middle_and_says_how_much() -> None:
     long = replace(findings, blame=replace(findings.blame, causes=causes))
     figure = figures.findings_plot("blame_path", long, found_in.diagnosis(), ViewState())
     assert len(figure["data"][0]["x"]) == STEPS_SHOWN
-    assert "… 23 more …" in said(figure)
+    assert "… 23 more …" in text_of(figure)
     assert "23 events in the middle of the path are left out." in notes(figure)
-    assert "op 29" in said(figure)
+    assert "op 29" in text_of(figure)
 
 
 def test_a_change_of_rank_is_a_change_of_row() -> None:
@@ -284,11 +284,11 @@ def test_what_lies_inside_another_stands_below_it() -> None:
     figure = figures.findings_plot("operator_timeline", findings, found_in.diagnosis(), ViewState())
     (bars,) = figure["data"]
     row_of = dict(zip(zip(bars["hovertext"], numbers(bars["y"]), strict=True), bars["text"], strict=True))
-    rows_of = {name: {row for (_, row), said in row_of.items() if said == name} for name in row_of.values()}
+    rows_of = {name: {row for (_, row), shown in row_of.items() if shown == name} for name in row_of.values()}
     assert {row + 1 for row in rows_of["outer"]} == rows_of["inner"] == rows_of["next"]
 
 
-def test_a_step_of_twenty_thousand_events_is_drawn_with_its_longest_and_says_so() -> None:
+def test_a_step_of_twenty_thousand_events_is_drawn_with_its_longest_and_a_note() -> None:
     findings = found_in.of_many_events(20_000)
     figure = figures.findings_plot("operator_timeline", findings, found_in.diagnosis(), ViewState())
     drawn = sum(len(trace["hovertext"]) for trace in figure["data"] if "hovertext" in trace)
@@ -363,7 +363,7 @@ def test_waiting_and_transfer_add_up_for_each_collective() -> None:
     figure = one("collective_split", "input")
     skew, transfer = figure["data"][:2]
     parts = numbers(skew["y"]) + numbers(transfer["y"])
-    whole = [(met.skew_ns + met.transfer_ns) / 1e6 for met in findings.blame.collectives]
+    whole = [(collective.skew_ns + collective.transfer_ns) / 1e6 for collective in findings.blame.collectives]
     rest = numbers(figure["data"][2]["y"]) if len(figure["data"]) > 2 else 0.0
     assert parts + rest == pytest.approx(whole, rel=1e-5)
     # And what rank 5's late batch costs shows as waiting for it
@@ -375,13 +375,13 @@ def test_waiting_and_transfer_add_up_for_each_collective() -> None:
 def test_a_picked_step_is_framed_among_the_collectives() -> None:
     found = found_in.found("input").blame.collectives
     (frame,) = one("collective_split", "input", step=1)["layout"]["shapes"]
-    assert frame["x1"] - frame["x0"] == sum(met.step == 1 for met in found)
+    assert frame["x1"] - frame["x0"] == sum(collective.step == 1 for collective in found)
 
 
 def test_of_many_collectives_the_longest_are_shown() -> None:
     findings = found_in.found("input")
-    met = findings.blame.collectives[0]
-    many = tuple(replace(met, sequence=place, transfer_ns=place) for place in range(500))
+    collective = findings.blame.collectives[0]
+    many = tuple(replace(collective, sequence=place, transfer_ns=place) for place in range(500))
     crowded = replace(findings, blame=replace(findings.blame, collectives=many))
     figure = figures.findings_plot("collective_split", crowded, found_in.diagnosis(), ViewState())
     assert len(figure["data"][0]["x"]) == COLLECTIVES_SHOWN

@@ -54,7 +54,7 @@ def test_below_the_floor_stage_numbers_are_na_and_advances_are_raw() -> None:
     assert row["advance_ns_text"] == "1 µs"
 
 
-def test_ranks_show_who_leads_who_waits_and_who_lags() -> None:
+def test_the_rank_table_shows_leading_waiting_and_lagging_ranks() -> None:
     measures, diagnosis = jobs.look(jobs.data_tail())
     rows = by(tables.rank_rows(measures, diagnosis), "rank")
     assert rows[2]["mark"] == "▲"
@@ -66,7 +66,7 @@ def test_ranks_show_who_leads_who_waits_and_who_lags() -> None:
     assert rows[0]["stage:model.backward_cpu_wall"] > rows[2]["stage:model.backward_cpu_wall"] + 60e6
 
 
-def test_carry_over_distances_are_taken_where_ranks_really_meet() -> None:
+def test_carry_over_distances_are_taken_at_the_measured_sync() -> None:
     """Given a callback after the last wait: all enter it together, one leaves it late."""
     measures, diagnosis = jobs.look(jobs.slow_callback(), "carry_over")
     rows = by(tables.rank_rows(measures, diagnosis), "rank")
@@ -161,7 +161,7 @@ def test_the_glossary_holds_every_gate_label_reason_and_culprit() -> None:
     assert all(row["meaning"] for row in rows)
 
 
-def test_every_numeric_gate_says_how_far_its_next_change_is() -> None:
+def test_every_numeric_gate_shows_the_distance_to_its_next_change() -> None:
     rows = gate_tables.gate_rows(*jobs.look(jobs.slow_callback()))
     assert {row["gate"] for row in rows} == {doc.name for doc in GATE_DOCS}
     assert all(row["becomes"] for row in rows)

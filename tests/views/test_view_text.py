@@ -22,7 +22,7 @@ def card(kind: str, frontier: Frontier = "carry_over") -> words.Verdict:
     return words.verdict(diagnosis, measures.window.ranks)
 
 
-def test_a_chronic_rank_is_named_with_its_place() -> None:
+def test_a_persistent_rank_is_named_with_its_place() -> None:
     verdict = card("slow_callback")
     assert verdict.tone == "alarm"
     assert verdict.kicker == "Likely cause"
@@ -33,43 +33,43 @@ def test_a_chronic_rank_is_named_with_its_place() -> None:
     assert "persistent: rank 3 in 40 of 40 steps" in [chip.text for chip in verdict.chips]
 
 
-def test_it_says_how_the_others_misread_a_delay_that_carries_over() -> None:
+def test_it_explains_how_other_methods_misread_a_delay_that_carries_over() -> None:
     assert card("slow_callback").explanation[1] == (
         "Step-aligned: backward 79 % instead of 40 %; rank 3, late in callbacks after the last sync, shows "
         "up in the next step's backward."
     )
 
 
-def test_the_frontier_plot_says_by_how_much_the_frontiers_differ_and_why() -> None:
+def test_the_frontier_plot_explains_how_much_the_frontiers_differ_and_why() -> None:
     for frontier in FRONTIERS:
         figure = frontier_steps(*jobs.against_healthy(jobs.slow_callback(), frontier))
         assert figure["layout"]["meta"]["notes"] == [card("slow_callback", frontier).explanation[1]]
     assert frontier_steps(*jobs.against_healthy(jobs.healthy()))["layout"]["meta"]["notes"] == []
 
 
-def test_a_delay_seen_in_its_own_step_is_said_to_be_waited_for() -> None:
+def test_a_delay_seen_in_its_own_step_makes_ranks_wait() -> None:
     assert "The other seven ranks wait for it in backward." in card("one_off").explanation
 
 
-def test_nobody_is_said_to_wait_where_no_wait_was_measured() -> None:
-    said = " ".join(card("hand_overs").explanation)
-    assert "ranks show it" not in said
-    assert "a delay in one step shows up in the next" in said
+def test_no_rank_is_reported_as_waiting_without_a_measured_wait() -> None:
+    sentence = " ".join(card("hand_overs").explanation)
+    assert "ranks show it" not in sentence
+    assert "a delay in one step shows up in the next" in sentence
 
 
-def test_a_rotating_tail_says_why_ranks_rotate_and_where_to_look() -> None:
+def test_a_rotating_tail_explains_why_ranks_rotate_and_where_to_look() -> None:
     verdict = card("rotating_data_tail")
     assert verdict.headline == "data, on a different rank every step"
-    said = " ".join(verdict.explanation)
+    sentence = " ".join(verdict.explanation)
     assert (
         "A different rank is slowest in the data loader at each step, so no single rank or node is at fault"
-        in said
+        in sentence
     )
-    assert "look at what all loaders share (storage, shared workers, sample sizes)." in said
+    assert "look at what all loaders share (storage, shared workers, sample sizes)." in sentence
     assert "several ranks" in verdict.action
 
 
-def test_a_periodic_callback_says_its_period() -> None:
+def test_a_periodic_callback_has_its_period() -> None:
     verdict = card("periodic_callback")
     assert verdict.place == "(node-1, local 1), every 10th step"
     assert any(
@@ -77,13 +77,13 @@ def test_a_periodic_callback_says_its_period() -> None:
     )
 
 
-def test_a_one_off_says_its_step_and_that_it_may_not_return() -> None:
+def test_a_transient_delay_has_its_step_and_may_not_recur() -> None:
     verdict = card("one_off")
     assert verdict.place.endswith("step 417")
     assert "1 step of 40; may not recur." in verdict.explanation
 
 
-def test_a_step_that_made_the_window_is_not_said_to_be_every_step() -> None:
+def test_a_single_slow_step_is_not_described_as_every_step() -> None:
     # given a rank that stood still for 14 seconds while the others waited in backward
     window = jobs.ddp(steps=100)
     stopped = window.duration_SNR.copy()
@@ -93,7 +93,7 @@ def test_a_step_that_made_the_window_is_not_said_to_be_every_step() -> None:
     window = replace(window, duration_SNR=stopped, wall_NR=wall)
     # when it is diagnosed beside a healthy one
     _, diagnosis = jobs.against_healthy(window)
-    # then few steps are said to have made it, and no more than the diagnosis knows
+    # then the text blames few steps, and no more than the diagnosis does
     verdict = words.verdict(diagnosis)
     most_percent = 100 * (1 - 95 * diagnosis.step_time.p95_ns / diagnosis.exposed_makespan_ns)
     assert (verdict.headline, verdict.place) == ("backward on all ranks equally", "in 5 of 100 steps at most")
@@ -104,7 +104,7 @@ def test_a_step_that_made_the_window_is_not_said_to_be_every_step() -> None:
 
 
 @pytest.mark.parametrize("kind", sorted({*jobs.ALL} - {"below_floor"}))
-def test_steps_that_are_much_alike_are_not_said_to_be_few(kind: str) -> None:
+def test_similar_steps_are_not_described_as_few(kind: str) -> None:
     measures, diagnosis = jobs.against_healthy(jobs.ALL[kind]())
     made = long_steps(diagnosis)
     longest = sorted(measures.makespan_N.tolist(), reverse=True)
@@ -121,7 +121,7 @@ def test_a_slow_stage_on_all_ranks_blames_no_rank() -> None:
     assert not [chip for chip in verdict.chips if chip.tone == "culprit"]
 
 
-def test_ranks_that_wait_inside_the_slow_stage_hide_who_is_late() -> None:
+def test_ranks_that_wait_inside_the_slow_stage_hide_the_late_rank() -> None:
     """Given one rank slow in backward, where all the others wait for it."""
     slow = jobs.ddp(extra_SNR={"backward": jobs.on(2, 60)})
     measures, diagnosis = jobs.against_healthy(slow)
@@ -142,7 +142,7 @@ def test_a_rank_that_was_late_before_the_window_began_may_hide_in_backward(stage
     diagnosis = diagnose(window_of(lasting, window=2), reference=window_of(ddp_job(seed=9), window=1))
     # When the fit finds no wait, so that the aim is at those who wait
     assert (diagnosis.wait_stages, diagnosis.aim and diagnosis.aim.stage) == ((), BACKWARD)
-    # Then the card says that it cannot tell, and where to look; where a wait was measured it does not
+    # Then the card states this limit and where to look; with a measured wait it does not
     assert any(LATE_ALL_ALONG in line for line in words.unknown(diagnosis))
     assert not any(LATE_ALL_ALONG in line for line in card("slow_callback").unknown)
 
@@ -166,12 +166,12 @@ def test_where_ranks_wait_may_be_known_from_other_windows_of_the_run(stage: str)
 
 
 @pytest.mark.parametrize("stage", [CALLBACKS, OPTIMIZER])
-def test_a_wait_may_be_known_from_meeting_to_meeting(stage: str) -> None:
+def test_a_wait_may_be_known_from_the_fit_between_syncs(stage: str) -> None:
     # Given a job that is late from its first step on, so that no window measures a wait
     window, other = lasting_fault(stage, ranks=2, seed=7)[4:]
     diagnosis, _ = diagnose_runs([window, other])
     verdict = words.verdict(diagnosis, window.ranks)
-    # Then the rank is named all the same, and what it rests on is said
+    # Then the rank is named all the same, with its basis
     assert verdict.headline == f"{format.short_stage(stage)} on rank 1"
     (line,) = [line for line in verdict.evidence if line.name == "wait_fit"]
     assert (line.agrees, line.text) == (
@@ -182,13 +182,13 @@ def test_a_wait_may_be_known_from_meeting_to_meeting(stage: str) -> None:
     assert not any(LATE_ALL_ALONG in line for line in verdict.unknown)
 
 
-def test_a_wait_of_its_own_and_one_that_the_run_knows_are_both_told() -> None:
-    # Given a window that finds a wait in backward, of a run whose ranks meet best after the callbacks
+def test_a_wait_of_its_own_and_one_known_from_the_run_are_both_explained() -> None:
+    # Given a window that finds a wait in backward, of a run whose best sync is after the callbacks
     waits = RunWaits((BACKWARD, CALLBACKS), CALLBACKS)
     diagnosis = judge(measure(window_of(ddp_job())).in_run(waits))
-    told = " ".join(words.why(diagnosis))
-    assert "Ranks wait for each other in backward (slope " in told
-    assert "Ranks wait for each other in callbacks, measured over the run's windows." in told
+    sentence = " ".join(words.why(diagnosis))
+    assert "Ranks wait for each other in backward (slope " in sentence
+    assert "Ranks wait for each other in callbacks, measured over the run's windows." in sentence
 
 
 def test_mixed_roles_come_before_any_capture() -> None:
@@ -200,13 +200,13 @@ def test_mixed_roles_come_before_any_capture() -> None:
     )
 
 
-def test_quiet_is_said_of_those_that_reported() -> None:
+def test_a_healthy_verdict_is_limited_to_the_ranks_that_reported() -> None:
     measures = measure(jobs.ddp(missing_ranks=(8,)))
-    said = words.verdict(judge(measures)).explanation[0]
-    assert said.startswith("Of the 8 ranks that reported, ranks are balanced")
+    sentence = words.verdict(judge(measures)).explanation[0]
+    assert sentence.startswith("Of the 8 ranks that reported, ranks are balanced")
 
 
-def test_a_quiet_window_calls_for_no_action() -> None:
+def test_a_healthy_window_needs_no_attention() -> None:
     verdict = card("healthy")
     assert verdict.tone == "quiet"
     assert verdict.headline == "Healthy: no straggler found"
@@ -218,7 +218,7 @@ def test_a_quiet_window_calls_for_no_action() -> None:
     )
 
 
-def test_one_rank_that_nothing_is_compared_with_is_not_called_quiet() -> None:
+def test_one_rank_without_a_comparison_is_not_called_healthy() -> None:
     verdict = words.verdict(judge(measure(jobs.single_rank())))
     assert verdict.headline == "Single rank: no comparison possible"
     assert verdict.place.startswith("(largest share: backward, ")
@@ -248,7 +248,7 @@ def test_growth_in_several_stages_is_listed() -> None:
     assert first == "+89 ms per step vs healthy window 3: backward +28 ms, data +34 ms and forward +27 ms."
 
 
-def test_without_a_reference_the_excess_is_said() -> None:
+def test_without_a_reference_the_excess_is_given() -> None:
     measures, diagnosis = jobs.look(jobs.data_tail())
     verdict = words.verdict(diagnosis, measures.window.ranks)
     assert verdict.explanation[0].endswith("is data time in excess of a typical rank.")
@@ -288,7 +288,7 @@ def test_one_eligible_step_shows_no_persistence() -> None:
     assert "a single step" in lines["rank_persistence"].text
 
 
-def test_tied_stages_are_no_doubt_in_a_healthy_window_nor_beside_full_agreement() -> None:
+def test_tied_stages_are_no_doubt_in_a_healthy_window_or_with_full_agreement() -> None:
     def tones(kind: str, frontier: Frontier = "carry_over") -> dict[str, str]:
         return {chip.terms[0].name: chip.tone for chip in card(kind, frontier).chips}
 
@@ -322,14 +322,14 @@ def test_why_names_gates_with_both_numbers() -> None:
     assert any("reaches τC 0.80" in line for line in reasons)
 
 
-def test_a_suppressed_label_says_what_suppresses_it() -> None:
+def test_a_suppressed_label_names_what_suppresses_it() -> None:
     assert any(
         line.startswith("Delay in the stage itself suppressed by incomplete data")
         for line in card("hostile").why
     )
 
 
-def test_each_gate_says_how_far_the_next_verdict_is() -> None:
+def test_each_gate_shows_the_distance_to_the_next_verdict() -> None:
     measures, diagnosis = jobs.against_healthy(jobs.slow_callback(), "carry_over")
     found = words.changes(nearest_changes(measures, diagnosis), diagnosis)
     assert set(found) == {"tau_c", "gamma_a", "gamma_g"}
@@ -337,7 +337,7 @@ def test_each_gate_says_how_far_the_next_verdict_is() -> None:
     assert found["gamma_g"] == "verdict stable for any value"
 
 
-def test_a_gate_change_says_which_label_comes_or_goes() -> None:
+def test_a_gate_change_names_the_labels_that_appear_or_disappear() -> None:
     measures, diagnosis = jobs.look(jobs.gaps())
     found = words.changes(nearest_changes(measures, diagnosis), diagnosis)
     assert found["gamma_a"].startswith("γA ≥ 0.4")
@@ -345,7 +345,7 @@ def test_a_gate_change_says_which_label_comes_or_goes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stored", "said"),
+    ("stored", "sentence"),
     [
         ((), ""),
         (("frontier_accounting", "co_critical"), "Same labels as the recorder"),
@@ -355,10 +355,10 @@ def test_a_gate_change_says_which_label_comes_or_goes() -> None:
         ),
     ],
 )
-def test_the_recorders_own_verdict_is_compared(stored: tuple[str, ...], said: str) -> None:
+def test_the_recorders_own_verdict_is_compared(stored: tuple[str, ...], sentence: str) -> None:
     _, diagnosis = jobs.look(jobs.gaps())
     theirs = replace(diagnosis, recorder_labels=tuple(Label(name) for name in stored))
-    assert said in words.against_recorder(theirs)
+    assert sentence in words.against_recorder(theirs)
 
 
 def test_a_stored_diagnosis_reads_without_its_rank_table() -> None:

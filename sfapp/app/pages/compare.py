@@ -43,7 +43,7 @@ from sfapp.views import format, text
 from sfapp.views.address import run_page, window_page
 
 REFUSALS = (StoreError, ComparisonError, WindowError)
-"""Errors of a comparison that are shown on the page, above which other sides can be chosen."""
+"""Errors of a comparison that the page shows, below the choosers for other sides."""
 
 
 def build(workspace: Workspace) -> None:
@@ -67,7 +67,7 @@ class ComparisonResult:
     Attributes:
         runs: run ids and their texts in the choosers.
         windows: the windows of each side's run and their texts.
-        found: the comparison; None where a side is missing or the comparison was refused.
+        found: the comparison; None if a side is missing or the comparison was refused.
         refusal: why it was refused.
     """
 
@@ -210,7 +210,7 @@ class ComparePage:
         background_tasks.create(self._sync(), context=self._empty)
 
     async def _sync(self) -> None:
-        """Load and show the state asked for last."""
+        """Load and show the latest requested state."""
         asked = self._state
         found = await asyncio.to_thread(load_comparison, self._workspace, asked)
         if asked == self._state:

@@ -40,7 +40,7 @@ def build(workspace: Workspace) -> None:
                 link(".json", "/glossary.json", "badge")
             with box("card", "section"):
                 label_text("Worked examples", "h2")
-                label_text("Small windows from the paper, with its numbers beside ours.", "p", "subtitle")
+                label_text("Small windows from the paper, with its numbers next to ours.", "p", "subtitle")
                 example_links()
             for kind, title in SECTIONS.items():
                 with box("card", "section"):

@@ -30,7 +30,7 @@ from sfapp.views.address import live_page, run_page, window_page
 from sfapp.views.figures.history import run_history
 
 AUTOMATIC = -1
-"""Value of the chooser that stands for the healthy window found by measuring."""
+"""Value of the chooser for the measured healthy window."""
 
 
 def build(workspace: Workspace) -> None:
@@ -145,7 +145,7 @@ class HistoryPage:
         )
 
     async def _locate(self) -> None:
-        """Mark where effects began and ended; it reads packets, so the plot does not wait for it."""
+        """Mark where effects began and ended. This reads packets, so the plot is drawn before."""
         found = episodes_in(await asyncio.to_thread(self._workspace.problems, self._summary.run_id))
         if found != self._episodes:
             self._episodes = found
@@ -156,7 +156,7 @@ class HistoryPage:
         self._plot.redraw(self._figure())
 
     async def _follow(self) -> None:
-        """Update the page where the store changed."""
+        """Update the parts of the page whose data changed."""
         generation = self._workspace.store.generation
         if generation == self._generation:
             return

@@ -41,19 +41,19 @@ from sfapp.views import format
 from sfapp.views.address import live_page, run_page
 
 REFRESH_S = 1.0
-"""Seconds between updates from the store; of a job of many ranks, ``MANY_REFRESH_S``."""
+"""Seconds between updates from the store; ``MANY_REFRESH_S`` for a job of many ranks."""
 
 MANY_REFRESH_S = 2.0
 
 HEADLINE_S = 0.4
-"""Seconds between looks for newer rows, which the headline is about."""
+"""Seconds between checks for newer rows, on which the headline is based."""
 
 STEPS = (10, 20, 40, 64)
-"""Over how many of the last steps a verdict can be asked for on the page; the address takes any number."""
+"""Choices for the number of last steps in the verdict; the address accepts any number."""
 
 STREAM = """perf = sfapp.Recorder("packets", run_id="my-run", stream="tcp://127.0.0.1:29765")
 
-sfapp aggregate packets     # beside the job"""
+sfapp aggregate packets     # next to the job"""
 
 
 def build(workspace: Workspace) -> None:
@@ -141,7 +141,7 @@ class LivePage:
 
     @property
     def state(self) -> LiveState:
-        """The view as it is now."""
+        """The current view."""
         return self._snapshot.state
 
     # --- building -------------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ class LivePage:
         self._snapshot = replace(self._snapshot, state=state)
         show_address(state.href(self._snapshot.run_id))
         set_address(self._json, _twin(self._snapshot.run_id, state))
-        if state.tab in self._panels:  # What it showed last, until its update is drawn.
+        if state.tab in self._panels:  # Shows its last content until the update is drawn.
             self._show_panel(state.tab)
         await self._update()
 
@@ -291,7 +291,7 @@ class LivePage:
                 snapshot = await asyncio.to_thread(
                     self._snapshots.newest, self._snapshot.run_id, asked, self._snapshot
                 )
-                if asked == self.state:  # Otherwise another view was asked for meanwhile.
+                if asked == self.state:  # Otherwise another view was requested meanwhile.
                     break
         except StoreError as error:
             ui.notify(f"{error}; showing the last state", type="warning")
@@ -343,5 +343,5 @@ def _draw_parts(parts: Sequence[LivePart], snapshot: LiveRunSnapshot, dark: bool
 
 
 def _twin(run_id: str, state: LiveState) -> str:
-    """Return the address of the page's data in a state; the tab makes no difference there."""
+    """Return the address of the page's data in a state, which does not depend on the tab."""
     return replace(state, tab=OVERVIEW).href(run_id, f"{live_page(run_id)}.json")

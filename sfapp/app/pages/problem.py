@@ -1,4 +1,4 @@
-"""``/problems/<id>``: one problem: what is wrong, since when, what it costs, and what to do."""
+"""``/problems/<id>``: one problem with its cause, onset, cost and next action."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from sfapp.views.plot_registry import PLOTS, WindowInput
 from sfapp.views.text.problems import problem_action, problem_explanation, problem_facts, problem_text
 
 LISTED_WINDOWS = 12
-"""Links to windows of a problem: the latest. The timeline has all."""
+"""Maximum number of links to windows of a problem, the latest ones. The timeline has all."""
 
 LISTED_NOTES = 50
-"""Notes on the windows of a problem that are shown: the latest."""
+"""Maximum number of shown notes on the windows of a problem, the latest ones."""
 
 TONES: dict[ProblemStatus, str] = {
     "ongoing": "alarm",
@@ -50,10 +50,10 @@ TONES: dict[ProblemStatus, str] = {
 
 @dataclass(frozen=True, slots=True)
 class ProblemView:
-    """What the page shows of a problem.
+    """Content of the page of a problem.
 
     Attributes:
-        judged: its latest window; None where that cannot be read, for the ``reason`` given.
+        judged: its latest window; None if that cannot be read, for the ``reason`` given.
         rows: windows of its run.
     """
 
@@ -65,7 +65,7 @@ class ProblemView:
 
     @classmethod
     def of(cls, workspace: Workspace, problem_id: str, run_id: str | None) -> ProblemView:
-        """Read it from the store. Blocking.
+        """Read the problem from the store. Blocking.
 
         Raises:
             WindowNotFoundError: there is no such problem.
@@ -114,7 +114,7 @@ class ProblemPage:
         self._shown: tuple[object, ...] = ()
 
     def build(self, request: Request) -> None:
-        """Build everything but the plots, which are drawn once the browser is connected."""
+        """Build the page without its plots, which are drawn once the browser is connected."""
         problem = self._view.problem
         text = problem_text(problem)
         crumbs = (
@@ -153,7 +153,7 @@ class ProblemPage:
         return one
 
     def _show(self) -> None:
-        """Show the problem and the notes on its windows as they are now."""
+        """Show the present state of the problem and the notes on its windows."""
         one = self._listed()
         last_window = self._view.rows[-1]["window"] if self._view.rows else one.problem.windows[-1]
         self._actions.show(one, last_window)
@@ -270,7 +270,8 @@ class ProblemPage:
             self._plot = FigureCard(figure)
 
     async def _follow(self) -> None:
-        """Update the page where the store changed; a problem that is no longer there stays as it was."""
+        """Update the parts of the page whose data changed; a problem that no longer exists stays as it
+        was."""
         if self._workspace.store.generation == self._view.generation:
             return
         problem = self._view.problem
@@ -284,7 +285,7 @@ class ProblemPage:
 
 
 def _first_plot() -> str:
-    """Return the plot of a window that the overview begins with."""
+    """Return the plot of a window with which the overview begins."""
     return next(spec.name for spec, _ in PLOTS.on_tab(OVERVIEW) if spec.source is WindowInput)
 
 

@@ -1,4 +1,4 @@
-"""``/``: the problems of all runs, those that cost most first, above the timeline of their windows."""
+"""``/``: the problems of all runs, the costliest first, above the timeline of their windows."""
 
 from __future__ import annotations
 
@@ -45,15 +45,16 @@ from sfapp.views.figures.window_timeline import window_timeline
 from sfapp.views.text.problems import matches, problems_headline, rank_time
 
 TIMELINE_WINDOWS = 400
-"""Windows in the timeline below the problems: the latest. The page of windows shows all."""
+"""Maximum number of windows in the timeline below the problems, the latest ones. The page of windows shows
+all."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProblemsState:
-    """The view of this page, as in its address.
+    """The view of this page, encoded in its address.
 
     Attributes:
-        run: only problems of this run. text: only those with this in their words.
+        run: only problems of this run. text: only problems whose words contain this text.
     """
 
     run: str | None = None
@@ -68,7 +69,7 @@ class ProblemsState:
 
 @dataclass(frozen=True, slots=True)
 class ProblemsOverview:
-    """The store's contents for this page; ``generation`` and ``reading`` are taken first, so that later
+    """The store's contents for this page; ``generation`` and ``reading`` are read first, so that later
     changes are noticed."""
 
     generation: int
@@ -82,7 +83,7 @@ class ProblemsOverview:
 
     @classmethod
     def of(cls, workspace: Workspace) -> ProblemsOverview:
-        """Read the overview, with problems as far as they are known without packets. Blocking."""
+        """Read the overview, with the problems that are known without reading packets. Blocking."""
         store = workspace.store
         generation, reading = store.generation, workspace.status().kind == "reading"
         runs = store.runs()
@@ -104,7 +105,7 @@ def build(workspace: Workspace) -> None:
     async def problems_page(request: Request) -> Response | None:
         asked = dict(request.query_params.multi_items())
         unknown = set(asked) - {"run", "text", "token"}
-        if unknown & {item.name for item in fields(ListState)}:  # a link to the list of windows, once here
+        if unknown & {item.name for item in fields(ListState)}:  # an old link to the list of windows
             return RedirectResponse(rooted(f"/windows?{request.url.query}"))
         overview = await asyncio.to_thread(ProblemsOverview.of, workspace)
         await workspace.incident_service.current()
@@ -130,7 +131,7 @@ class ProblemsPage:
         self._timeline: FigureCard | None = None
 
     def build(self, request: Request, messages: list[str]) -> None:
-        """Build everything but the timeline, which is drawn once the browser is connected."""
+        """Build the page without its timeline, which is drawn once the browser is connected."""
         with frame(self._workspace, request, "problems", (Crumb("Problems"),), searches=True) as page:
             page.dark.on_value_change(lambda event: self._draw_timeline(bool(event.value)))
             with box("stack"):
@@ -178,7 +179,7 @@ class ProblemsPage:
             link(".json", "/problems.json", "badge")
 
     def _show(self) -> None:
-        """Show the head and the list as the store and the decisions are now."""
+        """Show the present head and list."""
         overview = self._overview
         found = [one for one in self._listed() if self._is_asked(one)]
         current = [one for one in found if one.needs_attention]
@@ -255,7 +256,8 @@ class ProblemsPage:
             self._timeline.redraw(figure)
 
     async def _follow(self) -> None:
-        """Update the page where the store changed; the steps of problems are read from packets after that."""
+        """Update the parts of the page whose data changed; the steps of problems are then read from
+        packets."""
         reading = self._workspace.status().kind == "reading"
         now = (self._workspace.store.generation, reading)
         if now != (self._overview.generation, self._overview.reading):
@@ -266,7 +268,7 @@ class ProblemsPage:
             background_tasks.create(self._locate(), context=self._head)
 
     async def _locate(self) -> None:
-        """Show the steps at which problems began and ended, which packets tell."""
+        """Show the steps at which problems began and ended, read from packets."""
         generation = self._overview.generation
         problems = await asyncio.to_thread(self._workspace.problems)
         if self._overview.generation == generation:

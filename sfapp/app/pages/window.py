@@ -43,13 +43,13 @@ from sfapp.views.glossary import FIRST_GATES
 from sfapp.views.selection import aimed_node
 
 WELCOME = (
-    "New here? The card names the likely cause and how certain it is. The what-if on the left says what "
-    "fixing it, or anything else, would bring. Move the thresholds below it and watch the verdict change. "
-    "Each plot explains how to read it. Press ? for the keys and worked examples."
+    "New here? The card names the likely cause and how certain it is. The what-if on the left predicts "
+    "the step time after a fix. Move the thresholds below it and watch the verdict change. Each plot "
+    "explains how to read it. Press ? for the keys and worked examples."
 )
 
 REFERENCES = 200
-"""Windows offered for comparison: the fastest of the run."""
+"""Maximum number of windows offered for comparison: the fastest of the run."""
 
 
 def build(workspace: Workspace) -> None:
@@ -88,7 +88,7 @@ def _compute_head(model: TabViewModel) -> None:
 
 
 class WindowPage:
-    """One open window page: builds its panels and keeps them in line with the session and the store."""
+    """One open window page: builds its panels and synchronises them with the session and the store."""
 
     def __init__(
         self,
@@ -174,7 +174,7 @@ class WindowPage:
         self._show_notes()
 
     def _build_notes(self, request: Request) -> None:
-        """Build what writes notes and incidents; it floats over the page."""
+        """Build the floating elements for notes and incidents."""
         incident_service, model = self._workspace.incident_service, self._model
         self._toolbar = AnnotationToolbar(incident_service, author_of(request))
         self._notes_panel = NotesPanel(
@@ -355,7 +355,7 @@ class WindowPage:
         return Panel(self._items(), self._model, reactions)
 
     def _follow_address(self, event: events.GenericEventArguments) -> None:
-        """Show the view that the browser went back or forward to."""
+        """Show the view to which the browser went back or forward."""
         match event.args:
             case [str(query), int(depth)]:
                 self._session.show_query(query, depth)
@@ -363,7 +363,7 @@ class WindowPage:
     # --- following notes and the store ----------------------------------------------------------------
 
     def _follow_notes(self, state: IncidentState) -> None:
-        """Show the notes on the window as they are now, on their tab and in the plots."""
+        """Show the present notes on the window, on their tab and in the plots."""
         notes = state.notes_on(self._key)
         if notes == self._model.notes:
             return
@@ -379,7 +379,7 @@ class WindowPage:
         self._tabs.count_notes(len(self._model.notes))
 
     async def _follow(self) -> None:
-        """Show the windows that arrived, and judge this one again where its packets or its run changed."""
+        """Show the windows that arrived, and judge this one again if its packets or its run changed."""
         generation = self._workspace.store.generation
         if generation == self._generation:
             return

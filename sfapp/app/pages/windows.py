@@ -49,7 +49,7 @@ ALL = ""
 class StoreOverview:
     """The store's contents for the head of the page.
 
-    ``generation`` and ``reading`` are taken before the rest, so that later changes are noticed.
+    ``generation`` and ``reading`` are read before the rest, so that later changes are noticed.
     """
 
     generation: int
@@ -108,7 +108,7 @@ class WindowsPage:
         self._timeline: FigureCard | None = None
 
     def build(self, request: Request, messages: list[str]) -> None:
-        """Build everything but the timeline, which is drawn once the browser is connected."""
+        """Build the page without its timeline, which is drawn once the browser is connected."""
         with frame(self._workspace, request, "windows", (Crumb("Windows"),), searches=True) as page:
             page.dark.on_value_change(lambda event: self._draw_timeline(bool(event.value)))
             with box("stack"):
@@ -135,7 +135,8 @@ class WindowsPage:
     # --- parts ----------------------------------------------------------------------------------------
 
     def _show_head(self) -> None:
-        """Show how many windows need attention and were refused, or what to do where there are none."""
+        """Show how many windows need attention and how many files were refused, or what to do if there are no
+        windows."""
         overview = self._overview
         self._head.clear()
         with self._head:
@@ -201,7 +202,7 @@ class WindowsPage:
             )
             ui.switch(
                 "Needs attention only",
-                value=state.calls_for_action,
+                value=state.leaves_out_healthy,
                 on_change=lambda event: self._filter(needs_attention=event.value or None, min_severity=None),
             ).props("dense").mark("loud")
             self._brush = with_keys(label_text("", "button", "badge brushed"), label="Show all windows")
@@ -248,7 +249,7 @@ class WindowsPage:
         await self._draw_timeline(self._dark)
 
     def _filter_range(self, low: float | None, high: float | None) -> None:
-        """List only the brushed windows, or all of them where the brush was cleared."""
+        """List only the brushed windows, or all if the brush was cleared."""
         rows = self._overview.rows
         places = None if low is None or high is None else _places(low, high, len(rows))
         if places is None:
@@ -258,7 +259,7 @@ class WindowsPage:
         self._filter(first=first, last=last)
 
     def _brushed_places(self) -> tuple[int, int] | None:
-        """Return the first and last place of the brushed windows in the timeline."""
+        """Return the first and last position of the brushed windows in the timeline."""
         first, last = self._state.first, self._state.last
         if first is None and last is None:
             return None
@@ -303,7 +304,7 @@ class WindowsPage:
             self._timeline.redraw(figure)
 
     async def _follow(self) -> None:
-        """Update the page where the store changed."""
+        """Update the parts of the page whose data changed."""
         reading = self._workspace.status().kind == "reading"
         if (self._workspace.store.generation, reading) == (self._overview.generation, self._overview.reading):
             return
@@ -328,7 +329,7 @@ class WindowsPage:
 
 
 def _places(low: float, high: float, count: int) -> tuple[int, int] | None:
-    """Return the first and last place whose centre lies in a range of the timeline's axis."""
+    """Return the first and last position whose centre lies in a range of the timeline's axis."""
     low, high = min(low, high), max(low, high)
     first, last = max(0, math.ceil(low)), min(count - 1, math.floor(high))
     return (first, last) if first <= last else None

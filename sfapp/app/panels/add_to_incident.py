@@ -15,13 +15,13 @@ from sfapp.views import format
 from sfapp.views.address import incident_page
 
 NEW = "new"
-"""Choice that stands for an incident to be created."""
+"""Value of the choice to create an incident."""
 
 LAST = "incident"
-"""Key in the browser tab's storage of the incident that was added to last."""
+"""Key in the browser tab's storage of the last used incident."""
 
 Add = Callable[[IncidentEditor, Incident], Sequence[str]]
-"""Adds an item to an incident as it is now; returns the ids of the edits."""
+"""Function that adds an item to the present state of an incident and returns the ids of the edits."""
 
 
 class IncidentPicker:

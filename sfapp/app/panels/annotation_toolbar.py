@@ -1,4 +1,4 @@
-"""Writing notes and incidents from a page: the author's name, and a message with undo for each edit."""
+"""Write notes and incidents from a page: the author's name, and a message with undo for each edit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ class EditLink:
 
 
 class AnnotationToolbar:
-    """Writes edits for one open page. It is built at the page's level, because it outlives what it edits.
+    """Writer of edits for one open page. It is built at the page's level, because it outlives the edited
+    items.
 
     Attributes:
         name: name of the author, as chosen by the user; empty until one is chosen.
@@ -50,7 +51,7 @@ class AnnotationToolbar:
         Return False after an error, which is shown instead.
 
         Args:
-            message: what was done, in the past tense.
+            message: the completed action, in the past tense.
             link_to: returns a link to the result; called after writing.
         """
         written = await self._write(edit)
@@ -111,7 +112,7 @@ class AnnotationToolbar:
 
     def _build_dialog(self) -> None:
         label_text("Your name", "h2")
-        label_text("Shown beside your notes. Names are not verified.", "p", "muted")
+        label_text("Shown next to your notes. Names are not verified.", "p", "muted")
         self._field = (
             ui.input(value=self.name, placeholder=ANONYMOUS)
             .props(f"dense outlined autofocus maxlength={MAX_NAME} aria-label='Your name'")

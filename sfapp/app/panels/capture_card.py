@@ -27,7 +27,7 @@ POLL_S = 2.0
 """Seconds between checks of the requests; recorders check about once a second."""
 
 LISTED = 5
-"""Captures of the run that are listed: the newest."""
+"""Maximum number of listed captures of the run, the newest ones."""
 
 STATES = {
     "asked": "requested; recorders check about once a second",
@@ -91,7 +91,7 @@ class CaptureCard:
                 self._key.run_id,
                 _ranks_of(self._ranks.value or ""),
                 int(self._steps.value or 0),
-                reason=f"asked for from window {self._key.window}",
+                reason=f"requested from window {self._key.window}",
                 asked_by=self._author(),
             )
             await asyncio.to_thread(ask_for_capture, root, request)
@@ -142,7 +142,7 @@ def _state_text(state: CaptureState) -> str:
 
 
 def _proposed(judged: JudgedWindow, findings: Findings | None) -> Sequence[int]:
-    """Return the suspects and some peers, as sampling chooses them."""
+    """Return the suspects and some peers, chosen as in sampling."""
     abnormal: tuple[int, ...] = ()
     if findings is not None:
         similarity = findings.similarity
@@ -166,7 +166,7 @@ def _ranks_of(text: str) -> tuple[int, ...]:
 
 
 def _root_of(judged: JudgedWindow) -> Path | None:
-    """Return the folder of packets that holds the run's folder; None where the window is elsewhere."""
+    """Return the folder of packets that holds the run's folder; None if the window is elsewhere."""
     for packet in judged.source.packets:
         if packet.path.parent.name == folder_name(judged.source.key.run_id):
             return packet.path.parent.parent

@@ -16,7 +16,7 @@ from sfapp.views import format
 from sfapp.views.figures import QUANTITY_WORDS
 
 MOST_LISTED = 64
-"""Most ranks, and most nodes, that a list offers by themselves; any other one is typed."""
+"""Maximum number of ranks, and of nodes, in a list; any other can be typed."""
 
 
 def heatmap_choosers(model: TabViewModel, reactions: Reactions) -> Follow:
@@ -72,8 +72,7 @@ def rank_chooser(model: TabViewModel, reactions: Reactions) -> Follow:
 
 
 def node_chooser(model: TabViewModel, reactions: Reactions) -> Follow:
-    """Show a chooser for the node where nodes are too many for a tab each; those with stragglers come
-    first."""
+    """Show a chooser for the node if there are too many for a tab each; nodes with stragglers come first."""
     ranks = model.window.ranks
     nodes = ranks.nodes
     hosts = dict(zip(ranks.node_rank, ranks.hostname, strict=True))
@@ -115,7 +114,7 @@ def nodes_offered(nodes: Sequence[int], named: Iterable[int | None]) -> list[int
     """Return the nodes that a list offers: the named ones, then the first of the others.
 
     Args:
-        named: None stands for no node.
+        named: None means no node.
     """
     known = [node for node in dict.fromkeys(named) if node is not None]
     return list(dict.fromkeys((*known, *islice(nodes, MOST_LISTED))))[:MOST_LISTED]
@@ -124,8 +123,8 @@ def nodes_offered(nodes: Sequence[int], named: Iterable[int | None]) -> list[int
 def number_field(
     placeholder: str, label: str, changed: Callable[[events.ValueChangeEventArguments[Any]], Any]
 ) -> ui.number:
-    """Build a field for the number of a rank or node that a list is too short for."""
-    # The limit is not in ``props``: there it would be text, which no number compares with.
+    """Build a field for the number of a rank or node, for lists that cannot hold all."""
+    # The limit is not in ``props``, because it would be text there and not compare with a number.
     field = ui.number(placeholder=placeholder, on_change=changed, format="%d", min=0, step=1)
     field.props("dense outlined debounce=300")
     field.props["aria-label"] = label

@@ -38,13 +38,13 @@ FRONTIER_HELP = {
 
 @dataclass(frozen=True, slots=True)
 class ControlActions:
-    """What the controls call on the page.
+    """Functions of the page that the controls call.
 
     Attributes:
         change: takes the fields of ``ViewState`` that differ.
-        hint: asks for the nearest change of verdict of every gate shown.
-        gate: sets one gate; raises GateError where the value is out of range.
-        group: judges one group of ranks; says so where the window does not have it.
+        hint: requests the nearest change of verdict of every shown gate.
+        gate: sets one gate; raises GateError if the value is out of range.
+        group: judges one group of ranks; reports if the window does not have it.
     """
 
     change: Callable[..., Any]
@@ -57,7 +57,7 @@ class ControlActions:
 
 
 class GateField(ui.number):
-    """A number field that shows the value in use once it is left, whatever was typed or deleted in it."""
+    """A number field that shows the value in use when it loses the focus, whatever was typed or deleted."""
 
     used = 0.0
 
@@ -131,7 +131,7 @@ class GateControl:
 
 
 class Controls:
-    """The controls left of the tabs. They call the page's actions and show the view that results."""
+    """The controls left of the tabs. They call the page's actions and show the resulting view."""
 
     def __init__(
         self, judged: JudgedWindow, view: ViewState, references: Mapping[str, str], actions: ControlActions
@@ -139,7 +139,7 @@ class Controls:
         """Build inside the current container.
 
         Args:
-            references: windows offered for comparison: ``RUN/WINDOW`` to the text shown for it.
+            references: windows offered for comparison: texts by ``RUN/WINDOW``.
         """
         self._actions = actions
         self._references = dict(references)
@@ -163,7 +163,7 @@ class Controls:
         self._footer()
 
     def hint(self, changes: Mapping[str, str]) -> None:
-        """Show the nearest change of verdict of each gate shown."""
+        """Show the nearest change of verdict of each shown gate."""
         for name, control in self._gates.items():
             control.hint(changes[name])
 
@@ -171,7 +171,7 @@ class Controls:
         """Show a verdict's view in every control.
 
         Args:
-            recorder: compares the verdict with the one that the recorder stored.
+            recorder: comparison with the verdict stored by the recorder.
         """
         self._view, self._judged = view, judged
         for name, control in self._gates.items():
@@ -308,7 +308,7 @@ class Controls:
 
 
 def _healthy_window(judged: JudgedWindow) -> str:
-    """Return what the run's own healthy windows are called among the windows offered."""
+    """Return the text for the run's own healthy windows among the offered windows."""
     reference = judged.reference
     if reference is not None and reference.run_id == judged.source.key.run_id:
         return healthy_windows(reference)
@@ -325,11 +325,11 @@ def _reference_choice(view: ViewState) -> str:
 
 
 def _groups_offered(judged: JudgedWindow, chosen: str) -> dict[str, str]:
-    """Return the groups that the list offers: all ranks, roles, and nodes, of many the suspect's and the
-    first; the chosen one always."""
+    """Return the groups in the list: all ranks, roles and nodes; of many nodes, only the suspect's and the
+    first ones. The chosen group is always included."""
     window = judged.window
     groups = [ALL_RANKS]
-    if window.reduced is None:  # a frontier reduced over all ranks is no group's
+    if window.reduced is None:  # a reduced window has no groups
         nodes = nodes_offered(window.ranks.nodes, [aimed_node(judged.diagnosis, window.ranks)])
         groups += [*(f"role:{role}" for role in window.ranks.roles), *(f"node:{node}" for node in nodes)]
     return {group: _group_name(group) for group in dict.fromkeys((*groups, chosen))}

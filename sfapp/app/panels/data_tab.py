@@ -28,7 +28,7 @@ def data_block(model: TabViewModel, _: Reactions) -> None:
             for name in ("stages", "ranks", "steps"):
                 link(f"{name}.csv", model.view.href(f"{path}/{name}.csv"))
             label_text("The packets are Parquet files.", "span", "muted")
-        with titled("Packets", "the files this window was read from"):
+        with titled("Packets", "the files of this window"):
             data_table(SOURCE_COLUMNS, tables.source_rows(model.judged.source.packets), "path")
         with titled("Manifest", "metadata written by the recorder"):
             data_table(MANIFEST_COLUMNS, tables.manifest_rows(model.window.manifest), "key")

@@ -1,4 +1,4 @@
-"""The controls beside a window page: a rail on wide screens, a drawer on narrow ones."""
+"""The container of a window page's controls: a rail on wide screens, a drawer on narrow ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SWITCH = "() => sfapp.switchDrawer()"
 def controls_drawer() -> Iterator[None]:
     """Build the container of the controls; the content goes into the body of ``with``.
 
-    Styles decide by the width of the screen whether it is a rail or a drawer.
+    Style sheets make it a rail or a drawer, by the width of the screen.
     """
     with box("rail", "aside") as rail:
         rail.props["aria-label"] = "controls"
@@ -24,7 +24,7 @@ def controls_drawer() -> Iterator[None]:
 
 
 def controls_switch() -> None:
-    """Add the button that opens and closes the drawer; styles hide it beside a rail."""
+    """Add the button that opens and closes the drawer; style sheets hide it if there is a rail."""
     button = with_keys(label_text("What if, thresholds", "button", "key drawer-switch"), "c")
     button.props["aria-expanded"] = "false"
     button.on("click", js_handler=_SWITCH).mark("drawer")

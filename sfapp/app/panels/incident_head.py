@@ -16,7 +16,8 @@ from sfapp.views import text
 
 
 class IncidentHeader:
-    """Fields of an incident, built inside the current container. Unsaved text stays when others edit it."""
+    """Fields of an incident, built inside the current container. Unsaved text is kept when other users edit
+    it."""
 
     def __init__(
         self, incident_service: IncidentService, toolbar: AnnotationToolbar, incident: Incident
@@ -57,7 +58,7 @@ class IncidentHeader:
         self._show()
 
     def show(self, incident: Incident) -> None:
-        """Show the incident as it is now; a field with unsaved text keeps it."""
+        """Show the present incident; a field with unsaved text keeps it."""
         self._incident = incident
         for name, field in self._fields.items():
             if field.value in (getattr(self._seen[name], name), getattr(incident, name)):
@@ -115,7 +116,7 @@ class IncidentHeader:
         await self._write_field(name, value, f"{name.capitalize()} changed", seen)
 
     async def _write_field(self, name: str, value: str, message: str, seen: Incident | None = None) -> None:
-        """Write one field, based on ``seen`` or else on the incident as it is now."""
+        """Write one field, based on ``seen`` or else on the present incident."""
         base = seen or self._incident
         change: dict[str, Any] = {name: value}
         written = await self._toolbar.write(lambda author: [author.edit_incident(base, **change)], message)

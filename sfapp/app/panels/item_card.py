@@ -88,7 +88,7 @@ class ItemCard:
             self._draw()
 
     def fill(self, evidence: ItemEvidence) -> None:
-        """Show the evidence, unless it is the one shown already."""
+        """Show the evidence, unless it is already shown."""
         before, self._evidence = self._evidence, evidence
         if isinstance(before, ViewEvidence) and isinstance(evidence, ViewEvidence):
             same = before.judged.diagnosis == evidence.judged.diagnosis and before.view == evidence.view
@@ -160,7 +160,7 @@ class ItemCard:
 
 
 def _note_link(note: Note) -> None:
-    """Build the link to what a note is pinned to."""
+    """Build the link to the pinned subject of a note."""
     if note.pin is not None:
         view = view_of_pin(note.pin, ViewState(tab=NOTES))
         link(text.pinned(note.pin), view.href(window_page(note.pin.window))).mark("note-link")

@@ -9,7 +9,7 @@ from sfapp.views import text
 
 
 class LiveHeader:
-    """The state of the job above the tabs. What did not change is not sent again."""
+    """The state of the job above the tabs. Unchanged parts are not sent again."""
 
     def __init__(self) -> None:
         """Build it empty, inside the current container."""
@@ -19,13 +19,13 @@ class LiveHeader:
         with box("card live-head", "section").mark("live-head"):
             self._headline = label_text("", "h1", "live-headline").mark("headline")
             self._details = box("live-details")
-            # The numbers of the headline change all the time: only a new cause is read out.
+            # The numbers of the headline change all the time; screen readers announce only a new cause.
             self._spoken = label_text("", "span", "visually-hidden")
             self._spoken.props["aria-live"] = "polite"
             self._box = box("live-state")
 
     def show(self, snapshot: LiveRunSnapshot) -> None:
-        """Show a snapshot, where its state differs from what is shown."""
+        """Show a snapshot, updating the parts that differ."""
         self.show_rolling(snapshot.rolling)
         headline, kind = text.standing(len(snapshot.links), snapshot.silent_s, snapshot.left)
         silences = text.silences(snapshot.silent_s)

@@ -1,4 +1,4 @@
-"""The tabs of a live page; each part is drawn again only where its content changed."""
+"""The tabs of a live page; a part is drawn again only if its content changed."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ PartContent = Figure | list[dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class LivePart:
-    """A plot, or a table where it has columns.
+    """A plot, or a table if it has columns.
 
     Attributes:
         name: unique on its tab; a table's title.
-        draw: returns its figure or its rows, given the snapshot and whether the theme is dark.
+        draw: returns its figure or rows for a snapshot and a theme (dark or not).
         span: width in columns of the page grid.
-        columns: of a table; the first one is the key of its rows.
+        columns: of a table; the first column is the key of its rows.
         no_rows: shown instead of a table without rows.
     """
 
@@ -54,12 +54,12 @@ def parts_of(snapshot: LiveRunSnapshot) -> Sequence[LivePart]:
 
 
 def tables_of(node: int | None) -> Mapping[int, LivePart]:
-    """Return the tables of a node's tab, or of the overview where None, by position between its plots."""
+    """Return the tables of a node's tab, or of the overview if None, by position between its plots."""
     return _OVERVIEW_TABLES if node is None else _node_tables(node)
 
 
 def live_input(snapshot: LiveRunSnapshot) -> LiveInput:
-    """Return what the live plots are drawn from."""
+    """Return the input of the live plots."""
     node = snapshot.state.node
     return LiveInput(
         run=snapshot.run_id,
@@ -109,7 +109,7 @@ _NO_SAMPLES = "no samples of this node in this time; its leader needs psutil, wh
 
 
 def _no_gpus_reason(snapshot: LiveRunSnapshot, node: int) -> str:
-    """Return why the node has no GPU samples; empty where it has some."""
+    """Return why the node has no GPU samples; empty if it has some."""
     if any(row["node_rank"] == node for row in snapshot.gpus):
         return ""
     newest = next((row for row in snapshot.nodes if row["node_rank"] == node), None)
@@ -117,7 +117,7 @@ def _no_gpus_reason(snapshot: LiveRunSnapshot, node: int) -> str:
 
 
 class LivePanel:
-    """The parts of one tab on the page. Their contents are drawn elsewhere, on a thread."""
+    """The parts of one tab on the page. Their contents are drawn on a thread."""
 
     def __init__(
         self, parts: Sequence[LivePart], contents: Sequence[PartContent], plot_help: PlotHelp
@@ -157,7 +157,7 @@ class LivePanel:
 
 
 class _TableCard:
-    """A table with its title. Its element is kept while there are rows, so that it stays sorted."""
+    """A table with its title. Its element is kept while there are rows, so that the sort order is kept."""
 
     def __init__(self, part: LivePart, rows: list[dict[str, Any]]) -> None:
         self._part = part
@@ -166,7 +166,7 @@ class _TableCard:
         self.show(rows)
 
     def show(self, rows: list[dict[str, Any]]) -> None:
-        """Show rows, or the part's text where there are none."""
+        """Show rows, or the part's text if there are none."""
         part = self._part
         key = part.columns[0].field
         if self._table is not None and rows:

@@ -1,4 +1,4 @@
-"""One note: its author, what it is pinned to, its text and its buttons."""
+"""One note: its author, pin, text and buttons."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sfapp.views import text
 
 
 class NoteCard:
-    """A note, built inside the current container. Unsaved text stays when others edit the note."""
+    """A note, built inside the current container. Unsaved text is kept when other users edit the note."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class NoteCard:
     ) -> None:
         """
         Args:
-            link_pin: builds the link to what the note is pinned to, in the head of the card.
+            link_pin: builds the link to the note's pin, in the head of the card.
             add_to_incident: adds the note to an incident; None on the page of an incident, where a note is
                 taken out of the incident instead of being deleted.
         """
@@ -139,7 +139,7 @@ class NoteCard:
             self._close()
 
     def _edit_or_write(self, author: IncidentEditor, seen: Note, content: str) -> str:
-        """Edit the note, or write a new one where it was removed meanwhile."""
+        """Edit the note, or write a new one if it was removed meanwhile."""
         try:
             self._incident_service.log.state().note(seen.id)
         except IncidentNotFoundError:
@@ -152,7 +152,7 @@ class NoteCard:
         self._content.set_visibility(True)
 
     async def _write(self, content: str, message: str) -> None:
-        """Write a text, based on the note as it is now."""
+        """Write a text, based on the present note."""
         note = self._note
         await self._toolbar.write(lambda author: [author.edit_note(note, content)], message)
 

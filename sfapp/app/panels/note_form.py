@@ -18,7 +18,7 @@ from sfapp.views.plot_registry import PLOTS
 
 
 class NoteForm:
-    """A form over the plots, hidden until ``open``. Text stays in it when it is closed without saving."""
+    """A form over the plots, hidden until ``open``. It keeps its text when it is closed without saving."""
 
     def __init__(
         self, toolbar: AnnotationToolbar, key: WindowKey, window: Window, look: Callable[[], ViewState]
@@ -48,7 +48,7 @@ class NoteForm:
         return bool(self._sheet.visible)
 
     def open(self, plot: str | None = None) -> None:
-        """Show the form, for a note on a plot where one is given."""
+        """Show the form, for a note on the window or on a plot."""
         self._pinned_by_hand = set()
         self._fill({"plot": plot})
         if plot is not None:
@@ -63,7 +63,7 @@ class NoteForm:
         self._sheet.set_visibility(False)
 
     def follow(self) -> None:
-        """Pin the current view, except for what was set by hand."""
+        """Pin the current view, except for fields that were set by hand."""
         if not self.is_open:
             return
         view = self._look()
@@ -135,7 +135,7 @@ class NoteForm:
         return () if plot is None else self._look().zoom_of(plot)
 
     def _pin(self) -> Pin | str:
-        """Return what is pinned, or a message why it cannot be."""
+        """Return the pin, or a message why it is invalid."""
         step, rank = (_whole(self._fields[name].value) for name in ("step", "rank"))
         if step is not None and step not in self._window.step_N.tolist():
             return f"This window has no step {step}; it has {format.ranges(self._window.step_N.tolist())}"

@@ -1,4 +1,4 @@
-"""The view that shows what a note is pinned to: its tab, step, rank, stage and zoom."""
+"""Compute the view that shows a note's pin: its tab, step, rank, stage and zoom."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sfapp.views.plot_registry import NODE_TAB, PLOTS
 
 
 def view_of_pin(pin: Pin, view: ViewState, node: int = 0) -> ViewState:
-    """Return the view that shows what a note is pinned to; gates and whatever the pin leaves open stay.
+    """Return the view that shows a note's pin; gates and fields that the pin does not set are kept.
 
     Args:
         view: the current view.
@@ -29,7 +29,7 @@ def view_of_pin(pin: Pin, view: ViewState, node: int = 0) -> ViewState:
 
 
 def _tab(pin: Pin, view: ViewState, node: int) -> str:
-    """Return the open tab where it shows the pinned item, else the first tab that does."""
+    """Return the open tab if it shows the pinned item, else the first tab that does."""
     if pin.plot is not None:
         return next((tab for tab in (view.tab, *TABS, f"node:{node}") if _has(tab, pin.plot)), view.tab)
     if view.tab != NOTES:

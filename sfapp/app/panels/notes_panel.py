@@ -39,7 +39,7 @@ class NotesPanel:
         Args:
             window: all ranks of the window.
             look: returns the current view.
-            go: shows what a note is pinned to.
+            go: shows a note's pin.
             headline: returns the verdict's headline, the title offered for a new incident.
         """
         self._incident_service = incident_service
@@ -174,7 +174,7 @@ class NotesPanel:
                 )
 
     def _link_pin(self, note: Note) -> None:
-        """Build the button that shows what a note is pinned to."""
+        """Build the button that shows a note's pin."""
         pin = note.pin
         if pin is not None:
             where = label_text(

@@ -1,4 +1,4 @@
-"""What the pages of problems and of windows, the two overviews of all runs, have in common."""
+"""Common parts of the pages of problems and of windows, the two overviews of all runs."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def overview_tabs(current: OverviewTab) -> None:
 
 
 def store_notices(workspace: Workspace, messages: list[str]) -> None:
-    """Add what is unusual about the store, and messages about the link that was opened."""
+    """Add notices on the store and on the opened link."""
     note = workspace.store.note
     notices([*([f"{note}."] if note else []), *messages])
 
 
 def file_faults(refused: int, conflicts: int) -> None:
-    """Add links to the files that were refused or contradict each other, where there are any."""
+    """Add links to files that were refused or contradict each other, if there are any."""
     if refused:
         link(f"{format.counted(refused, 'file')} refused", "/quarantine", "badge badge-warn")
     if conflicts:
@@ -48,10 +48,10 @@ def file_faults(refused: int, conflicts: int) -> None:
 
 
 def no_packets(workspace: Workspace, listed: str) -> None:
-    """Add what to do while there are no packets.
+    """Add instructions for an empty packet folder.
 
     Args:
-        listed: what the page will list, such as ``Windows``.
+        listed: name of the items that the page will list, such as ``Windows``.
     """
     paths = format.listed([str(path) for path in workspace.paths])
     empty(

@@ -28,7 +28,7 @@ _CLICKED = """(event) => {
   if (point) emit({x: point.x, y: point.y, customdata: point.customdata ?? null});
 }"""
 
-# Zooming reports 'xaxis.range[0]' and the like, or 'xaxis.autorange' when the axis is reset.
+# Zooming reports 'xaxis.range[0]' and similar keys, or 'xaxis.autorange' when the axis is reset.
 _ZOOMED = """(event) => {
   const axes = {};
   for (const [key, value] of Object.entries(event)) {
@@ -68,7 +68,7 @@ class PlacedPlot:
         return self.spec.name
 
     def key(self, model: TabViewModel) -> Key:
-        """Return what the plot depends on; it is drawn again when this changes."""
+        """Return the key of the plot, which is drawn again when this changes."""
         reads = tuple(part for name in self.spec.reads for part in model.part(name))
         return *model.matrix_key, *reads, notes_in(self.name, model.notes, model.view.step)
 
@@ -100,7 +100,7 @@ def draw(
     """Draw any plot of a window or of its operators by name.
 
     Args:
-        findings: needed by plots of operators alone.
+        findings: needed only by plots of operators.
     """
     if PLOTS[name].source is not FindingsInput:
         given: WindowInput | FindingsInput = WindowInput(judged.measures, judged.diagnosis, view)
@@ -222,7 +222,7 @@ class FigureCard:
 
         def zoomed(event: events.GenericEventArguments) -> Any:
             axes = self._zoomed(event.args) if isinstance(event.args, dict) else {}
-            # A reset axis may show less than all of it, so it is kept here to be drawn again.
+            # A reset axis may not show its whole range, so it is recorded here and drawn again.
             self.axes = {**self.axes, **axes}
             return handler(axes) if axes else None
 
@@ -270,7 +270,7 @@ class FigureCard:
 
 
 def _texts(meta: Mapping[str, Any]) -> dict[str, str]:
-    """Return the texts around a plot; the subtitle includes what the user can do with it."""
+    """Return the texts around a plot; the subtitle includes the possible interaction."""
     subtitle = "; ".join(filter(None, (meta["subtitle"], meta["interaction"])))
     return {"title": meta["title"], "subtitle": subtitle, "notes": " ".join(meta["notes"])}
 

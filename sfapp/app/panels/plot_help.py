@@ -1,4 +1,4 @@
-"""Show how to read each plot: open at first where there is room, behind the info button once dismissed."""
+"""Show how to read each plot: open at first if there is room, behind the info button once dismissed."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from sfapp.views import text
 from sfapp.views.plot_registry import PLOTS
 
 ALL = "all"
-"""Stands for every plot's help in the cookie."""
+"""Value in the cookie for the help of every plot."""
 
 MIN_OPEN_SPAN = 5
-"""Columns of the page grid that a plot must span for its help to open by itself."""
+"""Number of columns of the page grid from which a plot's help is open at first."""
 
 
 class PlotHelp:
-    """The help of every plot on one page, and what this browser has dismissed for good.
+    """The help of every plot on one page, without the tips that this browser has dismissed.
 
-    A plot may stand on several tabs: its help, dismissed on one, closes on all.
+    A plot may be on several tabs; dismissing its help on one closes it on all.
     """
 
     def __init__(self, dismissed: Collection[str]) -> None:
@@ -31,7 +31,7 @@ class PlotHelp:
 
     @classmethod
     def of(cls, request: Request) -> PlotHelp:
-        """Return the help with what this browser has dismissed."""
+        """Return the help, with this browser's dismissed tips."""
         return cls(request.cookies.get(READ_COOKIE, "").split("."))
 
     def place(self, name: str, head: ui.element, span: int) -> None:

@@ -1,4 +1,4 @@
-"""What a user can do about a problem: mute it, mark it as fixed, collect it, look closer."""
+"""Actions on a problem: mute it, mark it as fixed, add it to an incident, look at its operators."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ MUTES: dict[str, tuple[str, timedelta | None]] = {
     "week": ("for a week", timedelta(weeks=1)),
     "good": ("until it is unmuted", None),
 }
-"""How long a problem can be muted: words and length."""
+"""Choices for the length of a mute: words and length."""
 
 MAX_REASON = 200
 
 IN_INCIDENT = 4
-"""Windows of a problem that are added to an incident: the latest."""
+"""Maximum number of windows of a problem that are added to an incident, the latest ones."""
 
 
 class ProblemActions:
-    """The buttons of one problem. Every action can be undone, as edits of notes can."""
+    """The buttons of one problem. Like edits of notes, every action can be undone."""
 
     def __init__(self, incident_service: IncidentService, toolbar: AnnotationToolbar) -> None:
         """Build the dialogs, and an empty row of buttons, inside the current container."""
@@ -46,7 +46,7 @@ class ProblemActions:
             self._build_dialog()
 
     def show(self, one: ListedProblem, last_window: int) -> None:
-        """Show the buttons for a problem as it is now.
+        """Show the buttons for the present state of a problem.
 
         Args:
             last_window: number of the run's last window; a later one with the problem means it has returned.
@@ -69,7 +69,7 @@ class ProblemActions:
             )
         else:
             fixed = label_text("Mark as fixed", "button", "button secondary").mark("fixed")
-            fixed.props["title"] = "Leaves the list until a later window has it again"
+            fixed.props["title"] = "Hides the problem until a later window has it again"
             fixed.on("click", self._mark_fixed)
         add = with_keys(
             label_text("Add to incident", "button", "button secondary"), "a", "Add it to an incident"
@@ -83,7 +83,7 @@ class ProblemActions:
 
     def _build_dialog(self) -> None:
         label_text("Mute this problem", "h2")
-        label_text("It leaves the list of problems; its windows stay as they are.", "p", "muted")
+        label_text("The list of problems no longer shows it. Its windows do not change.", "p", "muted")
         self._until = (
             ui.select({name: words for name, (words, _) in MUTES.items()}, value="day", label="How long")
             .props("dense outlined options-dense")
@@ -123,7 +123,7 @@ class ProblemActions:
     async def _mark_not_fixed(self) -> None:
         if (one := self._one) is not None:
             await self._toolbar.write(
-                lambda author: [author.mark_not_fixed(one.problem, one.mark)], "Not fixed any more"
+                lambda author: [author.mark_not_fixed(one.problem, one.mark)], "No longer marked as fixed"
             )
 
     def _add_to_incident(self) -> None:

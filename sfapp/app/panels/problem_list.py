@@ -1,4 +1,4 @@
-"""Problems as rows, those that cost most first."""
+"""Problems as rows, the costliest first."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from sfapp.views.address import problem_page
 from sfapp.views.text.problems import problem_text
 
 SHOWN = 20
-"""Problems listed at first, and added each time more are asked for."""
+"""Number of problems listed at first, and added at each request for more."""
 
 
 class ProblemList:
-    """A list that grows on demand, so that a page stays small however many problems there are."""
+    """A list that grows on demand, so that a page stays small with many problems."""
 
     def __init__(self) -> None:
         """Build an empty list inside the current container."""
@@ -46,7 +46,7 @@ class ProblemList:
 
 
 def _row(one: ListedProblem) -> None:
-    """Build one problem as a link: what is wrong, since when, and what it costs."""
+    """Build one problem as a link with its effect, onset and cost."""
     text = problem_text(one.problem, one.status, one.mark)
     with box(f"problem problem-{one.status}", "li"), link("", problem_page(one.problem)).mark("problem"):
         with box("problem-what"):

@@ -12,7 +12,7 @@ from sfapp.views import figures
 from sfapp.views.figures.window_timeline import window_timeline
 
 REACH = 100
-"""Windows shown on each side of the open one."""
+"""Number of windows shown on each side of the open one."""
 
 HEIGHT = 186
 """Height in pixels: less than the timeline of all windows."""
@@ -35,7 +35,7 @@ class RunTimeline:
         self._container.set_visibility(visible)
 
     def show(self, rows: Rows, dark: bool) -> None:
-        """Draw the windows around the open one, if they changed; a single window has no timeline.
+        """Draw the windows around the open one if they changed; there is no timeline for a single window.
 
         Args:
             rows: the run's windows, in ascending order.

@@ -16,11 +16,11 @@ RUNNING_PAUSE = 2.0
 """Seconds between checks for running jobs."""
 
 RUNNING_SHOWN = 4
-"""Running jobs with a badge of their own."""
+"""Maximum number of running jobs with their own badge."""
 
 
 class RunningJobs:
-    """A badge for each running job; none where no job is streamed."""
+    """A badge for each running job; none if no job is streamed."""
 
     def __init__(self, workspace: Workspace) -> None:
         """Build inside the current container; badges appear once the page is connected."""

@@ -11,13 +11,13 @@ from sfapp.app.theme import box, label_text
 from sfapp.model.sides import SideKey
 
 ALL_WINDOWS = -1
-"""Value of the window chooser that stands for all windows of the run."""
+"""Value of the window chooser for all windows of the run."""
 
 NO_RUN = ""
-"""Value of the run chooser that stands for a side that is left out."""
+"""Value of the run chooser for a side that is left out."""
 
 Windows = Mapping[int, str]
-"""Options of the window chooser: a window's number and the text shown for it."""
+"""Options of the window chooser: texts by window number."""
 
 
 class SidePicker:
@@ -27,7 +27,7 @@ class SidePicker:
         """Build the choosers empty, inside the current container.
 
         Args:
-            pick: called with the chosen side, None where it is left out.
+            pick: called with the chosen side, None if it is left out.
             optional: whether the side can be left out.
         """
         self._pick = pick

@@ -22,10 +22,10 @@ from sfapp.views.address import window_page
 from sfapp.views.selection import operator_shown, step_shown
 
 CAUSES_LISTED = 50
-"""Causes in the table; most others have no path, and the JSON has all of them."""
+"""Maximum number of causes in the table; the JSON has all, but most others have no path."""
 
 RANKS_OFFERED = 256
-"""Ranks in a chooser: those with the highest abnormality score."""
+"""Maximum number of ranks in a chooser, those with the highest abnormality score."""
 
 TONES: Mapping[str, str] = {
     "agree": "alarm",
@@ -37,10 +37,10 @@ TONES: Mapping[str, str] = {
 }
 """The tone of each kind of agreement."""
 
-TOO_FEW = "Three ranks or more are needed to tell which one differs."
+TOO_FEW = "At least three ranks are needed to identify which one differs."
 
 ALL = "all"
-"""Stands for every rank."""
+"""Value of a chooser for every rank."""
 
 PERFETTO = "https://ui.perfetto.dev"
 
@@ -66,7 +66,7 @@ def headline_card(model: TabViewModel, _: Reactions) -> None:
 
 
 def _extent(findings: Findings) -> str:
-    """Return what was examined: ``Operators · 1,920 operator events of 8 ranks, 6 steps``."""
+    """Return the extent of the analysis: ``Operators · 1,920 operator events of 8 ranks, 6 steps``."""
     operators = findings.operators
     count = format.count(len(operators))
     where = f"{format.counted(len(operators.ranks), 'rank')}, {format.counted(len(operators.steps), 'step')}"
@@ -266,7 +266,7 @@ def collective_table(model: TabViewModel, _: Reactions) -> None:
 
 
 def _numbered(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the rows with a number each, because nothing else in them is unique."""
+    """Return the rows with a number each, because no other column is unique."""
     return [{**row, "row": place} for place, row in enumerate(rows)]
 
 

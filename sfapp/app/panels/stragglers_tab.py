@@ -29,7 +29,7 @@ class StragglersPanel:
         """Build inside the current container, and start to examine the operators.
 
         Args:
-            author: returns the name under which the page writes.
+            author: returns the user's name for edits.
         """
         self._workspace = workspace
         self._reactions = reactions
@@ -50,7 +50,7 @@ class StragglersPanel:
         self._follow()
 
     def update(self, model: TabViewModel, *, resting: bool = False) -> None:
-        """Draw what changed again; examine the operators again where the window changed."""
+        """Update the changed parts; examine the operators again if the window changed."""
         self._model = model
         self._follow(resting)
 
@@ -65,7 +65,7 @@ class StragglersPanel:
             background_tasks.create(self._examine(), context=self._place)
 
     async def _examine(self) -> None:
-        """Examine the current window, or the one that replaced it meanwhile."""
+        """Examine the current window, or one that has replaced it meanwhile."""
         loop = asyncio.get_running_loop()
         try:
             while self._examined is None or self._examined.key != self._model.judged.examined_key:
@@ -135,14 +135,14 @@ class StragglersPanel:
             )
 
     def _propose(self, findings: Findings | None) -> None:
-        """Propose ranks to capture, again only where the verdict names another suspect."""
+        """Propose ranks to capture, again only if the verdict names another suspect."""
         suspect = self._model.judged.examined_key, self._model.aim_key
         if suspect != self._proposed:
             self._proposed = suspect
             self._captures.propose(self._model.judged, findings)
 
     def _agreed(self, examined: Examined) -> Agreement | None:
-        """Compare verdict and findings, again only where the verdict names another suspect."""
+        """Compare verdict and findings, again only if the verdict names another suspect."""
         model = self._model
         diagnosis = model.diagnosis
         reason = None if diagnosis.aim is None else diagnosis.aim.rank_reason

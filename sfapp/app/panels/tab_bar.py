@@ -12,11 +12,12 @@ from sfapp.model import Window
 from sfapp.model.view import NOTES, OVERVIEW, STRAGGLERS, ViewState
 
 NODE_TABS = 16
-"""More nodes than this share one tab with a search field."""
+"""Number of nodes above which they share one tab with a search field."""
 
 NODES = "nodes"
 ANALYSIS = "analysis"
-"""Names of the tabs that hold other tabs; links name what is in them: ``node:K``, ``frontier`` and so on."""
+"""Names of the tabs that hold other tabs; links use the names of the inner tabs, such as ``node:K`` or
+``frontier``."""
 
 ANALYSIS_TABS: Mapping[str, str] = {
     "frontier": "Frontier",
@@ -74,7 +75,7 @@ class TabBar:
 
         Args:
             marked: nodes to mark with ▲.
-            aimed_node: the node that the tab of nodes opens with.
+            aimed_node: the node with which the tab of nodes opens.
         """
         self._shown = view
         self._aimed_node = self._nodes[0] if aimed_node is None else aimed_node
@@ -107,7 +108,7 @@ class TabBar:
             return None
         with ui.tabs(on_change=self._picked_nested).props(_PROPS).classes("nested folded") as tabs:
             self._node_tabs = {node: ui.tab(f"node:{node}", f"Node {node}") for node in self._nodes}
-        # The keys work while the row is folded: styles hide it without taking it out of the layout.
+        # The keys work while the row is folded: style sheets hide it without removing it from the layout.
         for place, tab in enumerate(list(self._node_tabs.values())[:9], start=1):
             with_keys(tab, str(place))
         return tabs
@@ -141,7 +142,7 @@ class TabBar:
 
 
 def _main(view: ViewState) -> str:
-    """Return the name of the tab in the first row that is or holds the open one."""
+    """Return the name of the tab in the first row that is, or contains, the open one."""
     if view.node is not None:
         return NODES
     return ANALYSIS if view.tab in ANALYSIS_TABS else view.tab

@@ -64,7 +64,7 @@ def choice_table(
     choose: Callable[[int], Any],
     label: str,
 ) -> ui.table:
-    """Build a table in which one row is chosen, by a click on it or on the button in its column ``label``.
+    """Build a table in which a click on a row, or on the button in its column ``label``, chooses the row.
 
     ``show_choice`` marks the chosen row.
 
@@ -96,7 +96,7 @@ def show_choice(table: ui.table, key: str, chosen: int) -> None:
 def refill(
     table: ui.table, columns: Sequence[TableColumn], rows: Sequence[Mapping[str, Any]], key: str
 ) -> None:
-    """Replace the rows of a ``data_table`` without a glossary; it stays sorted as it is."""
+    """Replace the rows of a ``data_table`` without a glossary; its sort order is kept."""
     table.columns = [_column(column, rows) for column in columns]
     table.rows = [_needed(row, columns, key) for row in rows]
 

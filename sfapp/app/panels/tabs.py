@@ -32,7 +32,7 @@ from sfapp.views.gate_tables import gate_rows
 from sfapp.views.plot_registry import NODE_TAB, PLOTS
 
 RANKS_LISTED = 200
-"""Ranks listed in the table of a window; the CSV has them all."""
+"""Maximum number of ranks in the table of a window; the CSV has all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +198,7 @@ _BLOCKS: Mapping[str, Mapping[int, TabBlock]] = {
     "evidence": {10: _evidence(), 20: _labels(), 30: _why(), 40: _stage_table()},
     "rules": {20: _stage_table()},
     "data": {10: TabBlock(data_block, lambda model: (model.judged.source,)), 20: _step_table()},
-    # The notes panel updates its list itself, so that text being typed in it is kept.
+    # The notes panel updates its list itself, so that unsaved text in it is kept.
     NOTES: {10: TabBlock(lambda _, reactions: reactions.notes_panel.notes_list(), lambda model: ())},
 }
 
@@ -208,7 +208,7 @@ def items_of(tab: str, node: int | None, many_nodes: bool) -> Sequence[Item]:
 
     Args:
         node: the node of a node's tab, None for the others.
-        many_nodes: whether the nodes share one tab, which needs a chooser then.
+        many_nodes: whether the nodes share one tab, which then needs a chooser.
     """
     return [item for _, item in placed_items(tab, node, many_nodes)]
 
@@ -235,7 +235,7 @@ def compute_items(items: Sequence[Item], model: TabViewModel, resting: bool) -> 
 
 
 class Panel:
-    """The content of one tab, built when first shown; afterwards only what changed is drawn again."""
+    """The content of one tab, built when first shown; afterwards only changed parts are drawn again."""
 
     def __init__(self, items: Sequence[Item], model: TabViewModel, reactions: Reactions) -> None:
         """Build every item inside the current container."""
@@ -252,7 +252,7 @@ class Panel:
                 self._built.append(self._build(place, item, model))
 
     def update(self, model: TabViewModel, *, resting: bool = False) -> None:
-        """Draw again what depends on something that changed.
+        """Draw the changed parts again.
 
         Args:
             resting: whether no control is being dragged, so that slow blocks are updated too.
@@ -310,7 +310,7 @@ class Panel:
             self._following = False
 
     def _look(self, **fields: Any) -> None:
-        """Forward what the user picked; the control shows it already, whatever the page answers."""
+        """Forward the user's choice, which the control already shows."""
         if not self._following:
             self._shown.clear()
             self._asked(**fields)

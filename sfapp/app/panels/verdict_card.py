@@ -12,16 +12,16 @@ from sfapp.model.gates import GATE_BY_NAME
 from sfapp.views.text import Chip, EvidenceWords, VerdictText
 
 SENTENCES = 2
-"""Sentences of the explanation on the verdict card; the others stand with the evidence."""
+"""Maximum number of sentences of the explanation on the verdict card; the others are with the evidence."""
 
 _MARKS = {True: "agrees", False: "disagrees", None: "absent"}
 
 
 class RebuiltParts:
-    """Parts of a card, each built again only when its content changed.
+    """Parts of a card, each built again only if its content changed.
 
     A dragged gate changes the reasons many times a second and the rest rarely. Building an element takes
-    0.1 ms, and building the whole card ten times as long as a judgement.
+    0.1 ms, and building the whole card takes ten times as long as a judgement.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class RebuiltParts:
 
 
 class VerdictCard:
-    """The card above the tabs: what holds the job, what that costs, how certain it is, what to do next."""
+    """The card above the tabs: likely cause, cost, certainty and next action."""
 
     def __init__(self) -> None:
         self._parts = RebuiltParts()
@@ -53,7 +53,7 @@ class VerdictCard:
         """Show a verdict.
 
         Args:
-            as_line: whether in one line: the headline and the labels, which follow every gate.
+            as_line: whether to show one line: the headline and the labels, which follow every gate.
         """
         if self._parts.differs("look", (verdict.tone, as_line)):
             look = "as-line" if as_line else ""
@@ -68,7 +68,7 @@ class VerdictCard:
 
 
 class EvidenceCard:
-    """The card below the plots: what speaks for the verdict and against it, and what would change it."""
+    """The card below the plots: the evidence for and against the verdict, and what would change it."""
 
     def __init__(self) -> None:
         self._parts = RebuiltParts()
@@ -102,7 +102,7 @@ class EvidenceCard:
 
 
 def _show_line(line: tuple[TextElement, TextElement], sentences: Sequence[str]) -> None:
-    """Show a title and its sentences, or neither where there are none."""
+    """Show a title and its sentences, or nothing if there are none."""
     line[1].text = " ".join(sentences)
     for element in line:
         element.set_visibility(bool(sentences))

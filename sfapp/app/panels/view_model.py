@@ -1,4 +1,4 @@
-"""Hold what a panel draws from, with a key for each part, which is drawn again when its key changes."""
+"""The input of a panel, with a key for each part; a part is drawn again when its key changes."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ class TabViewModel:
         """The suspect stage and rank."""
         aim = self.diagnosis.aim
         place = (None, None) if aim is None else (aim.stage, aim.rank)
-        return *place, self.diagnosis.top_stage, self.diagnosis.is_quiet
+        return *place, self.diagnosis.top_stage, self.diagnosis.is_healthy
 
     @property
     def verdict_key(self) -> Key:
@@ -175,4 +175,4 @@ class TabViewModel:
 
 
 Follow = Callable[[TabViewModel], None]
-"""Updates what was built in place."""
+"""Function that updates a built part in place."""

@@ -1,4 +1,4 @@
-"""The what-if in the controls: choose what is made typical, and see what a step would then take."""
+"""The what-if in the controls: choose the part to make typical, and see the predicted step time."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _UNIT = re.compile(r"(?<=\d) (?=(?:ns|µs|ms|s)\b)")
 
 @dataclass(frozen=True, slots=True)
 class PredictionRequest:
-    """A prediction for one window, verdict and fix; equal for two that have the same answer."""
+    """Key of a prediction for one window, verdict and fix; equal keys have the same prediction."""
 
     source: WindowSource
     diagnosis: Diagnosis
@@ -63,10 +63,10 @@ class FixPlaces:
         return cls(table, hosts, dict(sorted(nodes.items())))
 
     def offered(self, fix: Fix, named: Sequence[int]) -> dict[str, str]:
-        """Return the choices by the text of a fix's place; that of the fix is always one of them.
+        """Return the choices by the text of a fix's place; the current fix is always among them.
 
         Args:
-            named: ranks that stand in the list where it cannot hold all.
+            named: ranks in the list if it cannot hold all.
         """
         listed: Sequence[int] = self.table.rank
         if len(listed) > MOST_LISTED:
@@ -85,7 +85,7 @@ class FixPlaces:
 class WhatIfPanel:
     """Two choosers, stage and ranks, and the predicted step. Starts with the likely cause of the verdict.
 
-    A window is replayed on a thread. What it gives is shown only while it answers the present choice.
+    A window is replayed on a thread. The result is shown only if it belongs to the current choice.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class WhatIfPanel:
         """Build inside the current container; ``show`` fills it.
 
         Args:
-            choose: called with the fix that the user chose; None for the likely cause.
+            choose: called with the chosen fix; None for the likely cause.
         """
         self._workspace = workspace
         self._model = model
@@ -144,13 +144,13 @@ class WhatIfPanel:
         return PredictionRequest(judged.source, judged.diagnosis, fix)
 
     async def _predict(self) -> None:
-        """Predict for the present choice, or for the one that replaced it meanwhile."""
+        """Predict for the current choice, or for one that has replaced it meanwhile."""
         try:
             while (asked := self._asked) != self._shown:
                 found: WhatIf | SfappError
                 try:
                     found = await asyncio.to_thread(self._workspace.what_if, self._model.judged, asked.fix)
-                except SfappError as error:  # the group lacks what was chosen
+                except SfappError as error:  # The group lacks the chosen part.
                     found = error
                 if self._place.is_deleted:
                     return
@@ -187,7 +187,7 @@ class WhatIfPanel:
         return select.mark(f"what-if-{name}")
 
     def _show_choice(self) -> None:
-        """Show the fix of the view in the choosers, which offer what the judged group has."""
+        """Show the fix of the view in the choosers, which offer the parts of the judged group."""
         fix = self._asked.fix
         table = self._model.measures.window.ranks
         if table is not self._places.table:
@@ -226,11 +226,11 @@ class WhatIfPanel:
             self._pick(Fix(self._asked.fix.stage, max(0, int(event.value))))
 
     def _pick(self, fix: Fix) -> None:
-        """Choose a fix. That of the likely cause is no choice: it follows the verdict."""
+        """Choose a fix. The fix of the likely cause is not stored as a choice: it follows the verdict."""
         if fix != self._asked.fix:
             self._choose(None if fix == fix_of(self._model.diagnosis, None) else fix)
 
 
 def _unbroken(text: str) -> str:
-    """Return a text that no line break parts a number in from its unit: the rail is narrow."""
+    """Return a text in which no line break separates a number from its unit, because the rail is narrow."""
     return _UNIT.sub("\N{NO-BREAK SPACE}", text)

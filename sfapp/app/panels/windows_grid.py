@@ -78,5 +78,5 @@ class WindowsGrid:
         ui.run_javascript(f"sfapp.listWindows({self._grid.id}, {json.dumps(query)})")
 
     def refresh(self) -> None:
-        """Fetch the visible rows again; the scroll position stays."""
+        """Fetch the visible rows again; the scroll position is kept."""
         ui.run_javascript(f"sfapp.refreshWindows({self._grid.id})")

@@ -1,4 +1,4 @@
-"""The card above a worked example: what it teaches, and the paper's numbers beside ours."""
+"""The card above a worked example: its lesson, and the paper's numbers next to ours."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def lesson_card(example: Example, judged: JudgedWindow) -> None:
 
 
 def _comparison(rows: list[Row]) -> None:
-    """Build the table of plain summaries and the frontier by stage, each beside the paper's number."""
+    """Build the table of plain summaries and the frontier by stage, each next to the paper's number."""
     columns = [(field, title) for field, title in COLUMNS if any(row[field] is not None for row in rows)]
     with box("table", "table"):
         with box("", "thead"), box("", "tr"):

@@ -24,7 +24,7 @@ _WAIT_TENSOR = re.compile(r"_?c10d_functional::wait_tensor\Z")
 
 
 def blocked_time(process: Process, ranges: Sequence[Range]) -> IntervalUnion | None:
-    """Return when the rank is blocked in group communication; None where its trace does not tell.
+    """Return when the rank is blocked in group communication; None if its trace does not tell.
 
     Args:
         ranges: the rank's time by stage, ascending and disjoint.

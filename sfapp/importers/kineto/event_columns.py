@@ -50,8 +50,8 @@ NONE = -1
 
 
 class _Codes(dict[Any, int]):
-    """Each new key gets the next number. Texts in a key are kept as far as a packet may carry them: of a
-    path_template's kernel the beginning is enough."""
+    """Table that numbers keys in order of appearance. Texts in a key are cut to the length that a packet
+    allows."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()

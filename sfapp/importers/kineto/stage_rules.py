@@ -247,7 +247,7 @@ def durations(
     """Return the time that each step spends in each stage, int64 ns [S, N].
 
     Args:
-        within: where only the part that these spans cover counts.
+        within: spans outside which no time counts.
     """
     place = {stage: index for index, stage in enumerate(stages)}
     spent_SN = np.zeros((len(stages), len(process.step_N)), np.int64)

@@ -91,7 +91,7 @@ def _waits(
     members: Sequence[Member], found: Sequence[list[Range]], places: Sequence[IntArray], stages: Sequence[str]
 ) -> dict[str, IntArray]:
     """Return how long each rank was blocked in group communication, int64 ns [N, R], by the stages in which
-    any was; ``NOT_MEASURED`` on ranks whose traces do not tell."""
+    any was; ``NOT_MEASURED`` on ranks whose traces do not show it."""
     planes = []
     for ranges, member, place in zip(found, members, places, strict=True):
         blocked = blocked_time(member.process, ranges)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class _TorchImportHook(MetaPathFinder, Loader):
     """Import hook that starts recording when the script imports torch.
 
-    Importing torch earlier would ignore what the script sets up first, such as environment variables.
+    Importing torch earlier would ignore earlier set-up of the script, such as environment variables.
     """
 
     def __init__(self, options: argparse.Namespace) -> None:

@@ -1,4 +1,4 @@
-"""When the main thread of an unmodified script waits for other ranks (accounting.md §15)."""
+"""Measure when the main thread of an unmodified script waits for other ranks (accounting.md §15)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sfapp.recorder.side_channels.communication import COMMUNICATION
 from sfapp.recorder.side_channels.last_gradient import LastGradient, data_parallel_parts
 
 _MAX_WAITS = 1 << 14
-"""Most waits kept between two optimizer steps; those beyond it are left out."""
+"""Maximum number of waits kept between two optimizer steps; further ones are dropped."""
 
 
 class ScriptWaits:
@@ -39,7 +39,7 @@ class ScriptWaits:
             self._gradients[id(module)] = [LastGradient(part, self._gradient_is_ready) for part in parts]
 
     def backward_ended(self, begin: int, end: int) -> None:
-        """Add what followed the last gradient of a backward pass that exchanged gradients."""
+        """Add the time after the last gradient of a backward pass that exchanged gradients."""
         if begin <= self._last_gradient < end:
             self._add(self._last_gradient, end)
 
@@ -68,7 +68,7 @@ class ScriptWaits:
         self._last_gradient = self._clock()
 
     def _add(self, begin: int, end: int) -> None:
-        """Add a wait, in place of those inside it."""
+        """Add a wait, replacing waits inside it."""
         while self._waits and self._waits[-1][0] >= begin:
             self._waits.pop()
         if len(self._waits) < _MAX_WAITS:

@@ -33,12 +33,13 @@ LEARNING_STEPS = 3
 """Steps from which the number of micro-steps is learned."""
 
 MAX_ORDERED_MICRO_STEPS = 32
-"""Most micro-steps that get columns of their own; the times of more are added up."""
+"""Maximum number of micro-steps with their own columns; the times of more are added up."""
 
 _WRAPPERS: tuple[Wrapper, ...] = ("fsdp2", "fsdp1", "zero1", "ddp")
 
 _MAX_EVENTS = 1 << 14
-"""Most events kept between two optimizer steps; of a long evaluation the first ones are dropped."""
+"""Maximum number of events kept between two optimizer steps; the first events of a long evaluation are
+dropped."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -203,8 +204,8 @@ class Session:
     def process_group_created(self) -> None:
         """Create the recorder after ``init_process_group`` has returned.
 
-        The recorder creates a process group of its own, which needs all ranks: this is the one call that
-        every rank of a job makes.
+        The recorder creates its own process group, which needs all ranks, and every rank of a job makes this
+        call.
         """
         if not self.active or threading.get_ident() != self._thread:
             return

@@ -4,8 +4,8 @@ A step lasts from the end of the previous optimizer step to the end of its own, 
 other in the order of ``STAGES``. Time between two events is assigned too: moving the batch to the device and
 the loss belong to forward/loss, clipping and unscaling to the optimizer, and everything between an optimizer
 step and the next wait for training data (logging, checkpoints, evaluation) to callbacks. Steps that follow
-each other like this leave no time between them, except for what belongs to no step: the recorder's own work,
-and optimizer steps without a backward.
+each other like this leave no time between them, except for time that belongs to no step: the recorder's own
+work, and optimizer steps without a backward.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def _find_repeated_closure(
 
 
 class _Stretch(NamedTuple):
-    """A stage of a micro-step, from its begin (ns) until the next stretch."""
+    """A stage of a micro-step, from its begin (ns) to the begin of the next one."""
 
     begin: int
     stage: str

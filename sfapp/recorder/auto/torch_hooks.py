@@ -5,8 +5,8 @@
 - Optimizers: their global step hooks, and ``GradScaler.step`` for the steps that it skips.
 - Forward: a global forward pre-hook that exists only while no module runs. The outermost module's call
   removes it and registers it again, so that inner modules cost nothing and no module keeps a hook.
-  ``torch.compile`` would compile the hook in, so its first use removes it permanently; steps are then read
-  without forwards.
+  ``torch.compile`` would include the hook in compiled code, so its first use removes the hook permanently;
+  steps then have no forwards.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Capture a profiler trace of a few steps of a running job, on request or by itself (docs/capture.md)."""
+"""Capture a profiler trace of a few steps of a running job, on request or automatically (docs/capture.md)."""

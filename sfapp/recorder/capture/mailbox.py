@@ -1,4 +1,4 @@
-"""Exchange capture requests and answers through files beside a recorder's packets."""
+"""Exchange capture requests and answers through files next to a recorder's packets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _POLLS_PER_FORCED_READ = 15
 
 
 class FileCaptureMailbox:
-    """``CaptureMailbox`` of files beside the run's packets.
+    """``CaptureMailbox`` of files next to the run's packets.
 
     Args:
         failures: receives messages about invalid requests.

@@ -84,8 +84,8 @@ class Profiling:
         """Start the profiler before this step begins.
 
         Args:
-            on_conflict: called when training is about to start a profiler of its own; must stop this one
-                before it returns.
+            on_conflict: called when training is about to start its own profiler; must stop this one before it
+                returns.
 
         Raises:
             CannotProfile: another profiler is running.
@@ -151,7 +151,7 @@ class Profiling:
 
 
 class _Guard:
-    """Replacement of the methods that start profilers, so that one that training starts stops ours first.
+    """Replacement of the methods that start profilers, so that training's own profiler stops ours first.
 
     Otherwise torch would raise in training's own code.
     """

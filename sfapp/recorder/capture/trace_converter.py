@@ -1,4 +1,4 @@
-"""Convert a trace into operator events beside the packets, in a child process of the lowest priority.
+"""Convert a trace into operator events next to the packets, in a child process of the lowest priority.
 
 Parsing a trace takes seconds of Python, which would slow training in this process. The child process is
 bounded in time and memory; if it fails, the trace itself is kept.
@@ -108,7 +108,7 @@ class TraceConverter:
 
         Args:
             root: the folder for packets.
-            folder: for the trace meanwhile: on this machine, for writing it holds up Python.
+            folder: temporary folder for the trace, on this machine, because writing the trace blocks Python.
         """
         raw = folder / "trace.json"
         profiled.profiling.export(str(raw))
@@ -171,7 +171,7 @@ class TraceConverter:
         return answer if isinstance(answer, dict) else {"why": "the trace converter returned no result"}
 
     def _keep(self, profiled: ProfiledSteps, root: Path, raw: Path) -> str:
-        """Write the trace itself beside the packet of its first window, and return a message with its
+        """Write the trace itself next to the packet of its first window, and return a message with its
         name."""
         from sfapp.packets.captures import trace_path
 

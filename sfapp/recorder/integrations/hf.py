@@ -80,8 +80,8 @@ class HuggingFaceRecorderCallback(_ModelHooks, TrainerCallback):
     >>> Trainer(model, args, train_dataset=data, callbacks=[HuggingFaceRecorderCallback("packets",
     run_id="train-7")])
 
-    A step is an optimizer step; with ``gradient_accumulation_steps`` its micro-steps are kept apart. The
-    Trainer's events and the model's forward hook separate these stages:
+    A step is an optimizer step; with ``gradient_accumulation_steps`` its micro-steps are recorded separately.
+    The Trainer's events and the model's forward hook separate these stages:
 
     - data: from the last event between steps (end of a step, log, checkpoint, evaluation) to the beginning of
       the next step. The Trainer fetches the batches of all micro-steps before the first one, so the whole

@@ -37,21 +37,22 @@ class LightningRecorderCallback(Callback):
 
     >>> Trainer(callbacks=[LightningRecorderCallback("packets", run_id="train-7")])
 
-    A step is an optimizer step; with ``accumulate_grad_batches`` its micro-steps are kept apart.
+    A step is an optimizer step; with ``accumulate_grad_batches`` its micro-steps are recorded separately.
 
     - data: from the end of one batch's callbacks to the start of the next batch. Besides the wait for the
-      loader it holds work that no hook separates from it: the module's own ``on_train_batch_end``, loggers,
-      schedulers, the broadcast by which Lightning checks all ranks for SIGTERM, moving the batch to its
-      device.
+      loader it includes work that no hook separates from it: the module's own ``on_train_batch_end``,
+      loggers, schedulers, the broadcast by which Lightning checks all ranks for SIGTERM, moving the batch to
+      its device.
     - forward: ``training_step``.
     - backward: from the last callback's ``on_before_backward`` to the first one's ``on_after_backward``.
     - optimizer: clipping, ``optimizer.step`` and schedulers, to the batch's end.
     - callbacks: the other callbacks' hooks around the batch, the backward pass and the optimizer step,
       including checkpoints. This callback runs first and its second half last.
-    - residual: zeroing gradients, the module's own ``on_after_backward``. Under manual optimization also
-      the part of ``training_step`` after the first backward pass that is in no other one: no hook covers it.
+    - residual: zeroing gradients, the module's own ``on_after_backward``. Under manual optimization also the
+      part of ``training_step`` after the first backward pass that is in no other backward pass, because no
+      hook covers it.
 
-    - between steps: validation between batches, and what follows the last batch of an epoch.
+    - between steps: validation between batches, and the time after the last batch of an epoch.
 
     A step that Lightning leaves early is not recorded.
 

@@ -31,7 +31,7 @@ class StragglerDetector:
         work: stage or side channel for all other times.
 
     Raises:
-        RecorderError: the recorder keeps micro-steps apart.
+        RecorderError: the recorder records micro-steps separately.
     """
 
     def __init__(self, perf: Recorder, batch: str = DATA, work: str = FORWARD) -> None:

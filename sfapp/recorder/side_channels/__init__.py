@@ -1,1 +1,1 @@
-"""Sample what a step does besides its stages: device events, memory and the user's own values."""
+"""Sample quantities of a step other than its stages: device events, memory and the user's own values."""

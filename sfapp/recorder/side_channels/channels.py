@@ -1,6 +1,6 @@
 """Side channels: measured in addition to the ordered stages, in no prefix (packet.md, ``side.*``).
 
-A channel's name states its unit; what the recorder times itself is in milliseconds.
+A channel's name states its unit; times measured by the recorder are in milliseconds.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ MS = 1e-6  # Milliseconds in a nanosecond.
 
 
 class RecordedChannel:
-    """The context of a side channel: adds up the time within it over a step.
+    """The context of a side channel, which adds up the time within it over a step.
 
-    It may lie within a stage or span several; nested in itself it counts once.
+    It may lie within a stage or span several. If it is nested in itself, the time counts once.
     """
 
     __slots__ = ("_begin", "_depth", "_name", "_state")
@@ -81,8 +81,8 @@ class CudaDevice:
     def is_ready(self) -> bool:
         """Return whether training has initialised CUDA and captures no graph.
 
-        Initialising CUDA here would take memory on a device that training may not use. While a graph is
-        captured, an event would become part of it, and querying one would end the capture.
+        Initialising CUDA here would use memory on a device that training may not use. While a graph is
+        captured, an event would become part of it, and a query would end the capture.
         """
         return bool(self._cuda.is_initialized()) and not self._cuda.is_current_stream_capturing()
 
@@ -97,10 +97,11 @@ def cuda_device() -> tuple[Device | None, str]:
 
 
 class EventSampler:
-    """Times a region with two device events in a fixed fraction of the steps, the same ones on every rank.
+    """Sampler that times a region with two device events in a fixed fraction of the steps, the same on every
+    rank.
 
-    Nothing waits for the device: events are queried at later steps, and one that has not happened by the end
-    of its window stays sampled and not ready. After an error of the device, nothing more is sampled.
+    Nothing waits for the device: events are queried at later steps. An event that has not happened by the end
+    of its window remains sampled and not ready. After an error of the device, sampling ends.
 
     Attributes:
         error: the device's error; empty while there is none.
@@ -108,7 +109,7 @@ class EventSampler:
     """
 
     MAX_PAIRS = 64
-    """Maximum number of pairs in use, unless another is given; beyond it, nothing is sampled."""
+    """Default maximum number of pairs in use; beyond it, nothing is sampled."""
 
     def __init__(self, fraction: float, device: Device, max_pairs: int = MAX_PAIRS) -> None:
         """Sample ``fraction`` (0 to 1) of the steps with events of ``device``."""
@@ -126,7 +127,7 @@ class EventSampler:
         return int((step + 1) * self._fraction) > int(step * self._fraction)
 
     def begin(self) -> tuple[DeviceEvent, DeviceEvent] | None:
-        """Record and return a pair's first event; None where too many are in use, or none may be recorded."""
+        """Record and return a pair's first event; None if too many are in use, or none may be recorded."""
         try:
             if self.error or not self._device.is_ready():
                 return None
@@ -138,7 +139,7 @@ class EventSampler:
             else:
                 return None
             pair[0].record()
-        except Exception as error:  # fail-open: the device failed, or it is not the event's
+        except Exception as error:  # fail-open: the device failed, or the event belongs to another one
             self._note_error(error)
             return None
         return pair
@@ -154,7 +155,7 @@ class EventSampler:
         self._waiting.append((*pair, values, row))
 
     def begin_again(self, pair: tuple[DeviceEvent, DeviceEvent]) -> None:
-        """Record the first event of a pair that is not ended once more; the last time counts."""
+        """Record the first event of an open pair again; the last time counts."""
         try:
             if not self.error and self._device.is_ready():
                 pair[0].record()
@@ -162,7 +163,7 @@ class EventSampler:
             self._note_error(error)
 
     def give_back(self, pair: tuple[DeviceEvent, DeviceEvent]) -> None:
-        """Take back a pair that will not be ended."""
+        """Discard a pair that will not be ended."""
         if not self.error:
             self._free.append(pair)
 
@@ -199,14 +200,14 @@ class EventSampler:
 
 
 class EventSample:
-    """The context of a device event channel. Nested in itself it counts once."""
+    """The context of a device event channel. If it is nested in itself, the time counts once."""
 
     __slots__ = ("_depth", "_name", "_pair", "_sampler", "_values_of")
 
     def __init__(
         self, sampler: EventSampler, name: str, values_of: Callable[[str], tuple[Values, int]]
     ) -> None:
-        """Sample a channel.
+        """Create the context of a channel.
 
         Args:
             values_of: returns a channel's values in the current window, and the row of the current step.

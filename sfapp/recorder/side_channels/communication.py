@@ -1,8 +1,9 @@
-"""Time that the training thread spends blocked in group communication, as torch.distributed is called.
+"""Measure the time for which the training thread is blocked in calls of torch.distributed.
 
-Collectives, point-to-point calls and ``Work.wait`` are wrapped while anything listens; what they do is not
-changed. A function that training code imported by name before (``from torch.distributed import all_reduce``)
-is not seen. Waits inside C++, such as those of DistributedDataParallel's reducer, are not seen either.
+Collectives, point-to-point calls and ``Work.wait`` are wrapped while there is a listener; their behaviour
+does not change. Functions that training code imported by name before (``from torch.distributed import
+all_reduce``) are not measured, and neither are waits inside C++, such as those of DistributedDataParallel's
+reducer.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ _FUNCTIONAL = "torch.distributed._functional_collectives"
 
 
 class DeviceSide(Protocol):
-    """What times a call on the device; raises nothing."""
+    """Interface that times a call on the device; raises nothing."""
 
     def begin(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Begin a call with these arguments; None where it is not timed."""
+        """Begin a call with these arguments; return None if it is not timed."""
 
     def end(self, begun: Any) -> None:
         """End the call for which ``begin`` returned this."""
@@ -44,7 +45,7 @@ class BlockedThread:
 
     Attributes:
         was_blocked: called on the thread with the ns of each call; raises nothing.
-        device: times the same calls on the device; None where nothing does.
+        device: times the same calls on the device, if any.
         is_inside: whether the thread is in a wrapped call.
     """
 
@@ -69,13 +70,13 @@ class CommunicationHooks:
     def listen(
         self, thread: int, was_blocked: Callable[[int], None], device: DeviceSide | None = None
     ) -> None:
-        """Time calls of a thread from now on; an earlier listener of that thread is replaced."""
+        """Time calls of a thread from now on, replacing an earlier listener of that thread."""
         self._threads[thread] = BlockedThread(was_blocked, device)
         if not self._originals:
             self._install()
 
     def stop(self, thread: int) -> None:
-        """Time a thread's calls no longer; without listeners nothing stays wrapped."""
+        """Stop timing a thread's calls; the last listener removes all wrappers."""
         self._threads.pop(thread, None)
         if not self._threads:
             for owner, name, original in reversed(self._originals):
@@ -107,7 +108,8 @@ class CommunicationHooks:
                 return original(*args, **kwargs)
             thread.is_inside = True
             device = thread.device
-            # The device's events lie around the clock: recording them is not part of what is blocked.
+            # The device's events are recorded outside the clock reads, so that recording them does not count
+            # as blocked.
             begun = None if device is None else device.begin(args, kwargs)
             begin = perf_counter_ns()
             try:
@@ -122,4 +124,4 @@ class CommunicationHooks:
 
 
 COMMUNICATION = CommunicationHooks()
-"""The one set of hooks of this process."""
+"""The hooks of this process."""

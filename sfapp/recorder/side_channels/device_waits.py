@@ -1,10 +1,10 @@
-"""How long this rank's stream is held up by NCCL within each stage, in milliseconds, in sampled steps.
+"""Measure how long NCCL blocks this rank's stream within each stage, in milliseconds, in sampled steps.
 
-A call of an NCCL collective returns once it is enqueued, so the host's waits say little. Two events in the
-current stream, one before the call and one after it, happen when the stream reaches the collective and when
-it goes on: between them it waits for the other ranks and transfers. Where DistributedDataParallel exchanges
-gradients inside C++, the first event follows the last gradient and the second the end of the backward pass,
-by when the stream waits for all buckets. Nothing waits for the device (``EventSampler``).
+A call of an NCCL collective returns once it is enqueued, so the host's waits are not informative. Two events
+in the current stream, one before the call and one after it, happen when the stream reaches the collective and
+when it continues: in between it waits for the other ranks and transfers. Where DistributedDataParallel
+exchanges gradients inside C++, the first event follows the last gradient and the second the end of the
+backward pass, when the stream waits for all buckets. Nothing waits for the device (``EventSampler``).
 
 These are side channels, never part of the accounting (packet.md, ``side.device_wait.<stage>_ms``).
 """
@@ -36,11 +36,11 @@ def device_wait_channel(stage: str) -> str:
 
 @dataclass(slots=True, eq=False)
 class _SampledStep:
-    """A sampled step whose events have not all happened.
+    """A sampled step with pending events.
 
     Attributes:
-        number: of the step.
-        ms_S: by stage column the time so far; NaN where nothing was timed.
+        number: number of the step.
+        ms_S: time so far by stage column; NaN if nothing was timed.
         is_whole: whether all its calls could be timed.
         row, columns: its row in the window and the columns that get a value, known once it has ended.
         ended_pairs: number of pairs that were ended until it ended.
@@ -56,10 +56,10 @@ class _SampledStep:
 
 
 class DeviceWaits:
-    """Times calls and backward passes in the steps that a sampler selects.
+    """Timer of calls and backward passes in the steps that a sampler selects.
 
-    A step has values once all its events have happened, or none: a sum of some of its waits would be taken
-    for all of them. A column appears once something was timed in it, and then in every sampled step.
+    A step has values only if all its events have happened, because a sum of only some waits would be
+    misleading. A column appears once something was timed in it, and then in every sampled step.
     """
 
     def __init__(
@@ -72,9 +72,10 @@ class DeviceWaits:
         """Time calls on groups of a backend.
 
         Args:
-            sampler: with events of its own; nothing else begins or ends pairs of it.
-            values_of: returns a channel's values in the current window; None where it may not be stored.
-            backend: whose calls return before the work is done.
+            sampler: a sampler that nothing else uses.
+            values_of: returns a channel's values in the current window; None if the channel may not be
+                stored.
+            backend: backend whose calls return before the work is done.
         """
         self._state = state
         self._sampler = sampler
@@ -96,7 +97,7 @@ class DeviceWaits:
 
         try:
             return self._backend in str(dist.get_backend(group))
-        except Exception:  # This rank is not in the group, or there is none.
+        except Exception:  # This rank is not in the group, or the group does not exist.
             return False
 
     # ---- calls of torch.distributed (``DeviceSide``) ----------------------------------------------
@@ -104,20 +105,21 @@ class DeviceWaits:
     def begin(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[_SampledStep, Pair, int] | None:
-        """Record where the stream reaches a call, in a sampled step and within a stage."""
+        """Record the moment at which the stream reaches a call, in a sampled step and within a stage."""
         if not self._sampler.samples(self._state.number) or not self.times_group(_group_of(args, kwargs)):
             return None
         return self._begin()
 
     def end(self, begun: tuple[_SampledStep, Pair, int]) -> None:
-        """Record where the stream goes on after a call."""
+        """Record the moment at which the stream continues after a call."""
         step, pair, column = begun
         self._sampler.end(pair, step.ms_S, column)
 
     # ---- backward passes of DistributedDataParallel -----------------------------------------------
 
     def gradient_is_ready(self) -> None:
-        """Record where the stream has computed a gradient; the last one of a backward pass counts.
+        """Record the moment at which the stream has computed a gradient; the last one of a backward pass
+        counts.
 
         Called within the backward pass, by a hook of the parameter, before the reducer's own.
         """
@@ -128,8 +130,8 @@ class DeviceWaits:
             return
         self._backward = self._begin()
         if self._backward is not None:
-            # The reducer queues its last callback in the same pass. What is queued by a callback runs after
-            # all those: by then the stream waits for the reducer's work.
+            # The reducer queues its last callback in the same pass. A callback that is queued by a callback
+            # runs after all of these, when the stream waits for the reducer's work.
             try:
                 _at_end_of_backward(lambda: _at_end_of_backward(self._backward_has_ended))
             except Exception:  # fail-open: no engine runs that takes callbacks
@@ -143,11 +145,11 @@ class DeviceWaits:
     # ---- following the steps ----------------------------------------------------------------------
 
     def finish_step(self, row: int, stages: Sequence[str]) -> None:
-        """End the current step, which is the given row, and store what has happened."""
+        """End the current step, which is the given row, and store the times of completed events."""
         step, self._step = self._step, None
         self._give_up_backward()
         if step is None and self._known and self._sampler.samples(self._state.number):
-            step = _SampledStep(self._state.number, np.zeros(0))  # Nothing was waited for.
+            step = _SampledStep(self._state.number, np.zeros(0))  # There was no wait.
         if step is not None:
             self._known |= step.touched
             if step.is_whole:
@@ -164,14 +166,14 @@ class DeviceWaits:
         self._give_up_backward()
 
     def end_window(self, stages: Sequence[str]) -> None:
-        """Store what has happened; what has not stays sampled and not ready."""
+        """Store the times of completed events; the others remain sampled and not ready."""
         self._poll(stages)
         self._waiting.clear()
         self.drop_step()
         self._sampler.drop()
 
     def use_other_stages(self) -> None:
-        """Reset the columns, which belong to other stages from now on."""
+        """Reset the columns, whose stages change from now on."""
         self._known.clear()
 
     # ---- inside -----------------------------------------------------------------------------------
@@ -187,7 +189,7 @@ class DeviceWaits:
             columns = self._state.width - FIRST_STAGE_COLUMN
             step = self._step = _SampledStep(self._state.number, np.full(columns, np.nan))
         pair = self._sampler.begin()
-        if pair is None:  # Too many are under way, or a graph is being captured.
+        if pair is None:  # Too many are pending, or a graph is being captured.
             step.is_whole = False
             return None
         step.touched.add(column)
@@ -210,14 +212,14 @@ class DeviceWaits:
             values[step.row] = ms
 
     def _give_up_backward(self) -> None:
-        """Discard a backward pass that raised, and so had no end."""
+        """Discard a backward pass that raised and therefore has no end."""
         begun, self._backward = self._backward, None
         if begun is not None:
             self._sampler.give_back(begun[1])
 
 
 def _group_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """Return the process group among the arguments of a call; None stands for the default group."""
+    """Return the process group among the arguments of a call; None means the default group."""
     from torch.distributed import ProcessGroup
 
     group = kwargs.get("group")
@@ -225,7 +227,7 @@ def _group_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
 
 
 def _at_end_of_backward(call: Callable[[], None]) -> None:
-    """Call at the end of the backward pass that runs on this thread, after what was queued before."""
+    """Queue a call for the end of the backward pass on this thread, after earlier queued calls."""
     import torch
 
     torch.autograd.Variable._execution_engine.queue_callback(call)

@@ -1,5 +1,5 @@
-"""When the last gradient of a DistributedDataParallel model is ready: from there to its end, backward only
-waits."""
+"""Detect when the last gradient of a DistributedDataParallel model is ready: from then to its end, backward
+only waits."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 _LEARNING_STEPS = 3
-"""Steps in which every gradient is watched, to find the parameter whose gradient comes last."""
+"""Number of steps in which every gradient is watched, to find the parameter whose gradient comes last."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataParallelPart:
-    """A module inside of DistributedDataParallel, where only the module is known and not its wrapper."""
+    """A module inside DistributedDataParallel, if only the module is known and not its wrapper."""
 
     module: Any
 
@@ -32,9 +32,10 @@ def data_parallel_parts(model: Any) -> list[Any]:
 
 
 class LastGradient:
-    """Hooks that report gradients as they are ready; the last report of a step is the one that counts.
+    """Hooks that report gradients when they are ready; the last report of a step counts.
 
-    Every gradient is watched for a few steps, then only the one that came last most often: one hook a step.
+    Every gradient is watched for a few steps, then only the one that most often came last, with one hook per
+    step.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class LastGradient:
 
     @property
     def is_learning(self) -> bool:
-        """Whether ``end_step`` must still be called: the last gradient is not known yet."""
+        """Whether ``end_step`` must be called because the last gradient is not known yet."""
         return bool(self._parameters)
 
     def end_step(self) -> None:

@@ -1,4 +1,4 @@
-"""Time per layer as side channels, only where asked for.
+"""Time per layer as side channels, on request only.
 
 This is host time: on a GPU the time of launching kernels, not of running them.
 """
@@ -15,7 +15,7 @@ from sfapp.recorder.wrapper import wrapper_of
 
 
 def layers_of(model: Any) -> dict[str, Any]:
-    """Return the layers of a model by name: its children, or their children where a child is only a list.
+    """Return the layers of a model by name: its children, or their children if a child is only a list.
 
     Raises:
         RecorderError: the model is sharded or compiled, so that hooks on its layers would change how it runs.
@@ -30,7 +30,7 @@ def layers_of(model: Any) -> dict[str, Any]:
         )
     inside = model.module if kind == "ddp" and hasattr(model, "module") else model
     if hasattr(inside, "_orig_mod"):
-        raise RecorderError("layers are not timed in a compiled model: hooks would break its graph apart")
+        raise RecorderError("layers are not timed in a compiled model: hooks would break its graph")
     found: dict[str, Any] = {}
     for name, child in inside.named_children():
         if isinstance(child, (torch.nn.ModuleList, torch.nn.Sequential)):
@@ -72,8 +72,8 @@ class LayerTimes:
 class _Layer:
     """One layer's hooks.
 
-    Its backward pass lasts from its output's gradient to its inputs' gradients, or to its parameters' where
-    no input needs one.
+    Its backward pass lasts from its output's gradient to its inputs' gradients, or to its parameters' if no
+    input needs one.
     """
 
     def __init__(self, state: StepState, forward: str, backward: str) -> None:

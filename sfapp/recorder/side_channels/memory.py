@@ -1,8 +1,8 @@
-"""Memory as side channels: a few numbers at the end of a step, in bytes.
+"""Memory as side channels: a few numbers per step, in bytes.
 
 On a CUDA device they come from torch's allocator, in one step of ``CUDA_EVERY``, since querying it takes
-longer than a step's stages; the peak covers the steps in between. Elsewhere it is the process's resident
-memory in every step, under other names, since that is not the tensors' memory.
+longer than a step's stages; the peak covers the steps in between. Without one, it is the process's resident
+memory in every step, under other names because it is not the tensors' memory.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from sfapp.errors import RecorderError
 from sfapp.recorder.wrapper import wrapper_of
 
 ALLOCATED, PEAK = "memory.allocated_bytes", "memory.peak_bytes"
-"""Tensors on this rank's CUDA device: now, and at most since the process began."""
+"""Memory of tensors on this rank's CUDA device: current, and peak since the process began."""
 
 RESIDENT, PEAK_RESIDENT = "memory.process_rss_bytes", "memory.process_peak_rss_bytes"
-"""Resident memory of this process: now, and at most since it began."""
+"""Resident memory of this process: current, and peak since it began."""
 
 SHARD, FULL = "memory.parameter_shard_bytes", "memory.parameter_full_bytes"
 """Parameters on this rank, and of the whole model, which under FSDP1 includes padding."""
@@ -32,7 +32,7 @@ _KIBIBYTE = 1024
 def parameter_bytes(model: Any) -> tuple[int, int]:
     """Return the bytes of a model's parameters on this rank, and in total; one pass, no hooks.
 
-    Under FSDP2 the whole is exact; under FSDP1 it is the shard times the ranks that share it.
+    Under FSDP2 the total is exact; under FSDP1 it is the shard times the number of ranks that share it.
     """
     import torch
 
@@ -48,7 +48,7 @@ def parameter_bytes(model: Any) -> tuple[int, int]:
 
 
 def _shared_by(model: Any) -> dict[int, int]:
-    """Return how many ranks share each parameter under FSDP1, by the parameter's id."""
+    """Return the number of ranks that share each parameter under FSDP1, by the parameter's id."""
     if wrapper_of(model) != "fsdp1":
         return {}
     from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
@@ -62,7 +62,7 @@ def _shared_by(model: Any) -> dict[int, int]:
 
 
 class MemoryWatch:
-    """Samples memory at the end of a step."""
+    """Sampler of memory at the end of a step."""
 
     def __init__(self, model: Any = None) -> None:
         """Watch this process, and the parameters of a model if there is one.
@@ -76,7 +76,7 @@ class MemoryWatch:
         import torch
 
         if model is not None and not isinstance(model, torch.nn.Module):
-            raise RecorderError(f"memory is watched of a torch.nn.Module, not of a {type(model).__name__}")
+            raise RecorderError(f"model must be a torch.nn.Module, not a {type(model).__name__}")
         parameters = () if model is None else tuple(model.parameters())
         on_cuda = any(parameter.is_cuda for parameter in parameters) or not parameters
         self._statm = -1
@@ -107,7 +107,7 @@ class MemoryWatch:
     def _process_reader(self) -> Callable[[dict[str, float]], None]:
         try:
             import resource
-        except ImportError:  # Not on this system.
+        except ImportError:  # The system does not have this module.
             return lambda side: None
         unit = 1 if sys.platform == "darwin" else _KIBIBYTE
         page = resource.getpagesize()

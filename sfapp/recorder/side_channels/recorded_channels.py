@@ -22,7 +22,8 @@ from sfapp.recorder.timing.contexts import UNCOUNTED, UncountedStage
 from sfapp.recorder.timing.timers import StepState
 
 _MAX_DEVICE_WAITS = 512
-"""Most pairs of events in use for waits on the device: a step has a pair for every collective."""
+"""Maximum number of pairs of events in use for waits on the device; a step has a pair for every
+collective."""
 
 
 class RecordedChannels:
@@ -30,7 +31,7 @@ class RecordedChannels:
 
     Attributes:
         buffer: the current window.
-        no_events: why there are no device events although they were asked for; empty otherwise.
+        no_events: why there are no device events although they were requested; empty otherwise.
     """
 
     def __init__(self, state: StepState, event_fraction: float) -> None:
@@ -63,7 +64,7 @@ class RecordedChannels:
         """Return the context of a device event channel in a step."""
         if self._sampler is None:
             if self._fraction and (self._find(name) or self._may_add(name)):
-                self.buffer.channel(name)  # The empty channel shows that it was asked for.
+                self.buffer.channel(name)  # The empty channel shows that it was requested.
             return UNCOUNTED
         if self._sampler.error:
             self._note(name, self._sampler.error)
@@ -84,7 +85,7 @@ class RecordedChannels:
         except Exception:  # fail-open: a tensor of several values raises errors of its own
             number = math.nan
         if not math.isfinite(number):
-            self._note(name, "no finite number")
+            self._note(name, "not a finite number")
         elif not self._state.in_step:
             self._note(name, "outside a step")
         elif self._find(name) or self._may_add(name):
@@ -92,7 +93,7 @@ class RecordedChannels:
             self._state.side[name] = number
 
     def watch_memory(self, model: Any) -> None:
-        """See ``Recorder.watch_memory``."""
+        """Implement ``Recorder.watch_memory``."""
         watch = MemoryWatch(model)
         if not all(name in self._channels or self._may_add(name) for name in watch.names):
             watch.close()
@@ -104,12 +105,12 @@ class RecordedChannels:
         self._choose_reports()
 
     def time_layers(self, model: Any) -> None:
-        """See ``Recorder.time_layers``."""
+        """Implement ``Recorder.time_layers``."""
         layers = layers_of(model)
         names = [name for layer in layers for name in channels_of(layer)]
         if not names or len(self._channels.keys() | set(names)) > MAX_CHANNELS:
             raise RecorderError(
-                f"{len(layers)} layers cannot be timed: there is room for "
+                f"{len(layers)} layers are too many: there are channels for "
                 f"{(MAX_CHANNELS - len(self._channels)) // 2}; pass a part of the model"
             )
         self._reserve(names)
@@ -118,7 +119,7 @@ class RecordedChannels:
         self._layers = LayerTimes(self._state, layers)
 
     def watch_waits(self, model: Any) -> None:
-        """See ``Recorder.watch_waits``."""
+        """Implement ``Recorder.watch_waits``."""
         if self._waits is not None:
             self._waits.close()
         if self._device is not None:
@@ -128,14 +129,14 @@ class RecordedChannels:
         self._record_waits(waits)
 
     def add_wait(self, column: int, blocked: int) -> None:
-        """Add ns to the wait in a stage column of the current step, which was timed elsewhere."""
+        """Add a wait that was timed elsewhere, ns, to a stage column of the current step."""
         if self._waits is None:
             self._record_waits(StageWaits(self._state, self._may_store, self._waits_failed))
         assert self._waits is not None
         self._waits.add(column, blocked)
 
     def begin_window(self, buffer: WindowBuffer) -> None:
-        """Record into a window from now on, which takes the timers' rows."""
+        """Record into this window from now on."""
         self.buffer = buffer
         buffer.record_from(self._state, self._waits)
 
@@ -146,7 +147,7 @@ class RecordedChannels:
                 waits.use_other_stages()
 
     def mark(self, name: str, step: int) -> None:
-        """Set a channel to 1 in a step's row, if that is the row that was added last."""
+        """Set a channel to 1 in a step's row, if it was added last."""
         buffer = self.buffer
         row = buffer.sync() - 1
         if (
@@ -159,7 +160,7 @@ class RecordedChannels:
     # ---- following the steps --------------------------------------------------------------------
 
     def finish_step(self, step: int) -> None:
-        """Store a step's values in the row that is added next, and the times of past device events."""
+        """Store a step's values in the next row, and the times of completed device events."""
         side = self._state.side
         if self._memory is not None:
             self._sample_memory(self._memory, step)
@@ -199,12 +200,12 @@ class RecordedChannels:
     def _sample_memory(self, memory: MemoryWatch, step: int) -> None:
         try:
             memory.sample(step, self._state.side)
-        except Exception as error:  # fail-open: no more samples
+        except Exception as error:  # fail-open: sampling ends
             self._memory = None
             self.buffer.note_side("memory", describe_error(error))
 
     def _choose_reports(self) -> None:
-        """Have every step reported where something must be done at its end."""
+        """Enable reports of every step if some channel needs them."""
         is_learning = self._waits is not None and self._waits.is_learning
         needs_steps = self._sampler is not None or self._memory is not None
         self._state.reports_every_step = needs_steps or is_learning
@@ -215,14 +216,14 @@ class RecordedChannels:
         self._choose_reports()
 
     def _waits_failed(self, reason: str) -> None:
-        """Note why waits are missing; called on the thread that copies rows."""
+        """Record why waits are missing; called on the thread that copies rows."""
         self.buffer.note_side("wait", reason)
 
     def _finish_device_waits(self, waits: DeviceWaits) -> None:
         try:
             waits.finish_step(self.buffer.recorded, self.buffer.schema.stages)
             reason = waits.error
-        except Exception as error:  # fail-open: no more of them
+        except Exception as error:  # fail-open: measuring ends
             reason = describe_error(error)
             self._device_waits = None
         if reason:
@@ -232,7 +233,7 @@ class RecordedChannels:
         return self.buffer.channel(name) if self._may_store(name) else None
 
     def _may_store(self, name: str) -> bool:
-        """Return whether values may be stored under a name, which is a channel from then on."""
+        """Return whether values may be stored under a name, and make it a channel if so."""
         if name not in self._channels:
             if not self._may_add(name):
                 return False
@@ -244,14 +245,14 @@ class RecordedChannels:
             self._channels.setdefault(name, RecordedChannel(self._state, name))
 
     def _may_add(self, name: object) -> bool:
-        """Return whether there may be one more side channel, of this name."""
+        """Return whether another side channel of this name is allowed."""
         if len(self._channels) < MAX_CHANNELS and isinstance(name, str) and CHANNEL_NAME.fullmatch(name):
             return True
         self._note(name, "name refused, or too many channels")
         return False
 
     def _find(self, name: object) -> RecordedChannel | EventSample | None:
-        """Return the channel of a name, which may be anything that training code passes."""
+        """Return the channel of a name, which may be any value from training code."""
         return self._channels.get(name) if isinstance(name, str) else None
 
     def _note(self, name: object, reason: str) -> None:

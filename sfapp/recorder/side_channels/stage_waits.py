@@ -1,11 +1,11 @@
-"""How long this rank waits for others within each stage (accounting.md §15), only where asked for.
+"""Measure how long this rank waits for others within each stage (accounting.md §15), on request only.
 
-Two sources, whichever a stage has: time blocked in calls of torch.distributed; and, where
-DistributedDataParallel exchanges gradients inside C++, the time from the last gradient until backward ends.
-Both are host time: with NCCL most waiting is on the device, where ``device_waits`` samples it.
+There are two sources: time blocked in calls of torch.distributed and, if DistributedDataParallel exchanges
+gradients inside C++, the time from the last gradient to the end of backward. Both are host time. With NCCL
+most waiting is on the device, where ``device_waits`` samples it.
 
-Waits lie in a page beside the step timers' page of rows, in the cells of the same index. They are turned into
-side channels where rows are copied, many at a time: in a step, nothing is done but to add them up.
+Waits are stored in a page parallel to the step timers' page of rows, in cells of the same index. They are
+converted to side channels in batches when rows are copied. During a step they are only added up.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sfapp.recorder.timing.timers import StepState
 class StageWaits:
     """Waits by stage column.
 
-    A column appears once something was waited for in it and then in every step, 0 where nothing was.
+    A column appears once there was a wait in it, and then in every step, with 0 for steps without a wait.
     """
 
     def __init__(
@@ -38,8 +38,8 @@ class StageWaits:
         """Record waits of the steps of a state.
 
         Args:
-            may_store: returns whether there may be a channel of this name.
-            failed: called with the reason when waits can no longer be recorded.
+            may_store: returns whether a channel of this name is allowed.
+            failed: called with the reason if waits can no longer be recorded.
         """
         self._state = state
         self._may_store = may_store
@@ -48,9 +48,9 @@ class StageWaits:
         self.next_page(0)
 
     def next_page(self, cells: int) -> None:
-        """Start an empty page of so many cells."""
+        """Start an empty page with this many cells."""
         self._blocked = array("q", bytes(8 * cells))
-        self._own = array("q", bytes(8 * cells))  # up to the last gradient, but for what blocked
+        self._own = array("q", bytes(8 * cells))  # up to the last gradient, without blocked time
         self._exchanged = array("q", bytes(8 * cells))  # up to the end of the backward pass
 
     def add(self, column: int, blocked: int) -> None:
@@ -61,7 +61,7 @@ class StageWaits:
         """Return the waits of complete rows, ns by channel (``WaitSource.take``)."""
         try:
             return list(self._take(begin, row_MC, stages))
-        except Exception as error:  # fail-open: no waits in these rows
+        except Exception as error:  # fail-open: these rows have no waits
             self._failed(describe_error(error))
             return []
 
@@ -81,7 +81,7 @@ class StageWaits:
                 page[cell] = 0
 
     def use_other_stages(self) -> None:
-        """Reset the columns, which belong to other stages from now on."""
+        """Reset the columns, whose stages change from now on."""
         self._known.clear()
 
     def close(self) -> None:
@@ -98,7 +98,7 @@ class StageWaits:
             np.frombuffer(page[begin : begin + row_MC.size], np.int64).reshape(row_MC.shape)
             for page in (self._blocked, self._own, self._exchanged)
         )
-        # Own time is known up to the last gradient; what is left of the backward pass is a wait.
+        # Own time is known up to the last gradient; the rest of the backward pass is a wait.
         end_MC = np.where(exchanged_MC > 0, exchanged_MC, row_MC)
         after_MC = np.where(own_MC > 0, end_MC - own_MC, 0)
         wait_MC = np.maximum(blocked_MC, after_MC).clip(0, np.maximum(row_MC, 0))
@@ -133,7 +133,7 @@ class WatchedWaits(StageWaits):
         """Measure waits on this thread from now on.
 
         Args:
-            model: wrapped as it is trained; its gradients are watched where DistributedDataParallel is in it.
+            model: with its wrapper; its gradients are watched if it contains DistributedDataParallel.
             device: samples the same waits on the device.
         """
         super().__init__(state, may_store, failed)
@@ -174,7 +174,7 @@ class WatchedWaits(StageWaits):
         state = self._state
         stage = state.open_stage
         if stage is not None:
-            try:  # Outside a step the cell is that of the step's number, which is no stage.
+            try:  # Outside a step, this is the cell of the step's number, which is no stage.
                 self._blocked[state.base + stage.index] += blocked
             except IndexError:  # The step has no row.
                 return
@@ -184,7 +184,7 @@ class WatchedWaits(StageWaits):
         stage = state.open_stage
         if stage is not None:
             cell = state.base + stage.index
-            try:  # Earlier entries of the same stage are in its row already; calls may have blocked in it.
+            try:  # The row includes earlier entries of the stage, and calls may have blocked in it.
                 self._own[cell] = state.page[cell] + state.clock() - stage.begin - self._blocked[cell]
             except IndexError:
                 return

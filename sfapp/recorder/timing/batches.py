@@ -1,9 +1,9 @@
 """Charge the wait for a batch to the step that uses the batch (accounting.md §9).
 
 A loop fetches its batch before the step or within it; a prefetcher fetches the next step's batch within a
-step. All three count as the data stage of the step that uses the batch: the time that a step waited for its
-successor's batch is subtracted from it, from stage and wall time, and put before the next one. Where
-the step that a batch is for cannot be known, the window has the fault ``prefetch_unaligned``.
+step. In all three cases the wait counts as the data stage of the step that uses the batch. A step's wait for
+its successor's batch is subtracted from its stage and wall time and added before the next step. If the step
+of a batch cannot be known, the window has the fault ``prefetch_unaligned``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ UNALIGNED = "prefetch_unaligned"
 
 
 class Batches(Generic[Batch]):
-    """A loader whose waits are recorded. It can be iterated as often as the loader can."""
+    """A loader whose waits are recorded. It can be iterated as often as the original loader."""
 
     def __init__(
         self, loader: Iterable[Batch], state: StepState, per_step: Callable[[], int], stage: str
@@ -28,7 +28,7 @@ class Batches(Generic[Batch]):
         """Wrap a loader.
 
         Args:
-            per_step: returns how many batches a step uses now.
+            per_step: returns the current number of batches per step.
             stage: the data stage.
         """
         self._loader = loader

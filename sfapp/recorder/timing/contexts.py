@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class UncountedStage:
-    """The context of a stage that has no column: its time stays in the residual."""
+    """The context of a stage without a column, whose time stays in the residual."""
 
     __slots__ = ()
 
@@ -33,13 +33,13 @@ UNCOUNTED = UncountedStage()
 def unknown_stage(
     name: object, known: Collection[str], strict: bool, on_fault: Callable[[str, str], None]
 ) -> UncountedStage:
-    """Record a fault for a stage that is not among the current micro-step's, whatever was given as its name.
+    """Record a fault for a stage that the current micro-step does not have; the name may be any value.
 
     Raises:
         RecorderError: the recorder is strict.
     """
     is_text = isinstance(name, str)
-    if is_text and name in (RESIDUAL, BETWEEN):  # Both are recorded without a context.
+    if is_text and name in (RESIDUAL, BETWEEN):  # Both are recorded automatically.
         return UNCOUNTED
     if strict and known:
         raise RecorderError(f"no stage is called {name!r}: the recorder's are {', '.join(known)}")
@@ -57,7 +57,7 @@ class MicroStep:
     """The context of one gradient-accumulation micro-step.
 
     Attributes:
-        sync: whether its gradients are exchanged, None where the training loop does not state it.
+        sync: whether its gradients are exchanged, None if the training loop does not state it.
     """
 
     __slots__ = ("_index", "_state", "sync")

@@ -1,6 +1,6 @@
 """Steps and stages as calls, for loops that offer hooks instead of ``with`` blocks.
 
-A hook marks where something begins, and what was open ends there. Time that no hook separates is in no stage
+A hook marks the beginning of a stage and ends the open one. Time that no hook separates belongs to no stage
 and stays in the residual.
 """
 
@@ -13,7 +13,7 @@ from sfapp.recorder.timing.timers import Stage, Step, StepState
 
 
 class Phases:
-    """The current step and its stage, driven by calls. Made by ``Recorder.phases()``."""
+    """The current step and its stage, driven by calls; see ``Recorder.phases()``."""
 
     def __init__(
         self,
@@ -49,31 +49,32 @@ class Phases:
         self._state.syncs.append(exchanged)
 
     def enter(self, name: str) -> None:
-        """Begin a stage of the step, and end the one before it."""
+        """Begin a stage of the step and end the one before it."""
         self.leave()
         if self._state.in_step:
             self._stage = self._stage_of(name)
             self._stage.__enter__()
 
     def leave(self) -> None:
-        """End the open stage; what follows is in none."""
+        """End the open stage; the following time belongs to no stage."""
         stage, self._stage = self._stage, None
         if stage is not None:
             stage.__exit__(None, None, None)
 
     def end_step(self, completed: bool = True) -> None:
-        """End the step; one that was not completed keeps its number but is not recorded."""
+        """End the step; an incomplete step keeps its number but is not recorded."""
         self.leave()
         if self._state.in_step:
             self._step.__exit__(None if completed else InterruptedError, None, None)
 
     def wait(self) -> None:
-        """Between steps: start to measure the wait for the next step's data, or start over."""
+        """Between steps, start or restart measuring the wait for the next step's data."""
         if not self._state.in_step:
             self._waiting_since = self._state.clock()
 
     def stop_waiting(self) -> None:
-        """Between steps: stop measuring the wait; what follows, such as validation, is time between steps."""
+        """Between steps, stop measuring the wait; following work, such as validation, is time between
+        steps."""
         since, self._waiting_since = self._waiting_since, None
         if since is not None:
             self._state.held_ns += max(0, self._state.clock() - since)

@@ -1,4 +1,4 @@
-"""Choose between the compiled hot path and the same source in Python, and measure what either costs."""
+"""Choose between the compiled hot path and the same source in Python, and measure its cost."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from sfapp.recorder.timing import timers
 from sfapp.recorder.timing.timers import Clock, StepState
 
 COMPILED_VARIABLE = "SFAPP_COMPILED"
-"""``off`` in the environment: time steps in Python although the compiled hot path is available."""
+"""Environment variable; ``off`` selects Python even if the compiled hot path is available."""
 
 
 def _load_compiled() -> ModuleType | None:
-    """Return the compiled hot path; None where there is none, or it was compiled from another source."""
+    """Return the compiled hot path; None if there is none, or it was compiled from another source."""
     try:
         compiled = importlib.import_module("sfapp.recorder.timing._timers")
         digest = hashlib.sha256(Path(timers.__file__).read_bytes()).hexdigest()
     except (ImportError, AttributeError, OSError):
-        # Installed without a compiler, or compiled for another Python or from an earlier source.
+        # Installed without a compiler, or compiled for another Python or from another source.
         return None
     return compiled if getattr(compiled, "SOURCE_DIGEST", "") == digest else None
 
@@ -34,7 +34,7 @@ IS_COMPILED = _COMPILED is not None
 
 
 def times_in_c() -> bool:
-    """Return whether recorders that are made now time steps in C."""
+    """Return whether new recorders use the compiled hot path."""
     return IS_COMPILED and os.environ.get(COMPILED_VARIABLE, "").lower() != "off"
 
 
@@ -52,10 +52,10 @@ def new_state(
 
 
 def measure_costs(rounds: int = 200) -> tuple[int, int]:
-    """Measure what a step without stages costs on this machine now, and each stage in it, in ns.
+    """Measure the cost of a step without stages, and of each stage in it, on this machine, in ns.
 
-    This is the overhead that no clock sees, in a tight loop; between a model's kernels it is several times
-    that.
+    This is the overhead in a tight loop, which no recorded time includes; between a model's kernels it is
+    several times larger.
     """
     state = new_state(
         time.perf_counter_ns, lambda begin, end, completed: None, lambda: None, lambda code, detail: None

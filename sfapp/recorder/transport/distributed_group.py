@@ -2,8 +2,8 @@
 
 The process group is separate from training's, so that neither waits for the other's collectives. Every
 operation is started asynchronously and polled from Python with a deadline, so that a peer that is gone or
-stuck never blocks this process in native code, not even while the interpreter shuts down. After a failed
-operation the connections are in an unknown state; ``successor`` makes new ones.
+stuck never blocks this process in native code, even during interpreter shutdown. After a failed operation the
+connections are in an unknown state; ``successor`` makes new ones.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from sfapp.recorder.transport.gather_messages import WriteReport, decode_message
 _SHORTEST_POLL, _LONGEST_POLL = 0.0005, 0.02  # Seconds between two polls of an operation.
 
 _MAX_REASONS = 900
-"""Most characters that the reasons of a ``WriteReport`` take together."""
+"""Maximum total number of characters of the reasons in a ``WriteReport``."""
 
 
 class DistributedGroup:
-    """What groups over torch.distributed share, however they bring rows together.
+    """Base of groups over torch.distributed, independent of how they combine rows.
 
-    A subclass adds ``greet`` and ``gather`` of ``TransportGroup``, out of the collective operations
+    A subclass adds ``greet`` and ``gather`` of ``TransportGroup``, using the collective operations
     ``_collect``, ``_broadcast``, ``_maximum`` and ``_reduce``. These take and return tensors on the CPU, and
-    raise GatherFailed where a rank is gone or late. A subclass for another backend than Gloo sets ``backend``
+    raise GatherFailed if a rank is gone or late. A subclass for another backend than Gloo sets ``backend``
     and replaces ``_operation_device`` and ``successor``.
 
     Attributes:
@@ -47,10 +47,10 @@ class DistributedGroup:
     needs_training_thread = False
 
     def __init__(self, timeout: float) -> None:
-        """Make the process group; collective over all ranks of the job.
+        """Create the process group; collective over all ranks of the job.
 
-        Making it has the training group's timeout, so that ranks may arrive as far apart as training allows.
-        Every later operation takes at most ``timeout`` seconds.
+        Creating it has the training group's timeout, so that ranks may arrive as far apart as training
+        allows. Every later operation takes at most ``timeout`` seconds.
         """
         import torch.distributed as dist
 
@@ -73,8 +73,8 @@ class DistributedGroup:
         """Send rank 0's outcome of writing to all ranks, and return it.
 
         Args:
-            reasons: on rank 0, for each window why it is not on disk, empty if it is.
-            batch_size: on rank 0, how many windows are to be gathered at once from now on.
+            reasons: on rank 0, why each window is not on disk; empty for windows on disk.
+            batch_size: on rank 0, the number of windows to gather at once from now on.
 
         Raises:
             GatherFailed: the report did not arrive.
@@ -85,11 +85,11 @@ class DistributedGroup:
         return report.reasons
 
     def successor(self, rendezvous: str, seconds: float) -> Self | None:
-        """Return a group of the same ranks with new Gloo connections, which its first operation makes.
+        """Return a group of the same ranks with new Gloo connections, made by its first operation.
 
         Args:
             rendezvous: key under which the ranks find each other.
-            seconds: how long they wait for each other.
+            seconds: time limit of that.
         """
         successor = copy(self)
         successor._group, successor._rendezvous = None, rendezvous
@@ -99,7 +99,7 @@ class DistributedGroup:
         return successor
 
     def give_up(self, reason: str) -> None:
-        """Make the operation in progress and all later ones fail at once; from any thread."""
+        """Let the operation in progress and all later ones fail at once; from any thread."""
         self._cancel_reason = self._cancel_reason or reason
         self._cancelled.set()
         if self._is_busy:
@@ -108,7 +108,7 @@ class DistributedGroup:
     # ---- collective operations, for subclasses --------------------------------------------------
 
     def _collect(self, mine: Any) -> Any:
-        """Return every rank's tensor as one [R, …], in rank order, on rank 0; None elsewhere."""
+        """Return every rank's tensor as one [R, …], in rank order, on rank 0; None on other ranks."""
         import torch
 
         mine = mine.to(self._device)
@@ -150,18 +150,18 @@ class DistributedGroup:
     # ---- what a backend may replace -------------------------------------------------------------
 
     def _operation_device(self) -> Any:
-        """Return the device whose memory the backend transfers, as torch takes it."""
+        """Return the device whose memory the backend transfers."""
         return "cpu"
 
     def _abandon(self, work: Any, memory: Any) -> None:
-        """Stop waiting for an operation, and keep it and the memory that it uses."""
+        """Stop waiting for an operation, and keep it and its memory."""
         self._unfinished.append((work, memory))
         self._keep_alive()
 
     # ---- operations -----------------------------------------------------------------------------
 
     def _connect(self) -> None:
-        """Make the connections of a successor, once all ranks have arrived; Python waits for that.
+        """Make the connections of a successor once all ranks have arrived; the wait is in Python.
 
         Raises:
             GatherFailed: a rank is gone or late.
@@ -180,9 +180,7 @@ class DistributedGroup:
                 if self._cancelled.wait(poll):
                     raise GatherFailed(self._cancel_reason)
                 if time.monotonic() > deadline:
-                    raise GatherFailed(
-                        f"not all ranks were there again within {self._rendezvous_seconds:.3g} s"
-                    )
+                    raise GatherFailed(f"not all ranks returned within {self._rendezvous_seconds:.3g} s")
                 poll = min(2 * poll, _LONGEST_POLL)
             timeout = timedelta(seconds=self._timeout)
             self._group = self._dist.ProcessGroupGloo(store, self.rank, self.world_size, timeout)
@@ -213,10 +211,10 @@ class DistributedGroup:
                     raise GatherFailed(self._cancel_reason)
                 if time.monotonic() > deadline:
                     self._abandon(work, memory)
-                    raise GatherFailed(f"no answer from the other ranks within {self._timeout:g} s")
+                    raise GatherFailed(f"no response from the other ranks within {self._timeout:g} s")
                 poll = min(2 * poll, _LONGEST_POLL)
             self._is_busy = False
-            work.wait()  # It has completed: this raises its error.
+            work.wait()  # It has completed, so this only raises its error.
         except (RuntimeError, ValueError) as error:  # DistBackendError is one.
             self._is_busy = False
             raise GatherFailed(describe_error(error)) from error
@@ -224,7 +222,7 @@ class DistributedGroup:
     def _keep_alive(self) -> None:
         """Keep the group from being destroyed before the process ends.
 
-        Destroying it would wait in native code, as long as training's own timeout, for an operation that no
-        other rank answers. A failing rank would not end, and the others would wait for it.
+        Destroying it would wait in native code for an operation that no other rank joins, up to training's
+        own timeout. A failing rank would not end, and the others would wait for it.
         """
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._group))

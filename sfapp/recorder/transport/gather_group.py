@@ -1,4 +1,4 @@
-"""Gather windows' rows on rank 0, over a process group of the recorder's own."""
+"""Gather windows' rows on rank 0, over the recorder's own process group."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class GatheredWindow:
     Attributes:
         row_RNC: int64 [R, N, 2 + S + K] torch tensor, ranks ascending.
         channels: the K side channels whose bits the last columns hold.
-        identities: of the R ranks, with their roles in this window.
+        identities: identities of the R ranks, with their roles in this window.
         faults: every rank's faults by code, with the lowest rank that has each.
     """
 
@@ -59,14 +59,14 @@ class GatheredWindow:
 
 
 class GatherGroup(DistributedGroup):
-    """Gathers every row of a window on rank 0, over Gloo."""
+    """Group that gathers every row of a window on rank 0, over Gloo."""
 
     def __init__(self, timeout: float) -> None:
         super().__init__(timeout)
         self._identities: tuple[RankIdentity, ...] = ()
 
     def greet(self, identity: RankIdentity, run_id: str, next_window: int, next_step: int) -> AgreedStart:
-        """Agree on the run's name and the attempt's (rank 0's), and its next window and step (the highest).
+        """Agree on the names of run and attempt (rank 0's) and on the next window and step (the highest).
 
         Raises:
             GatherFailed: a rank is gone or late.
@@ -90,12 +90,12 @@ class GatherGroup(DistributedGroup):
     def gather(self, buffers: Sequence[WindowBuffer]) -> tuple[int, list[GatherResult]]:
         """Gather windows on rank 0.
 
-        Rows are sent only where all ranks have the same steps of the same stages of the same windows. That is
-        nearly always so, and sixteen bytes show it; otherwise rank 0 examines the first window's headers,
-        and only this window is gathered.
+        Rows are sent only if all ranks have the same steps, stages and windows. This is nearly always the
+        case, and sixteen bytes show it; otherwise rank 0 examines the first window's headers, and only this
+        window is gathered.
 
         Returns:
-            How many windows were gathered, from the first on, and the results, on rank 0.
+            The number of windows gathered, from the first on, and on rank 0 the results.
 
         Raises:
             GatherRefused: ranks have different first windows, or different steps or stages in it.
@@ -107,7 +107,7 @@ class GatherGroup(DistributedGroup):
             plans = [self._plan_together(headers[0])]
         else:
             empty = next((index for index, header in enumerate(headers) if not header.steps), len(headers))
-            del headers[max(1, empty) :]  # An empty window is refused, alone.
+            del headers[max(1, empty) :]  # An empty window is refused alone.
             plans = [plan_of([header]) for header in headers]
         if plans[0].objection:
             raise GatherRefused(plans[0].objection)
@@ -130,7 +130,7 @@ class GatherGroup(DistributedGroup):
     def _rows(
         self, headers: Sequence[GatherHeader], buffers: Sequence[WindowBuffer], channels: Sequence[list[str]]
     ) -> list[GatherResult]:
-        """Return, on rank 0, every rank's rows of each window that has a header; elsewhere nothing."""
+        """Return, on rank 0, every rank's rows of each window that has a header; nothing on other ranks."""
         import torch
 
         blocks = [to_block(msgspec.json.encode(header)).view(torch.int64) for header in headers]

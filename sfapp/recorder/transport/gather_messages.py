@@ -20,14 +20,14 @@ from sfapp.recorder.transport.transport_group import AgreedStart
 _Message = TypeVar("_Message", bound=msgspec.Struct)
 
 BLOCK_BYTES = 4096
-"""Size of every message, whatever it holds."""
+"""Size of every message."""
 
 _SAME = ("window", "stage_hash", "accumulation", "steps", "first", "last")
 """Fields of a header that must be equal on all ranks."""
 
 
 class GatherHello(msgspec.Struct, frozen=True):
-    """Message of a rank when the group is made."""
+    """Message of a rank when the group is created."""
 
     run_id: str
     next_window: int
@@ -54,7 +54,7 @@ class GatherHello(msgspec.Struct, frozen=True):
 
     @property
     def start(self) -> AgreedStart:
-        """What the ranks agree on, where this is the message that rank 0 sends to all of them."""
+        """The agreement of the ranks, if this is rank 0's message to all of them."""
         return AgreedStart(self.run_id, self.attempt, self.next_window, self.next_step)
 
 
@@ -88,12 +88,12 @@ class GatherHeader(msgspec.Struct, frozen=True):
         )
 
     def compared(self) -> list[object]:
-        """Return what is equal on ranks whose rows fit together."""
+        """Return the values that are equal on ranks whose rows match."""
         return [getattr(self, name) for name in (*_SAME, "side")]
 
 
 def digest_of(headers: Sequence[GatherHeader]) -> int:
-    """Return a number that is equal on ranks whose rows of these windows fit together."""
+    """Return a number that is equal on ranks whose rows of these windows match."""
     compared = msgspec.json.encode([header.compared() for header in headers])
     return int.from_bytes(hashlib.blake2b(compared, digest_size=8).digest(), "little") >> 1
 
@@ -102,8 +102,8 @@ class WriteReport(msgspec.Struct, frozen=True):
     """Message of rank 0 after writing.
 
     Attributes:
-        reasons: for each window why it is not on disk, empty if it is.
-        batch_size: how many windows are to be gathered at once from now on.
+        reasons: why each window is not on disk; empty for windows on disk.
+        batch_size: number of windows to gather at once from now on.
     """
 
     reasons: list[str]
@@ -114,8 +114,8 @@ class GatherPlan(msgspec.Struct, frozen=True):
     """Decision of rank 0 on headers.
 
     Attributes:
-        objection: why the window cannot be put together; empty if it can.
-        side: the side channels that it has.
+        objection: why the window cannot be combined; empty if it can.
+        side: its side channels.
     """
 
     objection: str = ""
@@ -141,7 +141,7 @@ def _objection(headers: Sequence[GatherHeader]) -> str:
 
 
 def accumulation_text(accumulation: Accumulation) -> str:
-    """Return the accumulation as text, as ranks compare it."""
+    """Return the accumulation as text, for comparison between ranks."""
     kept = "ordered" if accumulation.ordered else "collapsed"
     return f"{accumulation.factor} {kept}, sync {accumulation.sync}"[:60]
 
@@ -188,5 +188,5 @@ def decode_message(message: bytes, kind: type[_Message]) -> _Message:
     """
     try:
         return msgspec.json.decode(message, type=kind)
-    except msgspec.MsgspecError as error:  # Another node has another version of the recorder.
+    except msgspec.MsgspecError as error:  # Another node runs another version of the recorder.
         raise GatherFailed(describe_error(error)) from error

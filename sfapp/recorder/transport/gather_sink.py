@@ -1,7 +1,7 @@
-"""The sink of all local transports: gathers closed windows and writes packets on its own thread.
+"""The sink of all local transports, which gathers closed windows and writes packets on its own thread.
 
-Each window ends as rows on disk exactly once: as a whole, written by rank 0, or as parts, written by each
-rank from its own rows, when a gather fails, when rank 0 cannot write, or when this process has to end.
+The rows of each window reach the disk exactly once. Rank 0 writes whole windows. If a gather fails, if rank 0
+cannot write, or if this process has to end, each rank writes its own rows as a part.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ _LAST_IN_PARTS = "the last window is left in parts, because it would be gathered
 _NO_THREAD = "the system refused this rank a thread to gather it"
 
 _MAX_REMEMBERED = 256
-"""Newest packets and failures that a recorder keeps: a run may have any number of windows."""
+"""Maximum number of newest packets and failures that a recorder keeps: a run may have any number of
+windows."""
 
 
 class FailureLog(deque[str]):
@@ -48,10 +49,10 @@ class FailureLog(deque[str]):
 
 
 class GatherSink:
-    """``PacketSink`` that gathers windows over a rank's group, and writes parts where there is none.
+    """``PacketSink`` that gathers windows over a rank's group, or writes parts if there is no group.
 
     Args:
-        max_pending: closed windows that may wait before the rows of one are dropped.
+        max_pending: number of closed windows that may wait before the rows of one are dropped.
     """
 
     def __init__(self, max_pending: int) -> None:
@@ -75,16 +76,16 @@ class GatherSink:
             return len(self._unclaimed) + self._writing
 
     def begin_window(self, rank: JobRank, buffer: WindowBuffer) -> None:
-        """Do nothing: a window is gathered once it has ended."""
+        """Do nothing, because a window is gathered once it has ended."""
 
     def end_window(self, rank: JobRank, buffer: WindowBuffer, last: bool = False) -> bool:
         """Queue a closed window; return False if too many wait already and its rows are dropped.
 
-        A dropped window still takes its turn, without rows, so that all ranks gather in the same order. The
-        ``last`` window is never dropped.
+        A dropped window keeps its place in the queue, without rows, so that all ranks gather in the same
+        order. The ``last`` window is never dropped.
 
-        Where collectives must come from the training thread, this gathers at once and blocks meanwhile. The
-        last window is then written in parts: training may have ended because another rank has.
+        If collectives must come from the training thread, this gathers at once and blocks. The last window is
+        then written in parts, because training may have ended because another rank has.
 
         Where the system refuses the recorder a thread, this writes the rank's part.
         """
@@ -107,24 +108,23 @@ class GatherSink:
         return kept
 
     def close(self, seconds: float) -> None:
-        """Write what is waiting and stop; after ``seconds``, write this rank's part of what is left."""
+        """Write the waiting windows and stop; after ``seconds``, write this rank's part of the rest."""
         self._queue.end()
         if self._has_thread:
             self._thread.join(seconds)
-        self.save_parts("the recorder was closed before the other ranks answered", seconds)
+        self.save_parts("the recorder was closed before the other ranks responded", seconds)
         self._packet_writer.close()
 
     def save_parts(self, reason: str, seconds: float) -> None:
         """Write this rank's part of every window that is not being written yet.
 
-        Waits at most ``seconds`` for that and for windows that other threads write. Nothing is gathered
-        afterwards.
+        Waits at most ``seconds`` for this and for windows that other threads write. Gathering then ends.
         """
         deadline = time.monotonic() + seconds
         with self._claims:
             left = list(self._unclaimed.values())
         if left:
-            # On a thread that can be left behind, since a file system may not answer.
+            # On a thread that can be abandoned, because a file system may not respond.
             saving = threading.Thread(
                 target=self._save, args=(left, reason), name="sfapp-save-parts", daemon=True
             )
@@ -165,7 +165,7 @@ class GatherSink:
             self._queue.remove(finished)
 
     def _store(self, batch: Sequence[ClosedWindow]) -> int:
-        """Bring windows to disk; return how many, from the first on. The others stay in the queue."""
+        """Write windows to disk and return their number, from the first on. The others stay in the queue."""
         first = batch[0]
         if first.early is not None:
             self._store_early(first.rank, first.buffer, first.early)
@@ -197,7 +197,7 @@ class GatherSink:
     def _store_early(self, rank: JobRank, buffer: WindowBuffer, early: EarlyGather) -> None:
         """Store a window that was gathered on the training thread.
 
-        The other ranks do not learn whether rank 0 could write it: where it could not, their rows are lost.
+        The other ranks do not learn whether rank 0 could write it; if it could not, their rows are lost.
         """
         reason = early.part_reason
         if early.result is not None:
@@ -212,7 +212,7 @@ class GatherSink:
         """Gather windows and, on rank 0, write them.
 
         Returns:
-            For each window that was gathered, why it is not on disk; empty if it is.
+            For each gathered window, why it is not on disk; empty if it is.
         """
         begin = time.perf_counter_ns()
         count, results = group.gather(buffers)
@@ -235,13 +235,13 @@ class GatherSink:
                 if reasons[index]:
                     continue
                 if not claims.enter_context(self._claim(buffer)):
-                    reasons[index] = "rank 0 had to leave"
+                    reasons[index] = "rank 0 had to end"
                     continue
                 try:
                     buffer.faults |= result.faults
                     draft = result.draft(rank.job, buffer, gather_ns)
                     packets[index] = draft, _path(rank, draft, None)
-                except Exception as error:  # fail-open: the others would wait in vain for an answer
+                except Exception as error:  # fail-open: otherwise the others would wait for a response
                     reasons[index] = self._unclaim(rank, buffer, error)
             refusals = self._packet_writer.write([*packets.values()])
             for (index, (_, path)), refusal in zip(packets.items(), refusals, strict=True):
@@ -252,7 +252,7 @@ class GatherSink:
         return reasons
 
     def _unclaim(self, rank: JobRank, buffer: WindowBuffer, error: Exception) -> str:
-        """Return a window that rank 0 could not write to those whose part is to be written."""
+        """Return a window that rank 0 could not write to the windows to be written as parts."""
         self._note_failure(buffer, error)
         with self._claims:
             self._unclaimed[buffer.number] = (rank, buffer)
@@ -268,7 +268,7 @@ class GatherSink:
 
     @contextmanager
     def _claim(self, buffer: WindowBuffer) -> Iterator[bool]:
-        """Yield whether this thread is to write the window; ``save_parts`` may have claimed it before."""
+        """Yield whether this thread may write the window; ``save_parts`` may have claimed it before."""
         with self._claims:
             is_ours = self._unclaimed.pop(buffer.number, None) is not None
             self._writing += is_ours

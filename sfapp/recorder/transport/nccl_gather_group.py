@@ -15,27 +15,27 @@ from sfapp.recorder.transport.gather_group import GatherGroup
 class NcclGatherGroup(GatherGroup):
     """``GatherGroup`` over NCCL.
 
-    NCCL's operations on one device must come in one order on all ranks, whatever their group, and not from
-    several threads at once. Windows are therefore gathered on the training thread.
+    NCCL's operations on one device must be issued in the same order on all ranks, across all groups, and not
+    from several threads at once. Windows are therefore gathered on the training thread.
     """
 
     backend = "nccl"
     needs_training_thread = True
 
     def successor(self, rendezvous: str, seconds: float) -> None:
-        """Return None: only training may make NCCL's communicators."""
+        """Return None, because only training may create NCCL's communicators."""
 
     def _operation_device(self) -> Any:
-        """Return this process's CUDA device: NCCL transfers device memory only."""
+        """Return this process's CUDA device, because NCCL transfers only device memory."""
         import torch
 
         return torch.device("cuda", torch.cuda.current_device())
 
     def _abandon(self, work: Any, memory: Any) -> None:
-        """Stop waiting for an operation, and abort it.
+        """Stop waiting for an operation and abort it.
 
         A started NCCL operation would occupy the device until torch's watchdog ends the process. It is
-        aborted on a thread that can be left behind.
+        aborted on a thread that can be abandoned.
         """
         super()._abandon(work, memory)
         failures: deque[str] = deque()

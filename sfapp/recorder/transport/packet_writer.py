@@ -1,4 +1,4 @@
-"""Write packets on the calling thread, or in a separate process where that is worth one."""
+"""Write packets on the calling thread or, if worthwhile, in a separate process."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from sfapp.packets.writer_process import WriterProcess
 
 _WORTH_A_PROCESS = 1e-3
-"""Share of the training time that writing may take in this process, where it competes for the interpreter."""
+"""Maximum share of the training time for writing in this process, where it competes for the interpreter."""
 
 _FIRST_WINDOWS = 8
-"""Windows that are always written in this process: a short job needs no other one."""
+"""Number of windows that are always written in this process: a short job needs no other process."""
 
 _SHORTEST_TIMEOUT = 1.0
-"""Least seconds that the other process is given for a packet."""
+"""Minimum time limit in seconds for the other process to write a packet."""
 
 
 class PacketWriter:
     """Writer of a recorder's packets.
 
     Args:
-        failures: receives failures that lose no window.
+        failures: receives failures that do not lose a window.
     """
 
     def __init__(self, failures: deque[str]) -> None:
@@ -38,7 +38,7 @@ class PacketWriter:
         self._windows = self._spent_ns = self._trained_ns = 0
 
     def write_here(self, draft: WindowDraft, path: Path) -> Exception | None:
-        """Write a window on this thread; return why it was not written.
+        """Write a window on this thread; return the error, or None.
 
         Parts are always written here: every rank of a node may have one.
         """
@@ -51,7 +51,7 @@ class PacketWriter:
         return None
 
     def write(self, packets: Sequence[tuple[WindowDraft, Path]]) -> list[Exception | None]:
-        """Write windows; return for each why it was not written, or None."""
+        """Write windows; return the error of each, or None."""
         refusals = self._write_elsewhere(packets)
         if refusals is not None:
             return refusals
@@ -74,20 +74,20 @@ class PacketWriter:
             return
         from sfapp.packets.writer_process import WriterProcess
 
-        self._may_start = False  # Only once: if it cannot be started, or ends, this process writes.
+        self._may_start = False  # Only one attempt: if it cannot be started or ends, this process writes.
         try:
             self._writer_process = WriterProcess()
         except (OSError, ValueError) as error:  # ValueError: the system cannot pass a socket on.
             self._failures.append(f"packets are written on the recorder's thread: {describe_error(error)}")
 
     def _write_elsewhere(self, packets: Sequence[tuple[WindowDraft, Path]]) -> list[Exception | None] | None:
-        """Write windows in the other process; None where there is none, or it is not ready."""
+        """Write windows in the other process; return None if there is none, or it is not ready."""
         from sfapp.packets.writer_process import WriterProcessEnded
 
         writer_process = self._writer_process
         if writer_process is None:
             return None
-        # Half of the time that they took to train, so that no window waits long behind them.
+        # Half of their training time, so that no later window waits long.
         trained_ns = sum(draft.manifest.overhead.train_ns for draft, _ in packets)
         try:
             return [*writer_process.write(packets, max(_SHORTEST_TIMEOUT, trained_ns / 2e9))]
@@ -95,7 +95,7 @@ class PacketWriter:
             if gone.for_good:
                 self._writer_process = None
                 self._failures.append(
-                    f"the process that writes packets {gone}: the recorder's thread does it again"
+                    f"the process that writes packets {gone}: the recorder's thread writes them again"
                 )
                 writer_process.close()
             return None

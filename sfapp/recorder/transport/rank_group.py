@@ -1,4 +1,4 @@
-"""This rank among the ranks that windows are gathered from, and how a recorder joins them."""
+"""This rank in the group over which windows are gathered, and the way a recorder joins it."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from sfapp.recorder.transport.transport_group import Transport, TransportGroup
 from sfapp.terminal import printable
 
 _FIRST_RETRY_INTERVAL, _LONGEST_RETRY_INTERVAL = 8, 64
-"""Windows between two attempts to gather again. Each interval is a multiple of the one before, so that ranks
-with different intervals still try at the same windows."""
+"""Numbers of windows between two attempts to gather again. Each interval is a multiple of the one before, so
+that ranks with different intervals try at the same windows."""
 
 _SHORTEST_RETRY_SECONDS = 0.5
-"""Least time that ranks wait for each other when they try to gather again."""
+"""Minimum time that ranks wait for each other when they try to gather again."""
 
-LOCAL = "every rank leaves its own part: gather is local"
-NOT_DISTRIBUTED = "torch.distributed was not initialised when the recorder was made"
+LOCAL = "every rank writes its own part: gather is local"
+NOT_DISTRIBUTED = "torch.distributed was not initialised when the recorder was created"
 
 
 @dataclass(slots=True, eq=False)
 class GatherRank(JobRank):
     """One rank of a job whose windows are gathered with the other ranks'.
 
-    ``part_reason`` is why there is no group, where there should be one.
+    ``part_reason`` is the reason if an expected group is missing.
 
     Attributes:
         group: None in a job of one rank, and for a while after a failed gather.
@@ -37,11 +37,11 @@ class GatherRank(JobRank):
     _retry_interval: int = _FIRST_RETRY_INTERVAL
 
     def group_for(self, window: int, train_ns: int) -> TransportGroup | None:
-        """Return the group to gather a window over; None where this rank writes its part.
+        """Return the group over which to gather a window; None if this rank writes its part.
 
-        After a failed gather all ranks try again at the same windows, whenever each of them failed: at every
-        eighth, and less often after each further failure. They wait for each other no longer than the window
-        took (``train_ns``), or windows would accumulate.
+        After a failed gather, all ranks try again at the same windows, regardless of when each of them
+        failed: at every eighth, and less often after each further failure. They wait for each other no longer
+            than the window took (``train_ns``), because windows would accumulate otherwise.
         """
         if self.group is None and self._failed_group is not None and window % self._retry_interval == 0:
             self.group = self._failed_group.successor(
@@ -57,17 +57,17 @@ class GatherRank(JobRank):
         self.part_reason = f"no gather since window {window}: {reason}"
 
     def confirm_group(self) -> None:
-        """Keep the group: a window was gathered over it."""
+        """Keep the group, because a window was gathered over it."""
         self._failed_group, self._retry_interval, self.part_reason = None, _FIRST_RETRY_INTERVAL, None
 
 
 def group_of(rank: JobRank) -> TransportGroup | None:
-    """Return the group that this rank's windows are gathered over; None where it writes parts."""
+    """Return the group over which this rank's windows are gathered; None if it writes parts."""
     return rank.group if isinstance(rank, GatherRank) else None
 
 
 def distributed_rank() -> int | None:
-    """Return this rank in torch.distributed; None where that is not initialised."""
+    """Return this rank in torch.distributed; None if that is not initialised."""
     import torch.distributed as dist
 
     return dist.get_rank() if dist.is_available() and dist.is_initialized() else None
@@ -90,14 +90,14 @@ def join(
 ) -> tuple[GatherRank, int, int]:
     """Join the other ranks and agree with them on the run's name, its next window and its next step.
 
-    Collective where torch.distributed is initialised, or the transport does without it. Where joining fails,
-    this rank records alone: its rows become parts, and the job does not fail.
+    Collective if torch.distributed is initialised or the transport does not need it. If joining fails, this
+    rank records alone: its rows become parts, and the job does not fail.
 
     Args:
         timeout: seconds that a rank waits for the others in each exchange.
         window, step: where this rank would continue; all ranks continue at the highest of their values.
     """
-    identity = replace(identity, hostname=printable(identity.hostname, MAX_NAME_LENGTH))  # Packets hold it.
+    identity = replace(identity, hostname=printable(identity.hostname, MAX_NAME_LENGTH))  # For packets.
     connect = transport.connect
     if distributed_rank() is None and (connect is None or transport.needs_process_group):
         reason = NOT_DISTRIBUTED if job.world_size > 1 else None

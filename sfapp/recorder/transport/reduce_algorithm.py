@@ -1,10 +1,10 @@
-"""Find a window's frontier over all ranks, in O(N·S) bytes however many ranks there are (docs/recorder.md).
+"""Find a window's frontier over all ranks, in O(N·S) bytes for any number of ranks (docs/recorder.md).
 
 The frontier is a maximum, so it can be reduced instead of gathered. A rank packs each of its prefixes with
-its own number into one int64; one MAX over the ranks yields the frontier and its leader, ties going to the
-lowest rank as everywhere. ``reduce_window`` is one rank's part of the algorithm, without a network: a
-generator that yields what the rank puts into each reduction and is sent the result. ``reduce_group.py`` runs
-it over a process group; tests simulate any number of ranks by running their parts side by side.
+its own number into one int64. One MAX over the ranks yields the frontier and its leader; the lowest rank wins
+ties, as everywhere. ``reduce_window`` is one rank's part of the algorithm, without a network: a generator
+that yields the rank's contribution to each reduction and receives the result. ``reduce_group.py`` runs it
+over a process group; tests simulate any number of ranks by running their parts in one process.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from sfapp.recorder.transport.reduce_waits import UNKNOWN, Flags, OwnEnds, wait_
 RANK_BITS = 20
 LAST_RANK = (1 << RANK_BITS) - 1
 LONGEST_NS = 1 << (63 - RANK_BITS)
-"""Longest window, 2.4 hours: a longer one leaves no room for the rank in an int64."""
+"""Longest window, 2.4 hours; a longer one leaves no bits for the rank in an int64."""
 
 MOST_ROWS = 6
 """Number of ranks whose rows are kept: rank 0, the leaders of most exposed time, and random ones."""
 
 MOST_LEADERS_WITH_ROWS = 4
 MOST_NAMED = 24
-"""Number of ranks whose place the packet states, including those with rows."""
+"""Number of ranks whose place is in the packet, including those with rows."""
 
 FAULTS = tuple(sorted(REASONS))
 """Fault codes in the order of the first exchange."""
@@ -42,7 +42,7 @@ FAULTS = tuple(sorted(REASONS))
 _AGREED = ("window", "stages", "accumulation", "steps", "first", "last", "numbers")
 _ROLE = "role"
 _WAITS = 2 * (len(_AGREED) + 1) + 1
-"""Place of the first exchange's word that is 1 where a rank has measured waits."""
+"""Position of the word in the first exchange that is 1 if a rank has measured waits."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,8 +50,8 @@ class ReductionExchange:
     """One reduction over all ranks.
 
     Attributes:
-        how: maximum on every rank, or maximum or sum on rank 0 alone.
-        mine: int64, this rank's contribution; of the same shape on all ranks.
+        how: maximum on every rank, or maximum or sum on rank 0 only.
+        mine: int64, this rank's contribution, with the same shape on all ranks.
     """
 
     how: Literal["max_everywhere", "max", "sum"]
@@ -66,12 +66,12 @@ class ReducedRows:
         plane_SN: by name (``sfapp.model.reduced.PLANES``).
         rank_K: the ranks whose rows are kept, ascending; ``leaders`` are those among them that lead.
         row_KNC: int64 [K, N, 2 + S], columns as in ``WindowBuffer``.
-        own: at the ends of own time of the stages in ``waited`` (positions); None where there are none.
+        own: at the ends of own time of the stages in ``waited`` (positions); None if there are none.
         wait_KVN: int64 ns, waits of the kept rows in those stages.
         identities: of those K ranks.
-        named: further leaders and where they ran.
+        named: further leaders with their places.
         lag_SB: int64 [S, LAG_BINS].
-        faults: by code, the lowest rank that has it.
+        faults: lowest rank with each fault, by code.
     """
 
     ranks: int
@@ -99,17 +99,17 @@ def reduce_window(
     """Reduce a closed window: one rank's part.
 
     Args:
-        ranks: how many ranks take part, at least 2.
-        accumulation: its text, as ranks compare it.
+        ranks: number of ranks that take part, at least 2.
+        accumulation: its text, for comparison between ranks.
 
     Yields:
-        This rank's contribution to each reduction; its result is to be sent.
+        This rank's contribution to each reduction; the result must be sent back.
 
     Returns:
         The result on rank 0, None on the others.
 
     Raises:
-        GatherRefused: the ranks' windows do not fit together; on all ranks.
+        GatherRefused: the ranks' windows do not match; on all ranks.
     """
     rank, rows_NC = identity.rank, buffer.rows()
     agreed = yield ReductionExchange("max_everywhere", _agreement_words(buffer, identity, accumulation))
@@ -132,7 +132,7 @@ def reduce_window(
     known_VN = top[0, len(own_SN) :] != UNKNOWN
 
     runners_up = np.where(leaders == rank, -1, prefixes)  # Without its leader, the maximum is the runner-up.
-    # The bits of floats that are not negative are in the floats' own order.
+    # The bits of non-negative floats have the order of the floats.
     overlap_bits = np.array([_overlap_share(rows_NC, own_SN)]).view(np.int64)
     mine = np.concatenate([runners_up.ravel(), own_SN.ravel(), overlap_bits])
     largest = yield ReductionExchange("max", mine)
@@ -153,7 +153,7 @@ def reduce_window(
 
 
 def _overlap_share(rows_NC: Ints, own_SN: Ints) -> float:
-    """Return how much of the steps' wall time the explicit stages exceed it by."""
+    """Return by how much the explicit stages exceed the steps' wall time, as a fraction of it."""
     wall_N, explicit_N = rows_NC[:, WALL_COLUMN], own_SN[:-1].sum(axis=0)
     return int((explicit_N - wall_N).clip(min=0).sum()) / max(1, int(wall_N.sum()))
 
@@ -163,7 +163,7 @@ class _Tops:
     """Results of the maxima over prefixes, each [2, S + V, N]: at the ends of stages, then of own time.
 
     Attributes:
-        known_VN: where every rank's wait is known.
+        known_VN: whether every rank's wait is known.
         waited: positions of the V stages.
     """
 
@@ -182,7 +182,7 @@ class _Tops:
         )
 
     def own_planes(self, stages: int) -> OwnPlanes | None:
-        """Return what was found at the ends of own time; None without waits."""
+        """Return the results at the ends of own time; None without waits."""
         if not self.waited:
             return None
         behind = slice(stages, None)
@@ -234,10 +234,10 @@ def _reduced_rows(
 
 
 def _agreement_words(buffer: WindowBuffer, identity: RankIdentity, accumulation: str) -> Ints:
-    """Return a rank's contribution to the first exchange, on which the sizes of the later ones depend.
+    """Return a rank's contribution to the first exchange, which decides the sizes of the later ones.
 
-    It has each value that must agree and its negative, so that one MAX yields the largest and the smallest;
-    then the time spent, whether there are waits, the node, and the faults.
+    It has each value that must agree and its negative, so that one MAX yields maximum and minimum, then the
+    time spent, whether there are waits, the node, and the faults.
     """
     steps = buffer.rows()[:, STEP_COLUMN]
     values = {
@@ -283,8 +283,8 @@ def _check(agreed: Ints) -> None:
 
 
 def _ranks_to_keep(frontiers: Ints, leaders: Ints, ranks: int, window: int) -> KeptRanks:
-    """Choose the ranks to keep, the same on every rank: the leaders of most exposed time in either
-    accounting, then ranks drawn pseudo-randomly from the window's number."""
+    """Choose the ranks to keep, equally on every rank: the leaders of most exposed time in either accounting,
+    then pseudo-random ranks seeded by the window's number."""
     aligned = np.diff(frontiers[0], axis=0, prepend=0)
     carried = np.diff(frontiers[1].T.ravel(), prepend=0)
     exposed: dict[int, int] = {}

@@ -1,4 +1,5 @@
-"""Reduce windows over a process group: what rank 0 receives does not grow with the number of ranks."""
+"""Reduce windows over a process group; the data that rank 0 receives does not grow with the number of
+ranks."""
 
 from __future__ import annotations
 
@@ -23,12 +24,12 @@ from sfapp.recorder.transport.transport_group import AgreedStart, GatherResult
 
 
 class ReduceGroup(DistributedGroup):
-    """Reduces a window to its frontier and a few ranks' rows on rank 0, over Gloo."""
+    """Group that reduces a window to its frontier and a few ranks' rows on rank 0, over Gloo."""
 
     takes_several = False
 
     def greet(self, identity: RankIdentity, run_id: str, next_window: int, next_step: int) -> AgreedStart:
-        """Agree on the run's name and the attempt's (rank 0's), and its next window and step (the highest).
+        """Agree on the names of run and attempt (rank 0's) and on the next window and step (the highest).
 
         Raises:
             GatherFailed: a rank is gone or late.
@@ -85,8 +86,8 @@ class ReducedWindow:
 
 
 def reduced_draft(job: JobInfo, buffer: WindowBuffer, found: ReducedRows, gather_ns: int) -> WindowDraft:
-    """Return the draft of all ranks' frontier and a few ranks' rows. Of side channels, waits alone are
-    reduced."""
+    """Return the draft with all ranks' frontier and a few ranks' rows. Waits are the only side channels that
+    are reduced."""
     stages = buffer.schema.stages
     waits = [stages[stage] for stage in found.waited]
     reduction = Reduction(

@@ -1,4 +1,4 @@
-"""What the ranks of a reduced window sum up on rank 0, and of which ranks (docs/packet.md)."""
+"""The sums of a reduced window on rank 0, and the ranks they describe (docs/packet.md)."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _HOST_WORDS, _ROLE_WORDS = 8, 32  # Words of 8 bytes: Linux host names have at m
 
 @dataclass(frozen=True, slots=True)
 class KeptRanks:
-    """Ranks that the result describes.
+    """The ranks described in the result.
 
     Attributes:
         held: ranks whose rows are kept, ascending.
         leaders: those among them that lead.
-        named: all ranks whose place is stated, those with rows first.
+        named: all ranks with a stated place, ranks with rows first.
     """
 
     held: tuple[int, ...]
@@ -33,7 +33,7 @@ class KeptRanks:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReductionSums:
-    """The vector that is summed over ranks; most of it is zero on most ranks.
+    """The vector that is summed over ranks, which is mostly zero on most ranks.
 
     Attributes:
         flat: int64; the properties are views of its parts.
@@ -123,7 +123,7 @@ class ReductionSums:
         )
 
     def named(self) -> tuple[NamedRank, ...]:
-        """Return the further ranks whose place is stated."""
+        """Return the further ranks with a stated place."""
         rows = len(self.kept.held)
         return tuple(
             NamedRank(rank=rank, local_rank=int(where[0]), node_rank=int(where[1]), hostname=_text(where[2:]))
@@ -132,8 +132,8 @@ class ReductionSums:
 
 
 def lag_counts(lag_SN: Ints) -> Ints:
-    """Count a rank's boundaries by their lag behind the frontier: int64 [S, LAG_BINS], bins in powers of two
-    of a µs."""
+    """Return the number of a rank's boundaries by lag behind the frontier: int64 [S, LAG_BINS], bins in
+    powers of two of 1 µs."""
     _, exponent = np.frexp((lag_SN // 1_000).astype(np.float64))  # 0 for 0, i from 2^(i−1) to below 2^i.
     bins = np.minimum(exponent, LAG_BINS - 1)
     return np.stack([np.bincount(row, minlength=LAG_BINS) for row in bins]).astype(np.int64)

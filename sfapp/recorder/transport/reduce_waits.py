@@ -1,6 +1,6 @@
-"""Where own time ends on one rank, for reducing a window with measured waits (accounting.md §15).
+"""Compute the ends of own time on one rank, to reduce a window with measured waits (accounting.md §15).
 
-They take part in the reduction like further stages: a frontier is a maximum wherever it is taken.
+The ends take part in the reduction like further stages, because their frontier is a maximum too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 UNKNOWN = np.iinfo(np.int64).max
-"""Stands for a packed prefix whose wait is not known on some rank: the maximum of all."""
+"""Value of a packed prefix whose wait is unknown on some rank; it exceeds all others."""
 
 
 def wait_flags(buffer: WindowBuffer) -> Ints:
@@ -29,7 +29,7 @@ def wait_flags(buffer: WindowBuffer) -> Ints:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OwnEnds:
-    """Where the own part of a stage ends on this rank, of V stages with measured waits on any rank.
+    """Ends of the own parts on this rank of the V stages with measured waits on any rank.
 
     Attributes:
         stages: their positions among the recorded stages, ascending.
@@ -43,7 +43,7 @@ class OwnEnds:
 
     @classmethod
     def of(cls, buffer: WindowBuffer, stages: tuple[int, ...], own_SN: Ints, prefixes: Ints) -> OwnEnds:
-        """Return them from a rank's window.
+        """Compute the ends from a rank's window.
 
         Args:
             own_SN: durations, ns.
@@ -59,14 +59,14 @@ class OwnEnds:
         return cls(stages, wait_VN, prefixes[:, list(stages)] - wait_VN.clip(min=0))
 
     def hide_unknown(self, packed: Ints) -> Ints:
-        """Return packed prefixes [2, S + V, N] with those whose wait is not known replaced by ``UNKNOWN``."""
+        """Return packed prefixes [2, S + V, N], with ``UNKNOWN`` where the wait is not known."""
         own = packed[:, packed.shape[1] - len(self.stages) :]
         own[:, self.wait_VN == NOT_MEASURED] = UNKNOWN
         return packed
 
 
 def with_own_leaders(leaders: Ints, stages: tuple[int, ...], known_VN: Flags) -> Ints:
-    """Return the leaders [2, S, N], those at the end of own time where they are known.
+    """Return the leaders [2, S, N], at the end of own time where known.
 
     Args:
         leaders: [2, S + V, N].

@@ -1,8 +1,8 @@
-"""The interface of a transport: ``TransportGroup``, which it implements, and ``Transport``, its entry.
+"""The interface of a transport: ``TransportGroup``, which it implements, and ``Transport``, its table entry.
 
-``Recorder`` makes a group with ``Transport.connect`` and joins it (``rank_group.py``); ``GatherSink`` gathers
-windows over it; ``WindowQueue`` decides how many at once. ``distributed_group.py`` has a base class for
-groups over torch.distributed.
+``Recorder`` creates a group with ``Transport.connect`` and joins it (``rank_group.py``); ``GatherSink``
+gathers windows over it; ``WindowQueue`` decides how many at once. ``distributed_group.py`` has a base class
+for groups over torch.distributed.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AgreedStart:
-    """What all ranks agree on when they join a group.
+    """The agreement of all ranks when they join a group.
 
     Attributes:
         run_id: name of the run.
         attempt: name of this start of the run.
-        next_window, next_step: the window and the step that all ranks continue with.
+        next_window, next_step: the window and the step with which all ranks continue.
     """
 
     run_id: str
@@ -44,7 +44,7 @@ class GatherResult(Protocol):
 
     @property
     def objection(self) -> str:
-        """Why there is no window after all; empty if there is. Every rank then writes its part."""
+        """Why the window is invalid; empty if it is valid. If it is invalid, every rank writes its part."""
 
     def draft(self, job: JobInfo, buffer: WindowBuffer, gather_ns: int) -> WindowDraft:
         """Return the window's draft; ``sfapp.packets.compose.whole_draft`` makes one from the ranks' rows.
@@ -56,24 +56,24 @@ class GatherResult(Protocol):
 
 
 class TransportGroup(Protocol):
-    """All ranks of a job, as one rank brings its windows together with the others on rank 0.
+    """All ranks of a job, from the view of one rank that combines its windows with the others on rank 0.
 
     ``greet``, ``gather`` and ``confirm`` are collective: all ranks call them in the same order. No exchange
-    within them waits for other ranks longer than the seconds that ``Transport.connect`` was given. They raise
-    no errors but those listed; after any other error in ``gather`` the rows are lost.
+    within them waits for other ranks longer than the seconds passed to ``Transport.connect``. They raise only
+    the listed errors; after any other error in ``gather`` the rows are lost.
 
     The recorder calls ``greet`` once, when it is created. At the end of windows its own thread calls
-    ``gather`` and ``confirm``. After ``GatherFailed`` it calls ``successor`` and no other operation. A group
-    of one rank is asked for its ``world_size`` and ``training_backend`` only.
+    ``gather`` and ``confirm``. After ``GatherFailed`` it calls only ``successor``. Of a group of one rank it
+    uses only ``world_size`` and ``training_backend``.
 
     Attributes:
         world_size: number of ranks.
-        training_backend: backend of training's own collectives, such as ``nccl``, as packets state it.
+        training_backend: backend of training's own collectives, such as ``nccl``, for packets.
         takes_several: whether ``gather`` can gather several windows at once.
         needs_training_thread: whether the training thread must call ``gather``. Training then waits for it,
             ``confirm`` is never called, and the last window is written as parts.
-        batch_size: how many windows are to be gathered at once from now on, at least 1 and the same on all
-            ranks. ``confirm`` sets it; the training thread and the recorder's thread read it.
+        batch_size: number of windows to gather at once from now on, at least 1 and the same on all ranks.
+            ``confirm`` sets it; the training thread and the recorder's thread read it.
     """
 
     world_size: int
@@ -88,7 +88,7 @@ class TransportGroup(Protocol):
 
         Args:
             identity: of this rank.
-            run_id, next_window, next_step: what this rank would continue with.
+            run_id, next_window, next_step: values with which this rank would continue.
 
         Raises:
             GatherFailed: a rank is gone or late.
@@ -98,17 +98,16 @@ class TransportGroup(Protocol):
         """Gather closed windows on rank 0.
 
         Args:
-            buffers: this rank's windows in order, at least one. ``WindowBuffer.packed`` returns the rows of
-                one, int64 [N, C + K]. A window may have no rows, and ranks may hold different numbers of
+            buffers: this rank's windows in order, at least one. ``WindowBuffer.packed`` returns the rows of a
+                window, int64 [N, C + K]. A window may have no rows, and ranks may hold different numbers of
                 windows.
 
         Returns:
-            How many windows were gathered, from the first on, at least 1 and the same on all ranks; the
-            others are passed again. On rank 0 also their results, and an empty sequence elsewhere.
+            The number of windows gathered, from the first on, at least 1 and the same on all ranks; the
+            others are passed again. Also their results on rank 0, and an empty sequence on other ranks.
 
         Raises:
-            GatherRefused: on all ranks, where the ranks' first windows do not fit together: these are
-                written as parts.
+            GatherRefused: on all ranks, if the ranks' first windows do not match; these are written as parts.
             GatherFailed: a rank is gone or late. All of ``buffers`` are written as parts.
         """
 
@@ -117,7 +116,7 @@ class TransportGroup(Protocol):
         ``gather``, on the same thread.
 
         Args:
-            reasons: on rank 0, for each gathered window why it is not on disk, empty if it is.
+            reasons: on rank 0, why each gathered window is not on disk; empty for windows on disk.
             batch_size: on rank 0, the new ``batch_size`` of all ranks.
 
         Raises:
@@ -125,18 +124,18 @@ class TransportGroup(Protocol):
         """
 
     def successor(self, rendezvous: str, seconds: float) -> TransportGroup | None:
-        """Return a group of the same ranks with new connections, after an operation has failed; None where
-        there can be none. On the recorder's thread.
+        """Return a group of the same ranks with new connections after an operation has failed, or None if
+        this is impossible. On the recorder's thread.
 
-        Does not block: the connections are made by the first ``gather``. ``greet`` is not called again.
+        Does not block, because the first ``gather`` makes the connections. ``greet`` is not called again.
 
         Args:
             rendezvous: key under which the ranks find each other, the same on all of them.
-            seconds: how long they wait for each other.
+            seconds: time limit of that.
         """
 
     def give_up(self, reason: str) -> None:
-        """Make the operation in progress and all later ones raise ``GatherFailed(reason)`` at once.
+        """Let the operation in progress and all later ones raise ``GatherFailed(reason)`` at once.
 
         Called on any thread, while another one may be inside ``gather``; does not block.
         """
@@ -144,15 +143,15 @@ class TransportGroup(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Transport:
-    """How the ranks' rows of a window come together.
+    """Table entry of a transport, which combines the ranks' rows of a window.
 
     Attributes:
-        title: what it does, for an error message or a list.
-        connect: makes the group that windows are gathered over, given the seconds that a rank waits for the
-            others; collective over all ranks, on the training thread. After an error this rank writes parts.
-            None where every rank writes its own part.
-        needs_process_group: whether ``connect`` needs torch.distributed to be initialised. Where that is not
-            so, every rank of a larger job writes parts.
+        title: description for error messages and lists.
+        connect: creates the group over which windows are gathered, given the seconds that a rank waits for
+            the others; collective over all ranks, on the training thread. After an error this rank writes
+            parts. None if every rank writes its own part.
+        needs_process_group: whether ``connect`` needs an initialised torch.distributed. Without it, every
+            rank of a larger job writes parts.
     """
 
     title: str

@@ -1,10 +1,10 @@
-"""The transports that bring a recorder's windows to packets. To add one, implement it and enter it here.
+"""The transports that convert a recorder's windows to packets. To add one, implement it and enter it here.
 
-A transport that brings the ranks' rows together on rank 0 implements ``TransportGroup`` and gets an entry in
-``TRANSPORTS``, under the name that ``Recorder(gather=…)`` takes. ``reduce_group.py`` is an example over
+A transport that combines the ranks' rows on rank 0 implements ``TransportGroup`` and has an entry in
+``TRANSPORTS``, under its name in ``Recorder(gather=…)``. ``reduce_group.py`` is an example over
 torch.distributed, ``tests/recorder/thread_transport.py`` one without it. A transport that sends windows
-elsewhere implements ``sfapp.packets.sink.PacketSink``, is registered in ``sfapp/__init__.py`` as the stream
-is, and is chosen in ``open_sink``.
+elsewhere implements ``sfapp.packets.sink.PacketSink``, is registered in ``sfapp/__init__.py`` like the
+stream, and is selected in ``open_sink``.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ if set(TRANSPORTS) != set(get_args(GatherMode)):
 
 
 def open_sink(stream: Any, max_pending: int) -> PacketSink:
-    """Return the sink that the ``stream`` argument, or else ``SFAPP_STREAM``, asks for.
+    """Return the sink for the ``stream`` argument or else ``SFAPP_STREAM``.
 
     Raises:
-        MissingExtraError: a stream is asked for, and pyzmq is not installed.
+        MissingExtraError: a stream is requested and pyzmq is not installed.
         StreamError: the address or the keys cannot be used.
     """
     if stream is None and not os.environ.get(STREAM_VARIABLE):

@@ -1,7 +1,7 @@
 """Queue of closed windows that wait to be gathered; short windows are gathered several at once.
 
-Gathering and writing wake threads and evict caches that training uses. For eight windows at once that costs
-about twice as much as for one.
+Gathering and writing wake threads and evict caches that training uses. For eight windows at once this costs
+only about twice as much as for one.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from sfapp.recorder.transport.rank_group import group_of
 from sfapp.recorder.transport.transport_group import GatherResult
 
 _BATCH_SECONDS, _MAX_BATCH = 5.0, 8
-"""Most training time and most windows in one batch."""
+"""Maximum training time and number of windows of one batch."""
 
 _UNBATCHED_WINDOWS = 8
-"""Windows at the start of a run that are gathered one by one, so that its first packets appear soon."""
+"""Number of windows at the start of a run that are gathered one by one, so that its first packets appear
+soon."""
 
 _MAX_BATCH_BYTES = 16 * 2**20
-"""Most bytes that a batch takes on rank 0."""
+"""Maximum number of bytes of a batch on rank 0."""
 
 LONGEST_WAIT = 15.0
-"""Seconds after which windows are gathered although their batch is not full: training may have paused."""
+"""Seconds after which windows are gathered even if their batch is not full: training may have paused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class EarlyGather:
 
     Attributes:
         result: the rows, on rank 0.
-        part_reason: why the window is written as parts; None where it was gathered.
+        part_reason: why the window is written as parts; None if it was gathered.
     """
 
     result: GatherResult | None = None
@@ -48,8 +49,8 @@ class ClosedWindow:
     """A window that has ended.
 
     Attributes:
-        early: what came of gathering it on the training thread; None where it is to be gathered.
-        closed_at: when it ended, in monotonic seconds.
+        early: outcome of a gather on the training thread; None if it is yet to be gathered.
+        closed_at: time of its end, in monotonic seconds.
     """
 
     rank: JobRank
@@ -59,7 +60,7 @@ class ClosedWindow:
 
 
 class WindowQueue:
-    """Closed windows in order. The training thread puts them in, the recorder's thread takes them."""
+    """Closed windows in order. The training thread appends them, the recorder's thread takes them."""
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[ClosedWindow | None] = queue.SimpleQueue()
@@ -72,11 +73,11 @@ class WindowQueue:
         self._queue.put(closed)
 
     def end(self) -> None:
-        """Declare that no more windows follow: those that wait are due."""
+        """Declare that no more windows follow, so that the waiting ones are due."""
         self._queue.put(None)
 
     def next_batch(self) -> list[ClosedWindow]:
-        """Wait for the next windows of one rank identity that are due; empty once no more follow.
+        """Wait for the next due windows of one rank identity; empty once no more follow.
 
         They stay in the queue until ``remove``.
         """
@@ -90,7 +91,7 @@ class WindowQueue:
         self._finished += count
 
     def batch_size(self, rank: JobRank, buffer: WindowBuffer) -> int:
-        """Return how many windows like this one are to be gathered at once; rank 0 decides for all ranks."""
+        """Return the number of windows like this one to gather at once; rank 0 decides for all ranks."""
         group = group_of(rank)
         if group is None or not group.takes_several or self._finished + 1 < _UNBATCHED_WINDOWS:
             return 1
@@ -99,10 +100,10 @@ class WindowQueue:
         return max(1, min(_MAX_BATCH, int(by_time), int(by_size)))
 
     def _is_due(self) -> bool:
-        """Return whether the waiting windows are to be gathered now.
+        """Return whether the waiting windows are due.
 
-        All ranks must come to the same answer, or they lose time waiting for each other. It therefore depends
-        on what rank 0 announced and on why a window ended.
+        All ranks must come to the same result, or they lose time waiting for each other. It therefore depends
+        on rank 0's announcement and on why a window ended.
         """
         if not self._waiting:
             return False
@@ -116,7 +117,7 @@ class WindowQueue:
         )
 
     def _receive(self) -> None:
-        """Wait for another window, but no longer than the waiting ones may wait."""
+        """Wait for another window, at most until the waiting ones are due."""
         timeout = self._waiting[0].closed_at + LONGEST_WAIT - time.monotonic() if self._waiting else None
         try:
             closed = self._queue.get(timeout=None if timeout is None else max(0.0, timeout))

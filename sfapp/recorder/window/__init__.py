@@ -1,1 +1,1 @@
-"""When windows open and close on a rank, and what is recorded in them."""
+"""Opening, filling and closing windows on a rank."""

@@ -25,22 +25,22 @@ from sfapp.recorder.transport.rank_group import GatherRank
 _MAX_WARNING = 300
 
 Rejoin = Callable[[GatherRank, int, int], tuple[GatherRank, int, int]]
-"""Joins the ranks of a changed world: takes this rank, its next window and its next step, and returns those
-that all ranks continue with."""
+"""Function that joins the ranks of a changed world: it takes this rank, its next window and its next step,
+and returns those with which all ranks continue."""
 
 
 class WindowRecorder:
     """The current window of a rank, and the timers that fill it.
 
-    Windows end at step numbers, not at row counts: where a rank leaves a step out, its windows still close
-    with the other ranks'. Everything here fails open: recording may end, training continues.
+    Windows end at step numbers, not at row counts, so that they close together with the other ranks' even if
+    a rank skips a step. Everything here fails open: recording may end, training continues.
 
     Attributes:
         state: the timers' state.
-        schema: what is recorded now.
-        rank: this rank as the sink sees it.
+        schema: the current schema.
+        rank: this rank, for the sink.
         channels: the side channels.
-        data_stage: the stage that waiting for a batch counts as.
+        data_stage: the stage to which waits for batches are charged.
         captures: profiler captures on this rank; set by ``start``.
     """
 
@@ -52,7 +52,7 @@ class WindowRecorder:
         self.is_recording = False
         self._window_steps = windows.window_steps
         self._has_between = windows.between
-        self._warned_of = {PROFILED}  # The user asked for it, so it is worth no warning.
+        self._warned_of = {PROFILED}  # The user requested it, so there is no warning.
         self._bare_step_ns, self._stage_ns = measure_costs()
 
     def start(
@@ -97,8 +97,8 @@ class WindowRecorder:
         """Return the context of a micro-step; arguments are those of ``Recorder.micro_step``."""
         try:
             micro = self._micro_steps[max(-1, min(index, len(self._micro_steps) - 1))]
-        except Exception:  # fail-open: no whole number
-            micro = self._micro_steps[-1]  # It serves any other index.
+        except Exception:  # fail-open: not a whole number
+            micro = self._micro_steps[-1]  # Used for any other index.
         micro.sync = sync
         return micro
 
@@ -123,7 +123,7 @@ class WindowRecorder:
                 if name in columns:
                     spent[columns[name]] += stage_ns
                 else:
-                    state.find_stage(name)  # An unknown stage: looking it up records the fault.
+                    state.find_stage(name)  # An unknown stage; the look-up records the fault.
         for stages, column_of in zip(waits, self.schema.column_of, strict=False):
             for name, blocked in stages.items():
                 if name in column_of:
@@ -160,8 +160,8 @@ class WindowRecorder:
         """Close the window, and continue in the new world with its ranks' next window and step."""
         if not self.is_recording:
             return
-        if self.rank.group is not None:  # The ranks that it waits for may no longer exist.
-            self.rank.group.give_up("the world changed before the other ranks answered")
+        if self.rank.group is not None:  # The ranks for which it waits may no longer exist.
+            self.rank.group.give_up("the world changed before the other ranks responded")
         self.close_window("world_change")
         self.rank, window, step = rejoin(self.rank, self._window_number, self.state.number)
         self._window_number = self._buffer.number = window
@@ -169,17 +169,17 @@ class WindowRecorder:
         self._continue_from(step)
 
     def close_window(self, closed_by: ClosedBy, schema: WindowSchema | None = None) -> None:
-        """Hand the window over and open the next one, without waiting.
+        """Submit the window and open the next one, without waiting.
 
         Args:
-            schema: what the next window records; as this one where None.
+            schema: schema of the next window; unchanged if None.
         """
         if not self.is_recording:
             return
         begin = self.state.clock()
         try:
             is_kept = self._hand_over(closed_by)
-            # Faults between two windows belong to the next one where this one was empty and not handed over.
+            # If this window was empty and not submitted, its faults belong to the next one.
             faults = {} if self._window_number > self._buffer.number else self._buffer.faults
             self._open_window(schema or self.schema, self.state.number)
             self._buffer.faults.update(faults)
@@ -190,7 +190,7 @@ class WindowRecorder:
             self._give_up(error)
 
     def stop(self) -> None:
-        """Hand over the last window; nothing is recorded afterwards."""
+        """Submit the last window; nothing is recorded afterwards."""
         if not self.is_recording:
             return
         self.is_recording = False
@@ -203,7 +203,7 @@ class WindowRecorder:
     # ---- callbacks of the timers ----------------------------------------------------------------
 
     def _finish_step(self, begin: int, end: int, completed: bool) -> None:
-        """Record a step that has more than its row, or drop one that was not completed."""
+        """Record a step with additional data, or drop an incomplete one."""
         state = self.state
         if not self.is_recording:
             state.clear_row()
@@ -226,7 +226,7 @@ class WindowRecorder:
             self._give_up(error)
 
     def _follow_steps(self) -> None:
-        """Do what is due between two steps."""
+        """Perform the work that is due between two steps."""
         state = self.state
         if not self.is_recording:
             return
@@ -241,8 +241,8 @@ class WindowRecorder:
                 self._give_up(error)
 
     def _plan_next(self) -> None:
-        """Set when ``_follow_steps`` is called next: after the window's first step, whose time is when the
-        window began, and where a page is full."""
+        """Set when ``_follow_steps`` is called next: after the window's first step, at whose time the window
+        began, and when a page is full."""
         state, buffer = self.state, self._buffer
         if not buffer.filled and not buffer.sync():
             state.due = state.number + 1
@@ -250,7 +250,7 @@ class WindowRecorder:
             state.due = min(self._window_end, state.number + (buffer.room or buffer.next_page()))
 
     def _follow_syncs(self, syncs: Sequence[bool]) -> None:
-        """Close the window before a step whose gradients are exchanged in another pattern than declared."""
+        """Close the window before a step with another pattern of gradient exchanges than declared."""
         old = self.schema.accumulation
         if len(syncs) != old.factor:
             self.note("accumulation_mixed", f"{len(syncs)} micro-steps, not {old.factor}")
@@ -263,12 +263,12 @@ class WindowRecorder:
             self.close_window(
                 "accumulation_change", replace(self.schema, accumulation=replace(old, sync=sync))
             )
-            self.state.set_spent(spent)  # This step's stages: their columns are the same.
+            self.state.set_spent(spent)  # This step's stages, whose columns do not change.
 
     # ---- windows --------------------------------------------------------------------------------
 
     def _use(self, schema: WindowSchema) -> None:
-        """Make the contexts of a schema."""
+        """Create the contexts of a schema."""
         self.schema = schema
         timed = [name for name in schema.broad if name != BETWEEN]  # The others have a context.
         column_of = [{name: columns[name] for name in timed} for columns in schema.column_of]
@@ -300,7 +300,7 @@ class WindowRecorder:
     def _hand_over(self, closed_by: ClosedBy) -> bool:
         """Submit the window if it has a step; return False if its rows had to be dropped.
 
-        At shutdown an empty window is submitted too: the other ranks may have one that is not empty.
+        At shutdown an empty window is submitted too, because other ranks may have a non-empty one.
         """
         is_last = closed_by == "shutdown"
         if self.state.number == self._window_begin and not is_last:

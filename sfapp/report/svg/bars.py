@@ -58,12 +58,12 @@ def bars_of(traces: Sequence[Trace], x_axis: Axis, y_axis: Axis, layout: Mapping
     pitch = _pitch(taken)
     room = pitch * (1 - float(layout.get("bargap", 0.2)))
     # Bars are placed side by side only if two have the same position.
-    beside = mode == "group" and len(set(taken)) < len(taken)
-    share = room / len(traces) if beside else room
+    grouped = mode == "group" and len(set(taken)) < len(taken)
+    share = room / len(traces) if grouped else room
     tops: dict[tuple[float, bool], float] = {}
     bars = []
     for order, (trace, places) in enumerate(zip(traces, positions, strict=True)):
-        shift = (order - (len(traces) - 1) / 2) * share if beside else 0.0
+        shift = (order - (len(traces) - 1) / 2) * share if grouped else 0.0
         sizes = size_axis.places(values(trace[up]))
         bases = values(trace["base"]) if isinstance(trace.get("base"), Mapping) else trace.get("base")
         for index, (place, size) in enumerate(zip(places, sizes, strict=True)):

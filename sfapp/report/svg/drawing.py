@@ -158,16 +158,16 @@ class _SvgDrawing:
         for _ in range(2):  # labels depend on the available room, and the room on the labels
             self._place(area)
             self._reach_notes()
-            beside = {True: 0.0, False: 0.0}
+            label_room = {True: 0.0, False: 0.0}
             overhang = 0.0
             for axis in self.axes.values():
                 ticks = axis.ticks()
                 if axis.spec.get("anchor") != "free":
-                    beside[axis.across] = max(beside[axis.across], axis.label_room(ticks))
+                    label_room[axis.across] = max(label_room[axis.across], axis.label_room(ticks))
                 if axis.across and ticks and axis.spec.get("showticklabels", True) and not axis.turn:
                     half = text.width(ticks[-1].text, axis.style.size) / 2
                     overhang = max(overhang, axis.at(ticks[-1].value) + half - (area.left + area.width))
-            new_left, new_bottom = left + beside[False], bottom + beside[True]
+            new_left, new_bottom = left + label_room[False], bottom + label_room[True]
             new_right = max(right, overhang + 2)
             area = Area(
                 new_left, top, self.width - new_left - new_right, height - top - new_bottom, self.axes

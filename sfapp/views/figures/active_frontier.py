@@ -1,4 +1,4 @@
-"""Select the frontier that a figure shows: carry-over where the diagnosis uses it, else step-aligned."""
+"""Select the frontier of a figure: carry-over if the diagnosis uses it, else step-aligned."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ActiveFrontier:
-    """The frontier in use, seen from the start of each step.
+    """The frontier in use, relative to the start of each step.
 
     Attributes:
         carry: the carry-over accounting; None for the step-aligned frontier.
@@ -51,20 +51,20 @@ def active_frontier(measures: Measures, diagnosis: Diagnosis) -> ActiveFrontier:
 
 
 def carry_over(measures: Measures, diagnosis: Diagnosis) -> CarryOver | None:
-    """Return the carry-over accounting with the diagnosis's sync boundary; None where steps have gaps."""
+    """Return the carry-over accounting with the diagnosis's sync boundary; None if steps have gaps."""
     stages = measures.window.stages
     boundary = stages.index(diagnosis.sync_boundary) if diagnosis.sync_boundary in stages else None
     return measures.carry(boundary)
 
 
 def active_shares(diagnosis: Diagnosis) -> dict[str, float] | None:
-    """Return A, or A' where the diagnosis uses the carry-over frontier."""
+    """Return A, or A' if the diagnosis uses the carry-over frontier."""
     carried = diagnosis.frontier == "carry_over" and diagnosis.carry_over_shares
     return diagnosis.carry_over_shares if carried else diagnosis.shares
 
 
 def leads_by_row(measures: Measures, leader_N: Ints) -> Floats:
-    """Return at how many of these boundaries each rank with rows is the slowest, [R]."""
+    """Return the number of these boundaries at which each rank with rows is the slowest, [R]."""
     counts = np.bincount(leader_N, minlength=len(measures.led_by)).astype(np.float64)
     if measures.has_all_rows:
         return counts
@@ -82,7 +82,7 @@ def too_few_rows(measures: Measures) -> str:
 
 
 def step_index(measures: Measures, step: int | None) -> int | None:
-    """Return the position of a logical step number; None for the mean, or where the window lacks it."""
+    """Return the position of a logical step number; None for the mean, or if the window lacks it."""
     if step is None:
         return None
     found = np.flatnonzero(measures.step_N == step)
@@ -106,8 +106,8 @@ def time_in(measures: Measures, stage: str) -> Ints:
 
 
 def waits_in(measures: Measures, stage: str) -> Floats | None:
-    """Return how long every rank waited for others in a stage, ns [N, R], 0 where that was not measured; None
-    where the packet holds no waits of it (accounting.md §15)."""
+    """Return how long every rank waited for others in a stage, ns [N, R], 0 where not measured; None if the
+    packet holds no waits of the stage (accounting.md §15)."""
     window = measures.window
     names = (window.stages[member] for member in stage_members(measures, stage))
     known = [to_numpy(window.waits[name]).clip(min=0) for name in names if name in window.waits]

@@ -16,7 +16,7 @@ PLOT = PlotSpec(
     title="Ambiguity plane",
     help=(
         "Further right: the stage holds more of the exposed time. Further up: clipping that stage alone "
-        "shortens the step more. The bar extends to the gain if the waits that the stage causes vanish too; "
+        "shortens the step more. The bar extends to the gain if the waits caused by the stage vanish too; "
         "a long bar means that the result depends on waiting."
     ),
     source=WindowInput,
@@ -68,7 +68,7 @@ def ambiguity_plane(diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
             threshold("gamma_g", "y", gates.gamma_g, "γG", dark, span=(0, 1)),
         ],
         annotations=[
-            # What comes first stays where a narrow plot lacks room for all.
+            # In a narrow plot, the first texts take precedence.
             *_names(diagnosis, order, shares, gains, right, top, dark),
             *_takeovers(diagnosis, order[0], shares, gains, dark),
             *_widest(shares, gains, excess, right, dark),

@@ -58,7 +58,7 @@ def axis(dark: bool, **settings: Any) -> dict[str, Any]:
         "showline": False,
         "exponentformat": "none",
         "ticks": "",
-        # Else the labels of two axes lie on each other where both begin at their common corner.
+        # Otherwise the labels of two axes overlap if both begin at their common corner.
         "ticklabelstandoff": 4,
         "tickfont": {"color": colours.muted, "size": 12},
         "automargin": True,
@@ -70,14 +70,16 @@ def axis(dark: bool, **settings: Any) -> dict[str, Any]:
 
 
 def name_axis(dark: bool, names: int, **settings: Any) -> dict[str, Any]:
-    """Return a horizontal axis of names, turned as far as the plot's width asks; many are always turned."""
+    """Return a horizontal axis of names, turned according to the plot's width; many names are always
+    turned."""
     turned: dict[str, Any] = {"autotickangles": [0, -30, -60, -90]} if names <= 8 else {"tickangle": -45}
     font = {"color": palette.theme(dark).ink, "size": 12}
     return axis(dark, showgrid=False, tickfont=font, **(turned | settings))
 
 
 def colour_key(dark: bool, unit: str = "") -> dict[str, Any]:
-    """Return the key of a colour scale, with the unit at its numbers: a title would lie on the top one."""
+    """Return the key of a colour scale, with the unit at its numbers, because a title would overlap the top
+    one."""
     return {
         "thickness": 10, "outlinewidth": 0, "len": 0.9, "nticks": 5,
         "tickfont": {"color": palette.theme(dark).muted, "size": 12},
@@ -86,7 +88,7 @@ def colour_key(dark: bool, unit: str = "") -> dict[str, Any]:
 
 
 def step_axis(dark: bool, steps: int, **settings: Any) -> dict[str, Any]:
-    """Return an axis of logical step numbers, without fractions; few steps are all labelled."""
+    """Return an axis of logical step numbers, without fractions; if there are few steps, all are labelled."""
     ticks: dict[str, Any] = {"dtick": 1} if steps <= 12 else {"nticks": 12}
     return axis(dark, showgrid=False, tickformat="d", title="step", **(ticks | settings))
 
@@ -107,7 +109,7 @@ def figure(
     """Return a figure: transparent, themed, with its texts in ``layout.meta``.
 
     Args:
-        interaction: what the user can do with it in the app; reports and notebooks leave it out.
+        interaction: possible actions in the app; reports and notebooks leave it out.
         draggable: whether shapes above the traces can be dragged; those below get no pointer events.
     """
     colours = palette.theme(dark)
@@ -128,7 +130,7 @@ def figure(
         },
         "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": colours.muted, "activecolor": colours.ink},
         "legend": {"font": {"color": colours.ink}, "bgcolor": "rgba(0,0,0,0)"},
-        # After a drag, the server's position of a threshold must win over the browser's.
+        # After a drag, the server's position of a threshold must replace the browser's.
         "editrevision": False,
         "dragmode": "zoom",
         "meta": {

@@ -31,13 +31,14 @@ PLOT = PlotSpec(
 )
 
 STEPS_SHOWN = 7
-"""Events of a path drawn at most, so that their names fit; the middle of a longer path is left out."""
+"""Maximum number of drawn events of a path, so that their names fit; the middle of a longer path is left
+out."""
 
 _NAME = 13
-"""Characters per line of an event's name in the longest path; shorter paths have room for more."""
+"""Number of characters per line of an event's name in the longest path; shorter paths have room for more."""
 
 _JOINTS = " _.:#/,<>()"
-"""Characters after which a name may be wrapped."""
+"""Number of characters after which a name may be wrapped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ def blame_path(findings: Findings, diagnosis: Diagnosis, view: ViewState, *, dar
             tickfont={"color": palette.theme(dark).ink, "size": 12},
         ),
         annotations=[
-            # Where a narrow plot lacks room for all texts, those of the cause and the delayed event stay.
+            # In a narrow plot, the texts of the cause and the delayed event take precedence.
             *(
                 words
                 for node in sorted(nodes, key=lambda node: not _role(cause, node.step))
@@ -95,7 +96,7 @@ def blame_path(findings: Findings, diagnosis: Diagnosis, view: ViewState, *, dar
 
 
 def _no_cause(findings: Findings, view: ViewState) -> tuple[str, str]:
-    """Return why there is no cause to show, and the heading: ``none`` where there is nothing to find."""
+    """Return why there is no cause to show, and the heading: ``none`` if there is nothing to find."""
     found = findings.blame
     if found.causes:
         causes = format.counted(len(found.causes), "cause")
@@ -109,7 +110,7 @@ def _no_cause(findings: Findings, view: ViewState) -> tuple[str, str]:
 
 
 def _nodes(path: tuple[PathStep, ...]) -> list[_Node]:
-    """Return the events of the path in order; of a long path the first and the last few."""
+    """Return the events of the path in order; for a long path, the first and the last few."""
     if len(path) <= STEPS_SHOWN:
         return [_Node(step, x, 0) for x, step in enumerate(path)]
     head = STEPS_SHOWN // 2
@@ -195,7 +196,7 @@ def _edges(nodes: list[_Node], row_of: dict[int, int], dark: bool) -> list[dict[
 
 
 def _role(cause: Cause, step: PathStep) -> str:
-    """Return the role of an event on the path; empty for those between its ends."""
+    """Return the role of an event on the path; empty for events between its ends."""
     if step.event == cause.event:
         return "cause"
     if step is cause.path[-1]:
@@ -204,7 +205,7 @@ def _role(cause: Cause, step: PathStep) -> str:
 
 
 def _two_lines(name: str, width: int) -> list[str]:
-    """Return a name in at most two lines, wrapped between its parts where possible."""
+    """Return a name in at most two lines, wrapped between its parts if possible."""
     if len(name) <= width:
         return [name]
     cuts = [place for place in range(width // 2, width + 1) if name[place - 1] in _JOINTS]

@@ -38,7 +38,7 @@ PLOT = PlotSpec(
 )
 
 COLLECTIVES_SHOWN = 200
-"""Bars drawn at most, the longest ones: more would be too thin to distinguish."""
+"""Maximum number of drawn bars, the longest ones: more would be too thin to distinguish."""
 
 _TICKS = 12
 
@@ -62,7 +62,7 @@ def collective_split(
         _traces(shown, unit, dark),
         dark=dark,
         title=PLOT.title,
-        subtitle="per collective: wait of the first rank to arrive for the last one, then what followed",
+        subtitle="per collective: wait of the first rank to arrive for the last one, then the rest",
         alt=_in_words(found),
         notes=_notes(found, len(shown)),
         height=340,
@@ -80,7 +80,7 @@ def collective_split(
 
 
 def _traces(shown: Sequence[Collective], unit: format.Unit, dark: bool) -> list[Trace]:
-    """Return wait and transfer as stacked bars, and in grey what cannot be separated."""
+    """Return wait and transfer as stacked bars, in grey if they cannot be separated."""
     is_known = [each.verdict != "inconclusive" for each in shown]
     pairs = list(zip(shown, is_known, strict=True))
     wait = [each.skew_ns if known else 0 for each, known in pairs]

@@ -33,8 +33,8 @@ BARS = PlotSpec(
     name="comparison_bars",
     title="Mean step of each side",
     help=(
-        "Each bar is one side's mean step, split by stage. What grows from one bar to the next is what the "
-        "change is made of."
+        "Each bar is one side's mean step, split by stage. The stages that grow from one bar to the next "
+        "make up the change."
     ),
     source=ComparisonInput,
     build=lambda given, dark: comparison_bars(given.comparison, dark=dark),
@@ -64,7 +64,7 @@ SMALL = 0.04
 """Stages whose change is below this part of the largest change are drawn as one block."""
 
 TIMES_THE_CHANGE = 6
-"""The axis does not start at 0 where the change is this many times smaller than the step."""
+"""The axis does not start at 0 if the change is at least this many times smaller than the step."""
 
 LANES = 5
 """Rows over which a side's windows are spread, so that dots of equal times do not overlap."""
@@ -232,7 +232,7 @@ def _blocks(found: Comparison, unit: format.Unit, by_stage: dict[str, str], neut
 def _parts(
     change: Change, shown: Sequence[str], by_stage: dict[str, str], neutral: str
 ) -> list[tuple[str, str, Fraction]]:
-    """Return name, colour and size of each part of a change: the stages shown, and the rest as one part."""
+    """Return name, colour and size of each part of a change: the shown stages, and the rest as one part."""
     deltas = change.delta_ns
     short = format.short_stages(list(deltas))
     parts = [(short[stage], by_stage[stage], deltas[stage]) for stage in shown]
@@ -244,7 +244,8 @@ def _parts(
 
 
 def _large_stages(changes: Sequence[Change]) -> list[str]:
-    """Return the stages with a large change between any sides, in stage order; all if one would be left."""
+    """Return the stages with a large change between any sides, in stage order; all if only one stage is
+    small."""
     deltas = [change.delta_ns for change in changes]
     sizes = {stage: max(abs(delta[stage]) for delta in deltas) for stage in deltas[0]}
     largest = max(sizes.values())

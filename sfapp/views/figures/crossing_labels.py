@@ -46,7 +46,7 @@ def _names(given: CurvesInput) -> list[dict[str, Any]]:
         where = end if apart_SR[end, place] >= 0.5 * apart_SR[furthest, place] else furthest
         spots.setdefault((where, round(float(position_SR[where, place]) / span / 0.07)), []).append(place)
     labels = []
-    # The first label keeps its room where two collide.
+    # The first of two colliding labels keeps its place.
     for (where, _), places in sorted(spots.items(), key=lambda spot: not _has_suspect(given, spot[1])):
         text = format.ranges([ranks[place] for place in places], 2)
         aimed = _has_suspect(given, places)
@@ -77,7 +77,7 @@ def _names(given: CurvesInput) -> list[dict[str, Any]]:
 
 
 def _start_note(given: CurvesInput) -> list[dict[str, Any]]:
-    """Return which rank starts last and by how much, where ranks do not start together (carry-over)."""
+    """Return which rank starts last and by how much, if ranks do not start together (carry-over)."""
     start_R = given.curves.position_SR[0]
     middle, last = float(np.median(start_R)), int(start_R.argmax())
     apart = float(start_R[last]) - middle
@@ -96,7 +96,7 @@ def _start_note(given: CurvesInput) -> list[dict[str, Any]]:
 
 
 def _sync_note(given: CurvesInput) -> list[dict[str, Any]]:
-    """Return a label where ranks measurably wait for each other and arrive together."""
+    """Return a label at the boundary where ranks measurably wait for each other and arrive together."""
     stage, curves = given.diagnosis.sync_boundary, given.curves
     stages = given.measures.window.stages
     if stage not in stages:

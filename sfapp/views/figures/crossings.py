@@ -36,7 +36,7 @@ PLOT = PlotSpec(
 )
 
 ALL_RANKS_UP_TO = 128
-"""Above this many ranks, quantile bands replace those that are neither slowest nor selected."""
+"""Number of ranks above which quantile bands replace ranks that are neither slowest nor selected."""
 
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
@@ -51,7 +51,7 @@ def prefix_crossings(
 ) -> Figure:
     """Return prefix curves of all ranks and the frontier; changes of the slowest rank are labelled.
 
-    The lower panel shows the same curves as lead over the slowest rank, so that crossings stay visible where
+    The lower panel shows the same curves as lead over the slowest rank, so that crossings stay visible if
     ranks differ by little.
 
     Args:
@@ -94,7 +94,8 @@ def prefix_crossings(
 def _drawn_alone(
     measures: Measures, diagnosis: Diagnosis, curves: Curves, selected: Sequence[int]
 ) -> dict[int, str]:
-    """Return the rank positions with their own lines, by role; the suspect comes last, to be on top."""
+    """Return the rank positions with their own lines, by role; the suspect comes last, so that it is on
+    top."""
     ranks = measures.window.ranks.rank
     wanted = set(selected)
     sure = curves.sure_leaders(diagnosis.gates.eta_q)

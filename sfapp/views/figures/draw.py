@@ -16,7 +16,7 @@ def draw_plot(
 
     Args:
         name: of a plot in ``PLOTS`` that is drawn from this kind of input.
-        height: in pixels; the figure's own where None.
+        height: in pixels; the figure's own if None.
 
     Raises:
         KeyError: no such plot is drawn from this kind of input.

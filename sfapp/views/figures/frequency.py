@@ -1,4 +1,5 @@
-"""How often one operator occurs over time across ranks, with gaps and degraded bands (kair.md, Frequency)."""
+"""Draw how often one operator occurs over time and ranks, with gaps and degraded bands (kair.md,
+Frequency)."""
 
 from __future__ import annotations
 
@@ -30,10 +31,10 @@ PLOT = PlotSpec(
 )
 
 RANKS_SHOWN = 256
-"""Ranks drawn at most: those that miss most occurrences, then the first ones."""
+"""Maximum number of drawn ranks: those that miss most occurrences, then the first ones."""
 
 BANDS_SHOWN = 64
-"""Bands framed at most: those that miss most occurrences."""
+"""Maximum number of framed bands: those that miss most occurrences."""
 
 _NAMED = 32
 _TICKS = 16

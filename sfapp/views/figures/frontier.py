@@ -51,13 +51,13 @@ PLOT = PlotSpec(
 )
 
 _LABELLED = 8
-"""Rises labelled in the plot; hover texts cover all of them."""
+"""Maximum number of rises labelled in the plot; hover texts cover all of them."""
 
 _HEADROOM = 1.08
-"""End of the axis relative to the highest line: room for a label above it."""
+"""End of the axis relative to the highest line, with room for a label above it."""
 
 _WORTH_LABELLING = 0.02
-"""Differences below this part of the step are not mentioned."""
+"""Smallest difference that is mentioned, as a part of the step."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +115,7 @@ class _Stairs:
         return "mean step of the window" if self.index is None else f"step {self.step}"
 
     def slowest_words(self, place: int) -> str:
-        """Return which rank sets a boundary; empty where none is clearly the slowest."""
+        """Return which rank sets a boundary; empty if none is clearly the slowest."""
         if self.measures.ranks == 1:
             return ""
         steps = slice(None) if self.index is None else slice(self.index, self.index + 1)
@@ -131,7 +131,7 @@ class _Stairs:
 def frontier_steps(
     measures: Measures, diagnosis: Diagnosis, step: int | None = None, *, dark: bool = False
 ) -> Figure:
-    """Return F over the stage boundaries as a staircase, with the sums of per-stage max and mean for
+    """Return F over the stage boundaries as a staircase, with the sums of per-stage maxima and means for
     reference.
 
     With the carry-over frontier, the step-aligned one is a third reference; a note says by how much the two
@@ -168,7 +168,7 @@ def frontier_steps(
 
 
 def _references(stairs: _Stairs) -> list[Trace]:
-    """Return other sums of the same durations, named after their error."""
+    """Return other sums of the same durations, each named after its error."""
     colours = palette.theme(stairs.dark)
     total, largest, typical = stairs.total, float(stairs.largest_S[-1]), float(stairs.typical_S[-1])
     least = _WORTH_LABELLING * total
@@ -265,7 +265,7 @@ def _stage_axis(stairs: _Stairs) -> dict[str, Any]:
 
 
 def _rise_labels(stairs: _Stairs) -> list[dict[str, Any]]:
-    """Return the largest rises with their slowest rank, inside their block where it is tall enough."""
+    """Return the largest rises with their slowest rank, inside their block if it is tall enough."""
     count = len(stairs.stages)
     colours = palette.theme(stairs.dark)
     by_stage = palette.stage_colours(stairs.stages, stairs.dark)

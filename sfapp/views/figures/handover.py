@@ -28,7 +28,7 @@ PLOT = PlotSpec(
 )
 
 RANKS_SHOWN = 64
-"""Above this many ranks only those that change most are shown; the others share one row."""
+"""Number of ranks above which only those that change most are shown; the others share one row."""
 
 _WITH_NUMBERS = 16
 
@@ -41,13 +41,13 @@ def handover_matrix(
     """Return how often one rank overtakes another as the slowest, at one boundary or at all.
 
     Only changes between clear slowest ranks (ahead of the next rank by ηQ of the step) are counted, because
-    chance decides where ranks synchronise. A note gives the number of changes that were too close.
+    where ranks synchronise the order is random. A note gives the number of changes that were too close.
 
     Args:
         boundary: a recorded stage, None for all.
     """
     if measures.ranks < 2:
-        return empty_figure("one rank alone has no other to change with", dark=dark, title=PLOT.title)
+        return empty_figure("a single rank is always the slowest", dark=dark, title=PLOT.title)
     where = "all boundaries" if boundary is None else f"the end of {format.short_stage(boundary)}"
     pairs, close = _pairs(measures, diagnosis, boundary)
     notes = () if not close else (_too_close(close, diagnosis),)

@@ -62,8 +62,8 @@ PLOT = PlotSpec(
 
 QUANTITY_WORDS: dict[Quantity, str] = {
     "duration": "time spent in the stage",
-    "slack": "time the rank enters the stage before the last rank",
-    "lag": "time it leaves the stage after the median rank",
+    "slack": "time by which the rank enters the stage before the last rank",
+    "lag": "time by which it leaves the stage after the median rank",
     "lead": "time by which it is the slowest at the stage's end",
     "own": "time in the stage without waiting for other ranks",
     "wait": "time blocked in the stage, waiting for other ranks",
@@ -71,7 +71,7 @@ QUANTITY_WORDS: dict[Quantity, str] = {
 """The meaning of each quantity, per rank and step."""
 
 _NODES_LABELLED = 8
-"""Nodes that have a label beside the bands of many ranks."""
+"""Maximum number of nodes with a label next to the bands of many ranks."""
 
 
 def rank_step_heatmap(
@@ -84,13 +84,14 @@ def rank_step_heatmap(
     selected: Sequence[int] = (),
     dark: bool = False,
 ) -> Figure:
-    """Return one cell per rank and step on one colour scale; of many ranks, extremes below the named ones.
+    """Return one cell per rank and step on one colour scale; for many ranks, named ones above bands of
+    extremes.
 
     Args:
-        stage: a broad or recorded stage; the suspect (or top) stage where None.
+        stage: a broad or recorded stage; the suspect (or top) stage if None.
         quantity: see ``QUANTITY_WORDS``; slack, lag and lead follow the diagnosis's frontier.
         step: a logical step number to frame.
-        selected: global ranks to show in rows of their own, beside the suspect and the slowest rank.
+        selected: global ranks to show in rows of their own, besides the suspect and the slowest rank.
     """
     stage = stage or (diagnosis.aim.stage if diagnosis.aim else diagnosis.top_stage) or measures.broad[0]
     if not stage_members(measures, stage):
@@ -155,7 +156,7 @@ def _heat(measures: Measures, cells: HeatRows, stage: str, quantity: Quantity, d
 
 
 def _kept_rows_note(measures: Measures) -> tuple[str, ...]:
-    """Return a note where the packet keeps the rows of some ranks only."""
+    """Return a note if the packet keeps the rows of some ranks only."""
     if measures.has_all_rows:
         return ()
     kept, all_ranks = len(measures.window.ranks), format.counted(measures.ranks, "rank")
@@ -187,7 +188,7 @@ def _values(measures: Measures, diagnosis: Diagnosis, stage: str, quantity: Quan
 
 
 def _rank_axis(measures: Measures, cells: HeatRows, aimed: int | None, dark: bool) -> dict[str, object]:
-    """Return an axis with rank numbers, above node numbers where ranks are many; rows run downwards."""
+    """Return an axis with rank numbers, or with node numbers if there are many ranks; rows run downwards."""
     ranks = measures.window.ranks
     places = list(enumerate(ranks.rank)) if len(ranks) <= NAMED_RANKS else []
     named = [(row, rank) for row, rank in places] or [(row, rank) for rank, row in cells.labelled]
@@ -218,7 +219,7 @@ def _node_rows(measures: Measures, cells: HeatRows) -> list[tuple[int, int, int]
 def _node_lines(measures: Measures, cells: HeatRows, colours: palette.Theme) -> list[dict[str, object]]:
     groups = _node_rows(measures, cells)
     if len(groups) > 16 and cells.ranks_each > 1:
-        return []  # of bands that hold whole nodes, each would have one
+        return []  # bands of whole nodes need no separators
     return [
         _row_line(low, colours.muted if len(groups) <= 16 else palette.alpha(colours.muted, 0.5), 1.2)
         for _, low, _ in groups[1:]

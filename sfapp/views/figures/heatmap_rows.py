@@ -16,25 +16,26 @@ from sfapp.views.figures.active_frontier import Floats
 from sfapp.views.figures.base import plain
 
 CELLS = 2**18
-"""Cells drawn at most; neighbouring steps are merged beyond, which a note states."""
+"""Maximum number of drawn cells; above it, neighbouring steps are merged, which a note states."""
 
 NAMED_RANKS = 32
-"""Up to this many ranks, each has a row with its name."""
+"""Number of ranks up to which each has a row with its name."""
 
 BANDS = 64
-"""Rows that stand for several ranks at most: more would be thinner than two pixels beside the named ones."""
+"""Maximum number of rows for several ranks each: next to the named ones, more would be thinner than two
+pixels."""
 
 _LABELLED = 8
-"""Named ranks that have a label; the hover text names those beyond."""
+"""Maximum number of named ranks with a label; hover texts name the others."""
 
 _LABEL = 0.055
-"""Part of the height that a row with a label takes: 15 pixels in the lowest plot, of 340."""
+"""Part of the height for a row with a label: 15 of 340 pixels in the lowest plot."""
 
 _TWO_SIDED: tuple[Quantity, ...] = ("slack", "lag")
-"""Quantities of which the smallest value may be as unusual as the largest."""
+"""Quantities whose smallest value may be as unusual as the largest."""
 
 _LEAST_IS_SLOW: tuple[Quantity, ...] = ("slack", "wait")
-"""The slowest rank has the least of these: it enters last and waits for no other."""
+"""Quantities that are smallest on the slowest rank, which enters last and waits for no other."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,10 +43,10 @@ class HeatRows:
     """The rows to draw, from top to bottom: those of single ranks, then bands of neighbouring ranks.
 
     Attributes:
-        value_KN: ns, in K rows. names: of the rows, each another.
-        single: ranks with rows of their own above the bands; empty where every rank has one.
-        rows_each: rows of each of them, because all rows of a heatmap have one height.
-        ranks_each, steps_each: how many ranks and steps one value below stands for.
+        value_KN: ns, in K rows. names: of the rows, all different.
+        single: ranks with rows of their own above the bands; empty if every rank has one.
+        rows_each: number of rows of each of them, because all rows of a heatmap have the same height.
+        ranks_each, steps_each: number of ranks and steps that one value in the bands represents.
         slowest: row of the slowest rank in the window's table. notes: what was merged.
     """
 
@@ -64,12 +65,12 @@ class HeatRows:
         return len(self.single) * self.rows_each
 
     def row_of(self, place: int) -> int:
-        """Return the row of the band that holds the rank at a place of the window's table."""
+        """Return the row of the band with the rank at a position of the window's table."""
         return self.first_band + place // self.ranks_each
 
     @property
     def labelled(self) -> list[tuple[int, int]]:
-        """The rank and the middle row of single ranks whose labels have room."""
+        """Rank and middle row of the single ranks whose labels have room."""
         return [
             (rank, place * self.rows_each + self.rows_each // 2)
             for place, rank in enumerate(self.single[:_LABELLED])
@@ -77,7 +78,8 @@ class HeatRows:
 
 
 def heat_rows(measures: Measures, value_RN: Floats, quantity: Quantity, named: Sequence[int]) -> HeatRows:
-    """Return one row per rank; of more than ``NAMED_RANKS`` single ranks, and bands that keep extremes.
+    """Return one row per rank; for more than ``NAMED_RANKS``, rows of single ranks and bands that keep
+    extremes.
 
     Args:
         value_RN: the quantity per rank and step, ns.
@@ -110,7 +112,8 @@ def heat_rows(measures: Measures, value_RN: Floats, quantity: Quantity, named: S
 
 
 def _ranks_each(ranks: RankTable) -> int:
-    """Return the ranks of a band: whole nodes where several share a band and all are of one size."""
+    """Return the number of ranks in a band: whole nodes if several share a band and all have the same
+    size."""
     each = -(-len(ranks) // BANDS)
     sizes = {ranks.node_rank.count(node) for node in ranks.nodes[:2]}
     node = max(sizes)
@@ -118,7 +121,7 @@ def _ranks_each(ranks: RankTable) -> int:
 
 
 def _extremes(value_RN: Floats, quantity: Quantity, ranks_each: int) -> Floats:
-    """Return per band and step the largest value, or the one furthest from the median of all ranks."""
+    """Return for each band and step the largest value, or the one furthest from the median of all ranks."""
     if ranks_each == 1:
         return value_RN
     starts = np.arange(0, len(value_RN), ranks_each)
@@ -131,7 +134,7 @@ def _extremes(value_RN: Floats, quantity: Quantity, ranks_each: int) -> Floats:
 
 
 def _rows_each(bands: int, single: int) -> int:
-    """Return how many rows a single rank takes, so that its label has room; one where most have none."""
+    """Return the number of rows of a single rank, so that its label has room; one if most have no label."""
     if single > _LABELLED:
         return 2
     return math.ceil(_LABEL * bands / (1 - _LABEL * single))
@@ -150,7 +153,7 @@ def _name(ranks: RankTable, place: int) -> str:
 
 
 def _single_names(ranks: RankTable, places: Sequence[int], rows_each: int) -> list[str]:
-    # The rows of one rank need different names, and should read the same.
+    # The rows of one rank need different names that look the same.
     return [_name(ranks, place) + "\u200b" * (row + 1) for place in places for row in range(rows_each)]
 
 

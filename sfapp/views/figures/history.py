@@ -45,14 +45,14 @@ def run_history(
     Args:
         rows: of one run, ascending.
         selected: window number to frame. reference: the run's healthy window.
-        episodes: of the run, whose first and last steps are marked.
+        episodes: of the run; their first and last steps are marked.
     """
     if not rows:
         return empty_figure("this run has no windows", dark=dark, title=PLOT.title)
     unit = format.unit_for(max(float(row["step_time_ns"] or 0) for row in rows))
     healthy = next((row for row in rows if row["window"] == reference and row["step_time_ns"]), None)
     suspects = [row["aim_rank"] for row in rows if row["aim_rank"] is not None]
-    is_narrow = bool(suspects) and max(suspects) - min(suspects) < 5  # else whole numbers repeat on the axis
+    is_narrow = bool(suspects) and max(suspects) - min(suspects) < 5  # else whole numbers repeat
     slowest = max(rows, key=lambda row: row["step_time_ns"] or 0)
     return figure(
         [_step_times(rows, unit, dark), *_share_areas(rows, dark), _suspect_ranks(rows, dark),
@@ -191,7 +191,7 @@ def _onsets(rows: Sequence[Row], episodes: Sequence[Episode], unit: format.Unit,
 
 
 def _place(rows: Sequence[Row], found: StepEstimate) -> float | None:
-    """Return where on the axis of windows a step lies; None where no window has it."""
+    """Return where on the axis of windows a step lies; None if no window has it."""
     step = (found.low + found.high) // 2 if found.step is None else found.step
     for row in rows:
         if row.get("first_step") is None or not row["first_step"] <= step <= row["last_step"]:

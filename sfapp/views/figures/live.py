@@ -29,7 +29,7 @@ STEPS = PlotSpec(
     help=(
         "Ranks that wait for each other take the same time per step, whichever rank is slow: their lines "
         "coincide, and only their level shows a problem. Where the lines part, some ranks run ahead. A "
-        "dashed line marks the step at which the present verdict began, as far back as steps were judged."
+        "dashed line marks the step at which the current effect began, as far back as steps were judged."
     ),
     source=LiveInput,
     build=lambda given, dark: live_steps(given.times, run=given.run, dark=dark, onsets=given.onsets),
@@ -58,7 +58,7 @@ SKEW = PlotSpec(
 _MARKS = 8
 
 RECENT = 20
-"""Steps that a rank's tile is the mean of."""
+"""Number of steps in the mean of a rank's tile."""
 
 _NODE_LINES = 16
 _NO_STEPS = "no rank has finished a step yet"
@@ -124,7 +124,7 @@ def live_steps(
 
 
 def onset_marks(onsets: Sequence[Onset], times: StepTimes, dark: bool) -> dict[str, Any]:
-    """Return the layout of a dashed line at each onset that lies within the steps; the newest has a text."""
+    """Return the layout of a dashed line at each onset within the steps; the newest has a text."""
     colours = palette.theme(dark)
     shown = [onset for onset in onsets if times.step_N[0] <= onset.began <= times.step_N[-1]]
     lines = [
@@ -170,7 +170,7 @@ def _count(times: StepTimes) -> int:
 
 
 def _each(times: StepTimes) -> str:
-    """Return what one point of a line stands for."""
+    """Return what one point of a line represents."""
     return (
         "each step" if times.steps_each == 1 else f"every {format.count(times.steps_each)} steps, their mean"
     )
@@ -280,5 +280,5 @@ def live_skew(times: StepTimes, *, run: str = "", dark: bool = False) -> Figure:
 
 
 def recent_rows(times: StepTimes) -> int:
-    """Return how many rows a rank's tile is the mean of."""
+    """Return the number of rows in the mean of a rank's tile."""
     return max(1, RECENT // times.steps_each)

@@ -1,4 +1,4 @@
-"""Draw how late each rank of a running job is, as tiles whose number is bounded."""
+"""Draw how late each rank of a running job is, as a bounded number of tiles."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from sfapp.views import format, palette
 from sfapp.views.figures.base import Figure, Trace, axis, f4, figure, note, plain
 
 MOST_TILES = 2048
-"""Of more ranks, a tile stands for several: it shows the latest of them, and the worst mark."""
+"""Number of ranks above which a tile represents several: it shows the latest of them and the worst mark."""
 
 NAMED_TILES = 32
-"""So few tiles have room for a text."""
+"""Number of tiles up to which each has room for a text."""
 
 FULL = 0.2
-"""A rank that is behind by this part of the step has the full colour."""
+"""Part of the step by which a rank with the full colour is behind."""
 
 _ROWS, _COLUMNS = 32, 64
 _HOVER_STAGES = 3
 _NAMES = 3
 
 _DETAILED = 256
-"""So few ranks all have their lateness in every stage in the text below the pointer."""
+"""Number of ranks up to which the hover text of each shows its lateness in every stage."""
 
 _ON_TIME = 0.01
-"""Of many ranks, one that is behind by less of the step has no numbers of its own."""
+"""Part of the step below which a rank among many has no numbers of its own."""
 
 MARKS: Mapping[str, tuple[str, str]] = {
     "absent": ("never reported", "square-x-open"),
@@ -40,12 +40,12 @@ MARKS: Mapping[str, tuple[str, str]] = {
     "apart": ("not comparable", "diamond-open"),
     "left": ("disconnected", "line-ew"),
 }
-"""By mark its name and Plotly's symbol, the worst first."""
+"""Name and Plotly symbol of each mark, the worst first."""
 
 
 @dataclass(frozen=True, slots=True)
 class _RankTile:
-    """One tile; ``part`` is how far behind its latest rank is, as a part of the step, NaN where not known."""
+    """One tile; ``part`` is how far its latest rank is behind, as a part of the step, NaN if not known."""
 
     row: int
     column: int
@@ -56,11 +56,11 @@ class _RankTile:
 
 
 def live_lateness(found: RollingVerdict, ranks: RankTable, *, run: str = "", dark: bool = False) -> Figure:
-    """Return every rank as a tile, one row per node where there are few; dark where it is late.
+    """Return every rank as a tile, dark if it is late; one row per node if there are few.
 
     Args:
-        found: with delays.
-        ranks: all ranks that have reported; those that never did are added.
+        found: a verdict with delays.
+        ranks: all ranks that have reported; ranks that never reported are added.
     """
     assert found.delays is not None
     known = _with_absent(ranks, found)
@@ -95,7 +95,8 @@ def live_lateness(found: RollingVerdict, ranks: RankTable, *, run: str = "", dar
 
 
 def _with_absent(ranks: RankTable, found: RollingVerdict) -> RankTable:
-    """Return the table with the ranks that never reported, where they would be if all nodes have as many."""
+    """Return the table with the ranks that never reported, placed as if all nodes had the same number of
+    ranks."""
     present = set(ranks.rank)
     absent = [rank for rank in found.roll.absent if rank not in present]
     if not absent:
@@ -123,7 +124,7 @@ def _tiles(
             rank = ranks.rank[members[0]]
             place = place_of.get(rank)
             if place is not None and rank not in mark_of and behind[place] < _ON_TIME * step_ns:
-                # Of a thousand ranks that are on time, no numbers: they would be sent every second.
+                # A thousand ranks on time have no numbers, which would be sent every second.
                 title = f"{_title(ranks, members)}<br>on time"
                 return _RankTile(row, column, f"rank {rank}", behind[place] / step_ns, "", title)
         measured = [place_of[ranks.rank[each]] for each in members if ranks.rank[each] in place_of]
@@ -151,7 +152,7 @@ def _tiles(
 
 
 def _by_node(ranks: RankTable, tile: Any) -> tuple[list[_RankTile], dict[int, str]]:
-    """Lay ranks out by node: nodes below each other, in as many blocks side by side as are needed."""
+    """Arrange ranks by node: nodes below each other, in as many adjacent blocks as needed."""
     size = max(ranks.local_rank) + 1
     width = min(size, 32)
     high = -(-size // width)

@@ -42,7 +42,7 @@ LAYERS = PlotSpec(
     title="Layers of a node",
     help=(
         "Host time in each layer of the model, from the newest finished window. On a GPU this is the time "
-        "that launching the work takes, not running it."
+        "to launch the work, not to run it."
     ),
     source=LiveInput,
     build=lambda given, dark: live_layers(given.window, given.node, run=given.run, dark=dark),

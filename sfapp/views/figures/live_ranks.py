@@ -1,4 +1,4 @@
-"""Draw the ranks of a running job as tiles: how late each is, or where that is not known, its step time."""
+"""Draw the ranks of a running job as tiles: how late each is or, if not known, its step time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RANKS = PlotSpec(
     title="Live ranks",
     help=(
         "How far each rank is behind the median rank before ranks synchronise, mean over the last steps: the "
-        "darker, the later. Ranks that do not report have a mark of their own. Where only step times are "
+        "darker, the later. Ranks that do not report have a mark of their own. If only step times are "
         "known, blue ranks are faster than the median rank and vermilion ranks slower."
     ),
     source=LiveInput,
@@ -141,7 +141,7 @@ def _tile_map(tiles: Sequence[_Tile], rows: int, columns: int, dark: bool) -> Tr
 
 
 def _tile_notes(tiles: Sequence[_Tile], dark: bool) -> list[dict[str, Any]]:
-    """Return the text of every tile; of many tiles only a mark on those without data."""
+    """Return the text of every tile; with many tiles, only a mark on those without data."""
     is_named = len(tiles) <= _NAMED_TILES
     return [
         note(
@@ -157,7 +157,7 @@ def _tile_notes(tiles: Sequence[_Tile], dark: bool) -> list[dict[str, Any]]:
 
 
 _FULL = 0.25
-"""A rank this much above the median has the full colour of the scale."""
+"""Part of the median above which a rank has the full colour of the scale."""
 
 
 def _tile_font(above: float, is_stale: bool, dark: bool) -> dict[str, Any]:

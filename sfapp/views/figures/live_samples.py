@@ -13,7 +13,7 @@ from sfapp.views.plot_registry import LiveInput, Placement, PlotSpec
 
 _HELP = (
     "Values that the machine reports, read once a second; older ones are shown at a lower resolution. "
-    "Compare them with the step times; they are not part of them."
+    "Compare them with the step times, which do not include them."
 )
 
 _NODE_FIELDS: Mapping[str, str] = {
@@ -115,7 +115,7 @@ def samples_over_time(
         rows: of the store, by subject and time, with ``sampled_at``; values that are None leave a gap.
         field: the value; its name contains the unit.
         subject: the field that distinguishes the lines: ``node_rank``, ``gpu`` or ``rank``.
-        why: the reason where there are no values.
+        why: the reason if there are no values.
     """
     known = [row for row in rows if row[field] is not None]
     if not known:
@@ -158,7 +158,7 @@ def samples_over_time(
 
 
 def _axis_unit(field: str, largest: float) -> tuple[float, str]:
-    """Return the divisor of the values on an axis, and the unit that results."""
+    """Return the divisor of the values on an axis, and the resulting unit."""
     unit = format.unit_of(field)
     if unit == "ns":
         found = format.unit_for(largest)
@@ -171,5 +171,5 @@ def _axis_unit(field: str, largest: float) -> tuple[float, str]:
 
 
 def no_gpus(why: str, *, dark: bool = False) -> Figure:
-    """Return an empty figure in place of a node's GPUs."""
+    """Return an empty figure instead of a node's GPUs."""
     return empty_figure(why, dark=dark, title=NO_GPUS.title, height=180)

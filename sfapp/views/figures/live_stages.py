@@ -11,9 +11,9 @@ STAGES = PlotSpec(
     name="live_stages",
     title="Live stages",
     help=(
-        "Exposed time of each of the last steps, split by stage: by how much the slowest rank moves on in "
-        "it. A stage that grows from one step on is where the job is held. Steps that ended between two "
-        "updates are left out where the job is faster than the page."
+        "Exposed time of each of the last steps, split by stage: the time that the slowest rank spends "
+        "in it. A stage that grows from one step on is where the job is held. If the job is faster than "
+        "the page, steps between two updates are left out."
     ),
     source=LiveInput,
     build=lambda given, dark: live_stages(given.stages, run=given.run, dark=dark),

@@ -37,8 +37,8 @@ RANKS = PlotSpec(
     name="node_ranks",
     title="Ranks of a node",
     help=(
-        "One tile per rank: its time in the suspect stage, and how often it is the slowest there; without "
-        "waits for other ranks, where those were measured. ▲ marks a rank that delays the others."
+        "One tile per rank: its time in the suspect stage, without waits for other ranks if those were "
+        "measured, and how often it is the slowest there. ▲ marks a rank that delays the others."
     ),
     source=WindowInput,
     build=lambda given, dark: node_ranks(given.measures, given.diagnosis, given.node, dark=dark),
@@ -52,7 +52,7 @@ SPARKLINES = PlotSpec(
     name="node_sparklines",
     title="Stage time per rank of a node",
     help=(
-        "All ranks on one scale: a rank with a higher line is slower, not noisier. Where waits were "
+        "All ranks on one scale: a rank with a higher line is slower, not noisier. If waits were "
         "measured, the light part of an area is waiting for other ranks and the dark part own time: a rank "
         "with more own time is slower."
     ),
@@ -66,20 +66,21 @@ SPARKLINES = PlotSpec(
 )
 
 STRAGGLES_FROM = 0.5
-"""A rank that is slowest at the suspect stage in at least this part of the eligible steps is a straggler."""
+"""Part of the eligible steps from which a rank that is slowest at the suspect stage is a straggler."""
 
 _COLUMNS = 8
 
 _FEW_COLUMNS = 4
-"""Columns of up to sixteen ranks, whose tiles then hold their text on a telephone too."""
+"""Number of columns for up to sixteen ranks, so that their tiles have room for text on a phone too."""
 
 
 def stragglers(measures: Measures, diagnosis: Diagnosis) -> frozenset[int]:
-    """Return the ranks marked ▲: the suspect, and one that is slowest there in half of the eligible steps.
+    """Return the ranks marked ▲: the suspect, and any rank that is slowest there in half of the eligible
+    steps.
 
-    Empty in healthy windows, and where a different rank is slowest every step.
+    Empty for healthy windows and if a different rank is slowest every step.
     """
-    if diagnosis.is_quiet or diagnosis.aim is None:
+    if diagnosis.is_healthy or diagnosis.aim is None:
         return frozenset()
     marked = set() if diagnosis.aim.rank is None else {diagnosis.aim.rank}
     culprit = diagnosis.culprit
@@ -144,7 +145,7 @@ def node_ranks(measures: Measures, diagnosis: Diagnosis, node: int, *, dark: boo
         margin={"l": 4, "r": 4, "t": 4, "b": 4},
         xaxis=hidden,
         yaxis=hidden | {"autorange": "reversed"},
-        # Where a narrow plot lacks room for all texts, those of stragglers stay.
+        # In a narrow plot, the texts of stragglers take precedence.
         annotations=sorted(
             (
                 note(text, column, row, dark, font={"size": 12, "color": palette.readable_on(colour)})
@@ -161,8 +162,8 @@ class _Tiles:
     """The ranks of a node in a grid; lists hold one entry per rank.
 
     Attributes:
-        time: mean time in the stage, ns, own time where waits are known.
-        full: the time of the scale's last colour.
+        time: mean time in the stage, ns; own time if waits are known.
+        full: the time at the scale's last colour.
     """
 
     cells: list[tuple[int, int]]
@@ -184,7 +185,7 @@ class _Tiles:
 
 def _tiles(measures: Measures, diagnosis: Diagnosis, places: list[int], stage: str, dark: bool) -> _Tiles:
     whole_R, waited_NR = time_in(measures, stage).mean(axis=0), waits_in(measures, stage)
-    # Ranks that wait in a stage for a slow one take as long as it does: own time tells them apart.
+    # Ranks that wait in a stage for a slow rank take equally long; own time distinguishes them.
     time_R = whole_R if waited_NR is None else whole_R - waited_NR.mean(axis=0)
     total_R = to_numpy(measures.window.duration_SNR.sum(axis=0)).mean(axis=0)
     slowest_R = lead_shares(measures, diagnosis)
@@ -217,7 +218,7 @@ def _tiles(measures: Measures, diagnosis: Diagnosis, places: list[int], stage: s
     return _Tiles(
         cells=[divmod(index, columns) for index in range(len(places))],
         time=[float(time_R[place]) for place in places],
-        # A typical rank has a colour in the middle, so that a healthy node does not look alarming.
+        # A typical rank has a middle colour, so that a healthy node does not look alarming.
         full=max(float(time_R.max()), 2 * float(np.median(time_R)), 1.0),
         scale=palette.scale(palette.stage_colours(measures.broad, dark)[stage], palette.theme(dark)),
         texts=texts,
@@ -259,8 +260,8 @@ def host_names(measures: Measures, places: list[int]) -> str:
 def node_sparklines(
     measures: Measures, diagnosis: Diagnosis, node: int, stage: str | None = None, *, dark: bool = False
 ) -> Figure:
-    """Return each rank's time in one stage over the steps: one line per rank on one scale, in one trace; in a
-    second one own time, where waits are known."""
+    """Return each rank's time in one stage over the steps, one line per rank on one scale, in one trace; if
+    waits are known, own time in a second trace."""
     places = ranks_on(measures, node)
     stage = stage or _stage(measures, diagnosis)
     title = SPARKLINES.title_of(node)

@@ -73,7 +73,7 @@ def node_skew(measures: Measures, diagnosis: Diagnosis, node: int, *, dark: bool
 def _skews(measures: Measures, places: list[int]) -> tuple[Floats, Floats | None]:
     """Return, per broad stage, the skew within a node and across nodes, ns; None for one node alone.
 
-    Of own time where waits are known: ranks that wait for a slow one take as long as it does.
+    Own time is used if waits are known: ranks that wait for a slow rank take equally long.
     """
     mean_BR = measures.by_broad(to_numpy(measures.window.duration_SNR).mean(axis=1))
     for index, stage in enumerate(measures.broad):

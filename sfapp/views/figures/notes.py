@@ -1,4 +1,4 @@
-"""Mark pinned notes on finished figures, as numbered marks."""
+"""Draw pinned notes on finished figures as numbered marks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sfapp.views.figures.base import Figure, plain
 from sfapp.views.plot_registry import PLOTS
 
 MARK = 18
-"""Height of a numbered mark in pixels; marks at one place are put side by side."""
+"""Height of a numbered mark in pixels; marks at the same place are put next to each other."""
 
 HOVER_CHARACTERS = 240
 
@@ -27,7 +27,7 @@ def notes_in(name: str, notes: Sequence[Note], step: int | None = None) -> tuple
     Args:
         name: of the plot.
         notes: every note on the window, in order.
-        step: the step that is shown; None for the mean.
+        step: the shown step; None for the mean.
     """
     return tuple(
         (number, note)
@@ -47,7 +47,7 @@ def with_notes(
     if not placed:
         return figure
     layout = figure["layout"]
-    # Where thresholds can be dragged, any shape above the traces could be dragged too.
+    # In plots with draggable thresholds, any shape above the traces could be dragged too.
     layer = "below" if "edits" in figure.get("config", {}) else "above"
     shapes: list[dict[str, Any]] = []
     marks: list[dict[str, Any]] = []

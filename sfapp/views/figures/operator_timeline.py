@@ -34,9 +34,9 @@ PLOT = PlotSpec(
     name="operator_timeline",
     title="Suspect vs typical rank",
     help=(
-        "Above: what the suspect rank did in one step. Below: what a typical rank did, on the same time "
-        "axis. Look where the two stop matching: an operator that is longer above is the likely cause, one "
-        "that starts later has been waiting. A bar lies below the one that encloses it."
+        "Above: the suspect rank in one step. Below: a typical rank on the same time axis. Look where the "
+        "two stop matching: an operator that is longer above is the likely cause, one that starts later "
+        "has been waiting. A bar lies below the one that encloses it."
     ),
     source=FindingsInput,
     build=lambda given, dark: operator_timeline(given.findings, given.diagnosis, given.view, dark=dark),
@@ -50,7 +50,7 @@ PLOT = PlotSpec(
 Ints = npt.NDArray[np.int64]
 
 _NAMED_FROM = 0.03
-"""An event is labelled from this part of the time axis on."""
+"""Part of the time axis from which an event is labelled."""
 
 
 def operator_timeline(
@@ -108,7 +108,7 @@ class _Drawn:
     """The events of one step, drawn.
 
     Attributes:
-        blocks: one per rank; first_rows the first row of each, rows the number of all.
+        blocks: one per rank. first_rows: first row of each. rows: number of all rows.
         has_cause: whether the outlined cause is among them.
     """
 
@@ -123,7 +123,7 @@ class _Drawn:
 def _drawn(
     findings: Findings, ranks: list[int], in_step: npt.NDArray[np.bool_], cause: Cause | None, dark: bool
 ) -> _Drawn | None:
-    """Draw the events of some ranks in one step; None where they have none."""
+    """Draw the events of some ranks in one step; None if they have none."""
     operators = findings.operators
     rank_E = operators.rank_E
     caused_E = _caused(findings, cause, in_step, rank_E)
@@ -154,7 +154,7 @@ def _subtitle(step: int, why: str, cause: Cause | None) -> str:
 def _caused(
     findings: Findings, cause: Cause | None, in_step: npt.NDArray[np.bool_], rank_E: Ints
 ) -> npt.NDArray[np.bool_]:
-    """Return the cause's events in this step, bool [E]; only the abnormal ones where there are any."""
+    """Return the cause's events in this step, bool [E]; only the abnormal ones if there are any."""
     operators = findings.operators
     if cause is None:
         return np.zeros(len(operators), np.bool_)

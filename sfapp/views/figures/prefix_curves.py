@@ -46,14 +46,14 @@ class Curves:
     gap_S: Floats
 
     def sure_leaders(self, eta_q: float) -> list[int | None]:
-        """Return the slowest rank of each boundary where it is clear by ηQ of the step, else None."""
+        """Return the slowest rank of each boundary if it is clear by ηQ of the step, else None."""
         least = eta_q * float(self.frontier_S[-1])
         return [
             leader if gap >= least else None for leader, gap in zip(self.leader_S, self.gap_S, strict=True)
         ]
 
     def handovers(self, eta_q: float) -> list[Crossing]:
-        """Return the changes between clear slowest ranks, where the curves cross, the clearest first."""
+        """Return the changes between clear slowest ranks, at which the curves cross, the clearest first."""
         sure = self.sure_leaders(eta_q)
         found = []
         for stage in range(1, len(sure)):
@@ -70,7 +70,7 @@ class Curves:
 
 @dataclass(frozen=True, eq=False)
 class CurvesInput:
-    """What the two panels draw: the curves, and the lead over the slowest rank.
+    """Content of the two panels: the curves, and the lead over the slowest rank.
 
     Attributes:
         shown: the role of each rank position with its own line: ``suspect``, ``slowest`` or ``selected``.
@@ -137,7 +137,7 @@ def _mean_step(measures: Measures, active: ActiveFrontier) -> Curves:
     leaders = [np.bincount(row, minlength=measures.ranks) for row in active.leader_SN]
     leader_S = tuple(int(counts.argmax()) for counts in leaders)
     mean = _curves(start_R, own_SR, active.advance_SN.mean(axis=1), leader_S, np.zeros(len(leader_S)))
-    # In the mean step, a boundary's gap is that of the most frequently slowest rank to every other mean.
+    # In the mean step, the gap of a boundary is that of the most frequent slowest rank to the next mean.
     ends_SR = mean.position_SR[1:]
     rows = np.arange(len(leader_S))
     of_leader_S = ends_SR[rows, leader_S]

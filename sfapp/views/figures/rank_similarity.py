@@ -1,4 +1,4 @@
-"""Rank similarity: distances between the completion curves of ranks, and a score per rank (kair.md)."""
+"""Draw rank similarity: distances between the completion curves of ranks, and a score per rank (kair.md)."""
 
 from __future__ import annotations
 
@@ -45,10 +45,11 @@ SCORES = PlotSpec(
 )
 
 RANKS_SHOWN = 256
-"""Ranks drawn at most, the most abnormal ones: with more, a row would be thinner than two pixels."""
+"""Maximum number of drawn ranks, the most abnormal ones: with more, a row would be thinner than two
+pixels."""
 
 _NAMED = 32
-"""Up to this many ranks, each has a label."""
+"""Number of ranks up to which each has a label."""
 
 _TICKS = 16
 
@@ -125,7 +126,7 @@ def straggler_scores(
             "cliponaxis": False,
             "textfont": {"color": colours.ink, "size": 12},
         }
-    room = 2.4 if named and marks else 1.45  # for the words beyond the longest bar
+    room = 2.4 if named and marks else 1.45  # for the text after the longest bar
     median = float(np.median(similarity.score_R))
     aimed = aimed_rank(diagnosis)
     return figure(
@@ -169,7 +170,7 @@ def _too_few(similarity: RankSimilarity) -> str:
 
 
 def _names(similarity: RankSimilarity) -> list[str]:
-    """Return the row names, by rank and score; they are unique because a rank comes once."""
+    """Return the row names, by rank and score; they are unique because each rank has one row."""
     return [
         f"rank {similarity.ranks[place]} · score {similarity.score_R[place]:.3f}"
         for place in similarity.order_R[:RANKS_SHOWN]
@@ -177,7 +178,7 @@ def _names(similarity: RankSimilarity) -> list[str]:
 
 
 def _rank_axis(ranks: list[int], aimed: int | None, dark: bool) -> dict[str, object]:
-    """Return an axis that names every rank, or some where there are many; the suspect rank is marked."""
+    """Return an axis that names every rank, or some if there are many; the suspect rank is marked."""
     places = list(range(0, len(ranks), 1 if len(ranks) <= _NAMED else -(-len(ranks) // _TICKS)))
     return axis(
         dark, type="category", showgrid=False, tickvals=places, tickangle=0,
@@ -188,7 +189,7 @@ def _rank_axis(ranks: list[int], aimed: int | None, dark: bool) -> dict[str, obj
 
 
 def _marks(aimed: int | None, cause: Cause | None) -> dict[int, str]:
-    """Return, by rank, what else points to it."""
+    """Return the other findings that point to each rank."""
     caused = None if cause is None else cause.rank
     if aimed is not None and aimed == caused:
         return {aimed: "suspect, cause"}

@@ -24,8 +24,8 @@ PLOT = PlotSpec(
     name="rules",
     title="Comparison with other rules",
     help=(
-        "What simpler summaries of the same durations would name. A total above the step counts waiting "
-        "twice; a total below it hides slow ranks."
+        "The stages that simpler summaries of the same durations would name. A total above the step counts "
+        "waiting twice; a total below it hides slow ranks."
     ),
     source=WindowInput,
     build=lambda given, dark: rules(given.diagnosis, dark=dark),
@@ -74,7 +74,7 @@ def rules(diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
             dark, autorange="reversed", fixedrange=True, ticksuffix=" ",
             tickfont={"color": colours.ink, "size": 12},
             tickvals=[RULE_NAMES[line.rule] for line in lines],
-            # Below the name, because beside the bars it would leave a narrow plot no room for them.
+            # Below the name, because next to the bars it would leave no room for them in a narrow plot.
             ticktext=[f"{RULE_NAMES[line.rule]}<br>{_overcount(line.overcount)}" for line in lines],
         ),
         showlegend=True,

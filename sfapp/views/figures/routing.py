@@ -28,7 +28,7 @@ PLOT = PlotSpec(
 )
 
 _INSIDE_FROM = 0.1
-"""Bars of at least this share show their number inside, clear of the running sum."""
+"""Share from which a bar shows its number inside, clear of the running sum."""
 
 
 def routing_pareto(diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
@@ -48,7 +48,7 @@ def routing_pareto(diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
         dark=dark,
         title=PLOT.title,
         subtitle=f"smallest set of stages that reaches τC: {named}",
-        interaction="drag τC to ask for more or less",
+        interaction="drag τC to include more or fewer stages",
         alt=(
             f"Shares of the exposed time, largest first: {largest}. "
             f"The routing set at τC {format.share(diagnosis.gates.tau_c)} is {named}."

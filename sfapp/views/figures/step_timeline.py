@@ -35,7 +35,7 @@ PLOT = PlotSpec(
     name="step_timeline",
     title="Exposed time per step",
     help=(
-        "One bar per step, split by the stage in which its time is first exposed. The dots below show which "
+        "One bar per step, split into the exposed time of each stage. The dots below show which "
         "rank is the slowest at the suspect stage: a level row is the same rank every step, scattered dots "
         "are different ranks."
     ),
@@ -50,7 +50,7 @@ PLOT = PlotSpec(
 )
 
 _BARS_UP_TO = 600
-"""More steps than this are drawn as filled steps, because bars would be thinner than a pixel."""
+"""Number of steps above which areas replace bars, which would be thinner than a pixel."""
 
 
 def step_timeline(
@@ -139,7 +139,7 @@ def _stack(name: str, colour: str, value_N: object, step_N: Ints, unit: format.U
 def _leaders(
     measures: Measures, active: ActiveFrontier, gates: Gates, stage: str, dark: bool
 ) -> Trace | None:
-    """Return a dot per step at the slowest rank of the stage, hollow where the step is not eligible."""
+    """Return a dot per step at the slowest rank of the stage, hollow if the step is not eligible."""
     members = list(stage_members(measures, stage))
     if not members:
         return None
@@ -188,7 +188,7 @@ def _in_words(measures: Measures, advance_BN: Ints, diagnosis: Diagnosis) -> str
     top = int(advance_BN.sum(axis=1).argmax())
     return (
         f"Advances of {format.counted(measures.steps, 'step')} from {measures.step_N[0]} on: "
-        f"{format.duration(float(total_N.mean()))} a step on average, "
+        f"{format.duration(float(total_N.mean()))} per step on average, "
         f"{format.duration(float(total_N.max()))} at most; "
         f"{format.short_stage(measures.broad[top])} takes most."
     )

@@ -32,8 +32,8 @@ PLOT = PlotSpec(
         "One row per rank, or for several ranks together; time runs to the right. Solid blocks are a rank's "
         "own time in a stage, hatched ones are time in which it waits for other ranks. Arrows lead from the "
         "rank that arrives last to those that it blocks. Each row begins where ranks synchronised in the "
-        "step before, so that what delays a rank after that is seen too; a dotted mark is where the rank "
-        "begins the step itself. The last row is the critical path of the run's healthy windows."
+        "step before, so that it also shows delays after that; a dotted mark is where the rank begins "
+        "the step itself. The last row is the critical path of the run's healthy windows."
     ),
     source=WindowInput,
     build=lambda given, dark: swim_lane(
@@ -47,17 +47,17 @@ PLOT = PlotSpec(
 )
 
 _ROW = 50
-"""Pixels of one row: a bar, and room for one line of text between two bars."""
+"""Height of one row in pixels: a bar, and one line of text between two bars."""
 
 _THICK, _THIN = 0.62, 0.34
 
 _NAMED, _MEASURED = 0.06, 0.20
-"""Blocks of so much of the axis are named; longer ones have their duration too."""
+"""Parts of the axis from which a block has its name, and also its duration."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Drawing:
-    """What the traces are drawn from."""
+    """Input of the traces."""
 
     measures: Measures
     diagnosis: Diagnosis
@@ -74,7 +74,7 @@ class _Drawing:
 
     @cached_property
     def colour(self) -> dict[str, str]:
-        """By broad stage."""
+        """Colours by broad stage."""
         return palette.stage_colours(self.measures.broad, self.dark)
 
     @cached_property
@@ -90,7 +90,7 @@ class _Drawing:
         return format.unit_for(max(abs(end) for end in self.ends_ns))
 
     def part(self, block: Block) -> float:
-        """Return how much of the axis a block takes."""
+        """Return the part of the axis that a block takes."""
         low, high = self.ends_ns
         return block.duration_ns / max(1.0, high - low)
 
@@ -144,7 +144,7 @@ def swim_lane(
             ticktext=[drawing.words.label(lane) for lane in found.lanes],
             tickfont={"color": drawing.theme.ink, "size": 12},
         ),
-        # A text that does not fit its block at 12 pixels is left out; hover texts have it.
+        # A text that does not fit its block at 12 pixels is left out; hover texts include it.
         uniformtext={"mode": "hide", "minsize": 12},
         annotations=[*_arrows(drawing), *_absent(drawing)],
         showlegend=True,
@@ -213,7 +213,7 @@ def _stages(drawing: _Drawing) -> list[Trace]:
 
 
 def _waiting(drawing: _Drawing) -> list[Trace]:
-    """Return waiting, hatched in the colours of the stages that it lies in."""
+    """Return waiting, hatched in the colours of its stages."""
     blocks = _blocks(drawing, "waiting")
     if not blocks:
         return []
@@ -280,7 +280,7 @@ def _step_marks(drawing: _Drawing) -> Trace:
 
 
 def _arrows(drawing: _Drawing) -> list[dict[str, Any]]:
-    """Return arrows from late ranks to the lanes that wait for them, and what happens there."""
+    """Return arrows from late ranks to the lanes that wait for them, with hover texts."""
     found, theme = drawing.found, drawing.theme
     notes = []
     for arrow in found.arrows:
@@ -309,13 +309,13 @@ def _arrows(drawing: _Drawing) -> list[dict[str, Any]]:
 
 
 def _synchronised(waits: Sequence[StageWait], found: SwimLanes) -> Any:
-    """Return the arrow of the longest waiting between neighbouring rows; None where there is none."""
-    beside = [arrow for arrow in found.arrows if abs(arrow.source - arrow.target) == 1]
-    return max(beside, key=lambda arrow: arrow.waited_ns, default=None) if waits else None
+    """Return the arrow of the longest waiting between neighbouring rows; None if there is none."""
+    adjacent = [arrow for arrow in found.arrows if abs(arrow.source - arrow.target) == 1]
+    return max(adjacent, key=lambda arrow: arrow.waited_ns, default=None) if waits else None
 
 
 def _absent(drawing: _Drawing) -> list[dict[str, Any]]:
-    """Return what stands in the rows of ranks that did not report."""
+    """Return the text in the rows of ranks that did not report."""
     low, _ = drawing.ends_ns
     return [
         note(

@@ -1,4 +1,5 @@
-"""Say what a swim-lane shows: row labels, hover texts, the sentence above the plot and for screen readers."""
+"""Describe a swim-lane: row labels, hover texts, the sentence above the plot and the text for screen
+readers."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ _QUANTILES = {
     "max": "last of the others to arrive",
 }
 _EXPLAINS = 0.5
-"""Part of the waiting that a stage of the late rank must explain to be named."""
+"""Minimum part of the waiting that a stage of the late rank must explain to be named."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,19 +45,19 @@ class LaneWords:
 
     @property
     def which(self) -> str:
-        """Which step is shown."""
+        """Name of the shown step."""
         return "mean step of the window" if self.found.step is None else f"step {self.found.step}"
 
     @property
     def axis_title(self) -> str:
-        """What the time axis counts from."""
+        """Title of the time axis."""
         if self.found.has_step_before:
             return "time since the ranks last synchronised"
         return "time since the step began"
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the plot leaves out."""
+        """Notes on omissions in the plot."""
         notes = []
         if any(lane.kind == "band" for lane in self.found.lanes):
             ranks = format.counted(self.measures.ranks, "rank")
@@ -88,7 +89,7 @@ class LaneWords:
         return f"{format.count(lane.count)} {'other ' if len(self.found.lanes) > 1 else ''}ranks"
 
     def name(self, lane: SwimLane) -> str:
-        """Return what a row stands for, in full."""
+        """Return the full description of a row."""
         if lane.kind == "healthy":
             return "healthy windows, critical path"
         if lane.count == 1:
@@ -131,13 +132,13 @@ class LaneWords:
         return ""
 
     def rank_of(self, wait: StageWait) -> int | None:
-        """Return the global rank that the others wait for; None where there is no single one."""
+        """Return the global rank that the others wait for; None if there is no single one."""
         return None if wait.late is None else self.measures.window.ranks.rank[wait.late]
 
     def cause(self, wait: StageWait) -> tuple[str, float] | None:
-        """Return the stage in which the late rank loses the most against a typical one, and how much, ns.
+        """Return the stage in which the late rank loses most against a typical one, and the time lost, ns.
 
-        None where no stage explains most of the waiting.
+        None if no stage explains most of the waiting.
         """
         late = self.rank_of(wait)
         lanes = {lane.ranks: lane for lane in self.found.lanes if lane.count == 1}
@@ -159,7 +160,8 @@ class LaneWords:
 
 
 def _own_by_stage(lane: SwimLane) -> dict[str, float]:
-    """Return own time by broad stage: between two synchronisations, of the step before where it is shown."""
+    """Return own time by broad stage between two synchronisations, including the step before if it is
+    shown."""
     before = {broad_stage(block.stage) for block in lane.blocks if block.is_before}
     own: dict[str, float] = {}
     for block in lane.blocks:
@@ -170,7 +172,7 @@ def _own_by_stage(lane: SwimLane) -> dict[str, float]:
 
 
 def headline(words: LaneWords) -> str:
-    """Return which ranks wait for which, in one sentence without its full stop."""
+    """Return which ranks wait for which, as one sentence without its full stop."""
     found, ranks = words.found, words.measures.ranks
     if ranks == 1:
         return "One rank, which waits for no other"
@@ -193,7 +195,7 @@ def headline(words: LaneWords) -> str:
 
 
 def subtitle(words: LaneWords) -> str:
-    """Return what is shown, how to read it, and what it is drawn from."""
+    """Return what is shown, how to read it, and its source."""
     found = words.found
     parts = [headline(words), words.which]
     blocks = [block for lane in found.lanes for block in lane.blocks if block.kind == "waiting"]

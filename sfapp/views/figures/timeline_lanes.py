@@ -13,13 +13,13 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 EVENTS_SHOWN = 800
-"""Events of one rank drawn at most, the longest ones: shorter ones take less than a pixel."""
+"""Maximum number of drawn events of one rank, the longest ones: shorter ones take less than a pixel."""
 
 LANES_SHOWN = 10
-"""Threads and streams of one rank drawn at most, the busiest ones."""
+"""Maximum number of drawn threads and streams of one rank, the busiest ones."""
 
 DEPTHS_SHOWN = 8
-"""Levels of nested events drawn at most."""
+"""Maximum number of drawn levels of nested events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,8 @@ class LaneBlock:
     Attributes:
         event_K: positions among the operators; row_K: the row of each.
         lanes: name, first row and number of rows of each lane.
-        short, deep, elsewhere: how many events are left out: too short, nested too deep, or on other lanes.
+        short, deep, elsewhere: number of events left out because they are too short, nested too deep, or on
+            other lanes.
     """
 
     rank: int
@@ -77,7 +78,7 @@ def block_of(operators: Operators, rank: int, events: Ints, kept_E: Bools) -> La
 
 
 def _of_busiest_lanes(operators: Operators, events: Ints, kept_E: Bools) -> tuple[Ints, int]:
-    """Return the events of the busiest lanes, and how many are on other lanes."""
+    """Return the events of the busiest lanes, and the number of events on other lanes."""
     lane_X = operators.lane_E[events]
     lanes, count = np.unique(lane_X, return_counts=True)
     holds = np.isin(lanes, lane_X[kept_E[events]])
@@ -87,7 +88,7 @@ def _of_busiest_lanes(operators: Operators, events: Ints, kept_E: Bools) -> tupl
 
 
 def _longest(operators: Operators, events: Ints, kept_E: Bools) -> tuple[Ints, int]:
-    """Return the longest events, ascending, and how many are left out.
+    """Return the longest events, ascending, and the number of the others.
 
     An event is at least as long as those it encloses, so nesting is kept.
     """
@@ -96,7 +97,7 @@ def _longest(operators: Operators, events: Ints, kept_E: Bools) -> tuple[Ints, i
 
 
 def _depths(start_X: Ints, end_X: Ints) -> Ints:
-    """Return how many events of the lane are still open when each one begins."""
+    """Return the number of events of the lane that are open when each one begins."""
     ends: list[int] = []
     depths = []
     for start, end in zip(start_X.tolist(), end_X.tolist(), strict=True):

@@ -33,8 +33,8 @@ STEPS = PlotSpec(
     name="routing_over_tau",
     title="Routing set over τC",
     help=(
-        "A bar begins where the stages before it no longer add up to τC. The longer the way from the line to "
-        "the next edge, the less the choice of τC matters."
+        "A bar begins where the stages before it no longer add up to τC. The further the line is from the "
+        "next edge, the less the choice of τC matters."
     ),
     source=WindowInput,
     build=lambda given, dark: routing_over_tau(given.diagnosis, dark=dark),
@@ -46,10 +46,10 @@ STEPS = PlotSpec(
 )
 
 _THIN = 0.12
-"""A region lower than this has no room for its label, which is placed next to it on a leader line."""
+"""Height below which a region has no room for its label, which is then placed next to it on a leader line."""
 
 _CLEARANCE = 0.15
-"""Horizontal distance at which labels on leader lines do not overlap."""
+"""Minimum horizontal distance between labels on leader lines."""
 
 
 def verdict_regions(measures: Measures, diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
@@ -156,7 +156,7 @@ def _label(region: Region, diagnosis: Diagnosis, dark: bool) -> dict[str, object
 
 
 def _led_labels(thin: Sequence[Region], diagnosis: Diagnosis, dark: bool) -> list[dict[str, object]]:
-    """Return the labels of low regions, each clear of the others and of the dot."""
+    """Return the labels of low regions, which overlap neither each other nor the dot."""
     colours = palette.theme(dark)
     occupied = [diagnosis.gates.gamma_a]
     notes = []
@@ -228,7 +228,7 @@ def routing_over_tau(diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
 
 
 def _joining_tau(diagnosis: Diagnosis) -> dict[str, float]:
-    """Return the τC from which each stage is in the routing set; stages that never are are left out."""
+    """Return the τC from which each stage is in the routing set; stages that are never in it are left out."""
     joins: dict[str, float] = {}
     for interval in routing_intervals(diagnosis):
         for stage in interval.stages:
@@ -263,7 +263,7 @@ def _tau_bars(
 def _tau_notes(
     diagnosis: Diagnosis, joins: dict[str, float], order: list[str], ranges: list[str], dark: bool
 ) -> list[dict[str, object]]:
-    """Return the range of each stage, left of its bar where there is room, else inside."""
+    """Return the range of each stage, left of its bar if there is room, else inside."""
     colours = palette.theme(dark)
     by_stage = palette.stage_colours(diagnosis.stages, dark)
     short = format.short_stages(diagnosis.stages)

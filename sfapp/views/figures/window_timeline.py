@@ -27,11 +27,11 @@ PLOT = PlotSpec(
 
 _BARS_UP_TO = 400
 _CROWDED = 150
-"""Above this many windows, only suspects of long stretches are labelled; hover texts name all of them."""
+"""Number of windows above which only suspects of long stretches are labelled; hover texts name all."""
 _NOTE_ROWS = 3
 _NOTE_PIXELS = 13
 _CHARACTERS = 130
-"""About how many characters of a label fit across the plot."""
+"""Approximate number of characters that fit across the plot."""
 
 
 def window_timeline(
@@ -51,7 +51,7 @@ def window_timeline(
         selected: (run_id, window) to frame.
         height: in pixels.
         brushes: dragging selects a range of windows instead of zooming.
-        brushed: places of the first and last window of the selected range.
+        brushed: positions of the first and last window of the selected range.
     """
     if not rows:
         return empty_figure(
@@ -89,7 +89,7 @@ def window_timeline(
         clickmode="event",
         dragmode="select" if brushes else "zoom",
         selectdirection="h",
-        # The server's answer draws the brush, so every answer removes the browser's own mark of it.
+        # The server's response draws the brush, so every response removes the browser's own mark.
         selections=[],
         selectionrevision=str(brushed),
         uirevision=f"windows/{rows[0]['run_id']}",
@@ -136,8 +136,8 @@ def stage_order(rows: Sequence[Row]) -> list[str]:
 
 
 def suspect_spans(rows: Sequence[Row]) -> list[tuple[int, int]]:
-    """Return ranges of neighbouring windows that lack the same data, or that need attention and have the same
-    suspect: (first, last) place."""
+    """Return ranges (first, last) of neighbouring windows that lack the same data, or that need attention and
+    have the same suspect."""
     spans: list[tuple[int, int]] = []
     for place, row in enumerate(rows):
         if not (row["lacks_data"] or (row["needs_attention"] and row["aim_stage"])):
@@ -157,7 +157,7 @@ def _same(one: Row, other: Row) -> bool:
 
 
 def _span_words(row: Row) -> str:
-    """``callbacks · rank 3 · persistent``; ``rank 7 missing`` before that where data are missing."""
+    """Return ``callbacks · rank 3 · persistent``, after ``rank 7 missing`` if data are missing."""
     parts = [_missing_words(row)] if row["lacks_data"] else []
     if not (row["needs_attention"] and row["aim_stage"]):
         return " · ".join(parts)
@@ -203,7 +203,7 @@ def _bars(rows: Sequence[Row], stages: list[str], unit: format.Unit, dark: bool)
 
 
 def _areas(rows: Sequence[Row], stages: list[str], unit: format.Unit, dark: bool) -> list[Trace]:
-    """Return one filled path per stage, which draws many windows ten times as fast as bars."""
+    """Return one filled path per stage, which draws many windows ten times faster than bars."""
     by_stage = palette.stage_colours(stages, dark)
     short = format.short_stages(stages)
     return [
@@ -331,10 +331,10 @@ def _run_lines(rows: Sequence[Row], colours: palette.Theme) -> list[dict[str, ob
 def _span_notes(
     rows: Sequence[Row], spans: list[tuple[int, int]], dark: bool, height: int
 ) -> list[dict[str, object]]:
-    """Return suspects below their windows in up to three lines, the worst first where room is short."""
+    """Return suspects below their windows in up to three lines; if room is short, the worst come first."""
     colours = palette.theme(dark)
     width = _CHARACTERS / max(1, len(rows))
-    pitch = max(0.075, _NOTE_PIXELS / (height - 38))  # less the margins
+    pitch = max(0.075, _NOTE_PIXELS / (height - 38))  # minus the margins
     free: list[list[tuple[float, float]]] = [[] for _ in range(_NOTE_ROWS)]
     notes = []
     worst = sorted(

@@ -1,4 +1,4 @@
-"""Advice for each stage: where to look, and what a broad stage cannot identify."""
+"""Advice for each stage: where to look, and what the timing of a broad stage cannot identify."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STAGE_MEANING: Mapping[str, str] = {
     BACKWARD: "Backward pass; ranks that exchange gradients wait for each other in it.",
     CALLBACKS: "Callbacks within the step: logging, metrics, checkpoints.",
     OPTIMIZER: "The optimizer's step.",
-    RESIDUAL: "What is left of the step outside of all named stages.",
+    RESIDUAL: "The rest of the step, outside all named stages.",
 }
 
 _ROTATING: Mapping[str, str] = {
@@ -95,20 +95,20 @@ _COARSE: Mapping[str, str] = {
 
 
 def why_ranks_rotate(stage: str) -> str:
-    """Return why no rank is named where the slowest rank keeps changing, and where to look instead."""
+    """Return why no rank is named if the slowest rank keeps changing, and where to look instead."""
     return _ROTATING[stage_category(stage)]
 
 
 def look_at_one_rank(stage: str) -> str:
-    """Return where to look on the one rank that is named; continues a sentence."""
+    """Return where to look on the named rank, as the continuation of a sentence."""
     return _ONE_RANK[stage_category(stage)]
 
 
 def look_at_all_ranks(stage: str) -> str:
-    """Return where to look when all ranks spend the time equally; continues a sentence."""
+    """Return where to look if all ranks spend the time equally, as the continuation of a sentence."""
     return _ALL_RANKS[stage_category(stage)]
 
 
 def coarse(stage: str) -> str | None:
-    """Return what a default stage is too broad to identify, as a noun; None for a refined stage."""
+    """Return, as a noun, what the timing of a default stage cannot identify; None for a refined stage."""
     return _COARSE[stage_category(stage)] if broad_stage(stage) in RECORDED_STAGES else None

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from sfapp.views import format
 
 OUTWEIGHED = 1.5
-"""If one stage changed by more than this multiple of the total, the stage that offsets it is named too."""
+"""Multiple of the total change from which the stage that offsets a larger change is named too."""
 
 
 def where_it_lies(total_ns: float, delta_ns: Mapping[str, float], main: str | None = None) -> str:

@@ -18,7 +18,7 @@ Tone = Literal["fact", "strong", "doubt", "limit", "culprit"]
 class Term:
     """Words of a verdict: ``text``, and the ``kind`` and ``name`` of its glossary entry.
 
-    ``kind`` is empty where the glossary has no entry: a packet may carry faults of another version of sfapp.
+    ``kind`` is empty if the glossary has no entry: a packet may carry faults of another version of sfapp.
     """
 
     text: str
@@ -49,7 +49,7 @@ def chips(diagnosis: Diagnosis) -> tuple[Chip, ...]:
     ]
     culprit, aim = diagnosis.culprit, diagnosis.aim
     has_culprit = aim is not None and aim.rank_reason not in ("all_ranks", "single_rank")
-    has_culprit &= not diagnosis.is_quiet and diagnosis.steps > 1
+    has_culprit &= not diagnosis.is_healthy and diagnosis.steps > 1
     if culprit is not None and culprit.kind != "none" and has_culprit:
         term = Term(culprit_words(diagnosis), "culprit", culprit.kind)
         found.append(Chip((term,), f"{culprit.kind}: {CULPRITS[culprit.kind].explanation}", "culprit"))
@@ -57,19 +57,19 @@ def chips(diagnosis: Diagnosis) -> tuple[Chip, ...]:
 
 
 def _tone(label: Label, diagnosis: Diagnosis) -> Tone:
-    """Return the colour role of a label: tied stages are no doubt in a healthy window, nor where all evidence
-    on the suspect agrees."""
+    """Return the colour role of a label. Tied stages raise no doubt in a healthy window, or if all evidence
+    agrees on the suspect."""
     spec = LABELS.get(label.label)
     if spec is None:
         return "doubt"
     agree, of = agreement(diagnosis)
-    is_settled = diagnosis.is_quiet or (agree == of and of > 0)
+    is_settled = diagnosis.is_healthy or (agree == of and of > 0)
     return "fact" if label.label == "co_critical" and is_settled else spec.tone
 
 
 def _reason_tone(reason: str, diagnosis: Diagnosis) -> Tone:
-    """Return the colour role of a reason without a label: a delay that carries over is no doubt on the
-    frontier that follows it."""
+    """Return the colour role of a reason without a label. A delay that carries over raises no doubt on the
+    carry-over frontier."""
     return "fact" if reason == "carry_over" and diagnosis.frontier == "carry_over" else "doubt"
 
 

@@ -1,5 +1,4 @@
-"""A comparison in sentences: how much slower, in which stage, on which rank, how much recovered
-(accounting.md §14)."""
+"""Describe a comparison: change, stage, rank and recovery (accounting.md §14)."""
 
 from __future__ import annotations
 
@@ -16,10 +15,10 @@ from sfapp.views.text.change_breakdown import main_stage, where_it_lies
 from sfapp.views.text.key_numbers import Number
 
 NOTICEABLE = 0.005
-"""A relative change of step time below this counts as unchanged: it rounds to ±0 %."""
+"""Relative change of step time below which the step counts as unchanged: it rounds to ±0 %."""
 
 GROWTH = 0.05
-"""A relative change of step time below this is no growth worth a warning."""
+"""Relative change of step time below which there is no warning."""
 
 SEVERE = 0.2
 
@@ -65,7 +64,7 @@ class ComparisonWords:
     """A comparison in words; plain text throughout.
 
     Attributes:
-        tone: colour role of the card; ``good`` where B is faster.
+        tone: colour role of the card; ``good`` if B is faster.
         kicker: the sides.
         headline: ``B is 78 ms per step slower than A, all of it in data``.
         rest: ``C recovers 98 % of it``; empty without a third side.
@@ -98,7 +97,7 @@ def comparison(found: Comparison) -> ComparisonWords:
 
 
 def side_names(found: Comparison) -> tuple[str, ...]:
-    """Return ``A · window 12`` where all sides are of one run, else ``A · train-7/12`` or ``A · run
+    """Return ``A · window 12`` if all sides are of one run, else ``A · train-7/12`` or ``A · run
     train-7``."""
     one_run = len({side.run_id for side in found.sides}) == 1
     return tuple(
@@ -128,8 +127,8 @@ def headline(found: Comparison) -> str:
 
 
 def _different_causes(found: Comparison) -> str:
-    """Return what makes A and B slow where these differ, or the stages that changed in opposite directions;
-    empty where neither does."""
+    """Return the likely causes of A and B if they differ, or the stages that changed in opposite directions;
+    else empty."""
     a, b = found.a.suspect, found.b.suspect
     if a is not None and b is not None and a != b:
         return f"A {_place(a)}, B {_place(b)}"
@@ -168,7 +167,7 @@ def recovery_sentence(found: Comparison) -> str:
 
 
 def leader_words(leader: StageLeader | None, *, at_least: bool = False) -> str:
-    """Return ``rank 3 (node-0), 40 of 40 steps``; ``none`` where no rank stands out in any step.
+    """Return ``rank 3 (node-0), 40 of 40 steps``; ``none`` if no rank stands out in any step.
 
     Args:
         at_least: over several windows, the number of steps is a lower bound.
@@ -207,7 +206,7 @@ def limit_sentence(found: Comparison, limit: Fraction) -> str:
 
 
 def _interval(found: Comparison) -> str:
-    """Return `` (95 %: +4.1 % to +6.3 %)``; empty where noise is not known."""
+    """Return `` (95 %: +4.1 % to +6.3 %)``; empty if noise is not known."""
     before = float(found.main.before.step_ns)
     if found.interval_ns is None or not before:
         return ""
@@ -264,7 +263,7 @@ def _of_step(change: Change) -> str:
 
 
 def _leader_sentence(found: Comparison) -> str:
-    """The slowest rank of the stage that changed most, before and after."""
+    """Return the slowest rank of the stage that changed most, before and after."""
     main = main_stage(float(found.main.total_ns), floats(found.main.delta_ns))
     before, after = found.a.leaders[main], found.b.leaders[main]
     stage = format.in_stage(main)
@@ -291,7 +290,7 @@ def _how_often(leader: StageLeader, side: Side) -> str:
 
 
 def _misread_sentence(found: Comparison) -> str:
-    """The stage to which per-step shares attribute the change, if it is another one."""
+    """Return the stage to which per-step shares attribute the change, if it differs."""
     aligned = found.change(found.a, found.b, "step")
     if found.split_on == "step" or aligned is None or not aligned.total_ns:
         return ""
@@ -307,7 +306,7 @@ def _misread_sentence(found: Comparison) -> str:
 
 
 def _spread_sentence(found: Comparison) -> str:
-    """The spread of a run's windows, where it exceeds the change."""
+    """Return the spread of a run's windows, if it exceeds the change."""
     wide = []
     for letter, side in zip(LETTERS, found.sides, strict=False):
         spread = side.spread(found.split_on) if len(side.windows) > 1 else None

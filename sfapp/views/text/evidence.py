@@ -24,8 +24,8 @@ EVIDENCE_TITLES: Mapping[str, str] = {
 """Title of each check."""
 
 EVIDENCE_MEANING: Mapping[str, str] = {
-    "frontier_share": "The stage with the largest share when each step is taken by itself.",
-    "carry_over_share": "The stage with the largest share when delays are followed into the next step.",
+    "frontier_share": "The stage with the largest share if each step is taken alone.",
+    "carry_over_share": "The stage with the largest share if delays are followed into the next step.",
     "delta": "The stage that grew most since the run's healthy window.",
     "excess": "The stage with most time in excess of a typical rank.",
     "static_gain": "The stage whose clipping alone would shorten the step most.",
@@ -39,14 +39,14 @@ EVIDENCE_MEANING: Mapping[str, str] = {
 Source = Literal["this window's durations", "another window", "the run's windows", "device events"]
 
 _SOURCES: Mapping[str, Source] = {"delta": "another window", "device_events": "device events"}
-"""What a check rests on beside this window's stage durations, on which all others rest."""
+"""Source of a check other than this window's stage durations, on which all other checks are based."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvidenceWords:
     """One check: ``mark`` is ✓ (agrees), ✗ (points to another stage) or – (absent).
 
-    Checks of one ``source`` are computed from the same numbers, so together they are one witness.
+    Checks of one ``source`` are computed from the same numbers, so together they count as one.
     """
 
     name: str
@@ -66,10 +66,11 @@ def evidence_lines(diagnosis: Diagnosis) -> tuple[EvidenceWords, ...]:
 
 
 def evidence_sources(diagnosis: Diagnosis) -> dict[Source, bool]:
-    """Return by independent source whether it agrees with the suspect: no check of it disagrees.
+    """Return for each independent source whether it agrees with the suspect, that is, none of its checks
+    disagrees.
 
-    The share of the frontier that is not in use counts for nothing: it is the same durations under an
-    accounting that was not chosen.
+    The share of the frontier that is not in use is ignored: it shows the same durations under an accounting
+    that was not chosen.
     """
     found: dict[Source, bool] = {}
     for line in _present(diagnosis):
@@ -79,7 +80,7 @@ def evidence_sources(diagnosis: Diagnosis) -> dict[Source, bool]:
 
 
 def agreement(diagnosis: Diagnosis) -> tuple[int, int]:
-    """Return how many sources agree, and how many there are."""
+    """Return the number of sources that agree, and the number of sources."""
     found = evidence_sources(diagnosis)
     return sum(found.values()), len(found)
 
@@ -95,7 +96,7 @@ def agreement_words(diagnosis: Diagnosis) -> str:
 
 
 def sources_words(diagnosis: Diagnosis) -> str:
-    """Return what the evidence rests on: ``independent: this window's durations, another window``."""
+    """Return the sources of the evidence: ``independent: this window's durations, another window``."""
     found = list(evidence_sources(diagnosis))
     return f"{'independent: ' if len(found) > 1 else ''}{', '.join(found)}"
 
@@ -115,7 +116,7 @@ def _source(diagnosis: Diagnosis, line: EvidenceLine) -> Source:
 
 
 def dissent(diagnosis: Diagnosis) -> str:
-    """Return which checks disagree: ``per-step share points to backward``; empty where none does."""
+    """Return which checks disagree: ``per-step share points to backward``; empty if none does."""
     parts = []
     for line in _present(diagnosis):
         if line.agrees is False:
@@ -152,12 +153,12 @@ def _text(diagnosis: Diagnosis, line: EvidenceLine) -> str:
 
 
 def over_the_run(diagnosis: Diagnosis) -> str:
-    """Return where a wait was measured that the fit over this whole window does not show."""
+    """Return the source of a wait that the fit over this whole window does not show."""
     return "over the run's windows" if diagnosis.group == ALL_RANKS else "over all ranks of the run"
 
 
 def wait_source(diagnosis: Diagnosis) -> str:
-    """Return what shows that ranks wait at the sync boundary: this window's own slope, or other windows."""
+    """Return the source of the wait at the sync boundary: this window's own slope, or other windows."""
     if diagnosis.waits_from == "run":
         return f"measured {over_the_run(diagnosis)}"
     fit = (diagnosis.wait_fit or {}).get(diagnosis.sync_boundary or "")
@@ -165,7 +166,7 @@ def wait_source(diagnosis: Diagnosis) -> str:
 
 
 def _absent(diagnosis: Diagnosis, line: EvidenceLine) -> str:
-    """Why a check is absent, with the gate that it misses."""
+    """Return why a check is absent, with the gate that it misses."""
     gates, device = diagnosis.gates, diagnosis.device
     reason = reason_sentence(line.reason) if line.reason else "Not available."
     if line.reason == "below_gamma_g":

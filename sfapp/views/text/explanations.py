@@ -1,4 +1,5 @@
-"""Why the labels hold, which gate values would change them, and how they differ from the recorder's."""
+"""Explain why the labels hold, which gate values would change them, and how they differ from the
+recorder's."""
 
 from __future__ import annotations
 
@@ -85,7 +86,7 @@ def _stage_verdict(diagnosis: Diagnosis) -> list[str]:
 
 
 def _waiting(diagnosis: Diagnosis) -> list[str]:
-    """Where this window's own fit finds a wait, and where the run's other windows do."""
+    """Return where this window's own fit finds a wait, and where the run's other windows do."""
     own = own_wait_stages(diagnosis)
     sentences = []
     if own:
@@ -172,7 +173,7 @@ def _gate_line(gate: str, nearest: list[GateChange], diagnosis: Diagnosis) -> st
 
 
 def _becomes(change: GateChange, diagnosis: Diagnosis) -> str:
-    """What differs there: stage labels gained and lost, or the size of the routing set."""
+    """Return the difference at that value: stage labels gained and lost, or the size of the routing set."""
     parts = []
     gained = [label for label in change.labels if label not in diagnosis.label_names]
     lost = [label for label in diagnosis.label_names if label not in change.labels]
@@ -188,7 +189,7 @@ def _becomes(change: GateChange, diagnosis: Diagnosis) -> str:
 
 
 def against_recorder(diagnosis: Diagnosis) -> str:
-    """Return how the labels differ from the recorder's; empty where the recorder stored none."""
+    """Return how the labels differ from the recorder's; empty if the recorder stored none."""
     if not diagnosis.recorder_labels:
         return ""
     recorded = [label.label for label in diagnosis.recorder_labels]

@@ -1,4 +1,5 @@
-"""Effects with their intervals, and what a window could have shown, in sentences (accounting.md §17)."""
+"""Describe effects with their intervals, and the smallest effects that a window could show (accounting.md
+§17)."""
 
 from __future__ import annotations
 
@@ -9,11 +10,11 @@ from sfapp.views import format
 _MOST_RANKS = 4
 
 _NOTABLE = 0.05
-"""Jitter from this part of the step on stands beside the headline."""
+"""Part of the step from which jitter is mentioned in the headline."""
 
 
 def healthy_windows(reference: Reference) -> str:
-    """Return ``healthy window 3``, or ``8 healthy windows`` where the reference is their mean."""
+    """Return ``healthy window 3``, or ``8 healthy windows`` if the reference is their mean."""
     if len(reference.windows) > 1:
         return f"{len(reference.windows)} healthy windows"
     return f"healthy window {reference.window}"
@@ -23,8 +24,8 @@ def attention_count(slow: int, windows: int, incomplete: int) -> str:
     """Return ``3 of 21 windows need attention``, or ``All healthy: 21 windows``.
 
     Args:
-        incomplete: windows that lack data (ranks are missing or the gather failed), and so may not be called
-            healthy: ``No straggler found in 2 windows; data are missing in 1``.
+        incomplete: number of windows that lack data (ranks are missing or the gather failed) and are not
+            called healthy: ``No straggler found in 2 windows; data are missing in 1``.
     """
     total = format.counted(windows, "window")
     if slow:
@@ -35,7 +36,7 @@ def attention_count(slow: int, windows: int, incomplete: int) -> str:
 
 
 def attention_by_chance(windows: int, alpha: float) -> str:
-    """Return ``by chance in a healthy run: at most 0.2 of 21``: what alpha means for so many windows."""
+    """Return the meaning of alpha for some windows: ``by chance in a healthy run: at most 0.2 of 21``."""
     return f"by chance in a healthy run: at most {windows * alpha:.1g} of {format.count(windows)}"
 
 
@@ -45,7 +46,7 @@ def interval(finding: Finding) -> str:
 
 
 def chance(finding: Finding) -> str:
-    """Return how likely a healthy window shows such an effect; empty where it was not tested."""
+    """Return how likely a healthy window shows such an effect; empty if it was not tested."""
     if finding.chance is None:
         return ""
     if finding.chance < 0.0005:
@@ -76,13 +77,13 @@ def finding_sentence(finding: Finding) -> str:
 
 
 def other_findings(diagnosis: Diagnosis) -> tuple[str, ...]:
-    """Return the findings beside the one that the verdict names, each as a sentence."""
+    """Return the findings besides the one that the verdict names, each as a sentence."""
     shown = [found for found in diagnosis.findings if found.needs_attention or found.kind == "jitter"]
     return tuple(finding_sentence(finding) for finding in shown if finding is not diagnosis.main_finding)
 
 
 def effect_sentence(diagnosis: Diagnosis) -> str:
-    """Return size, interval and chance of the effect that the verdict names; empty where there is none."""
+    """Return size, interval and chance of the effect that the verdict names; empty if there is none."""
     main = diagnosis.main_finding
     if main is None:
         return ""
@@ -90,8 +91,8 @@ def effect_sentence(diagnosis: Diagnosis) -> str:
 
 
 def effect_cell(diagnosis: Diagnosis) -> str:
-    """Return the effect as a table shows it: ``38 % (36–40 %)``; of a healthy window ``none above 2.5 %``,
-    the largest effect that could have stayed unseen; without noise, the severity.
+    """Return the effect for a table: ``38 % (36–40 %)``; for a healthy window ``none above 2.5 %``, the
+    largest effect that could be missed; if noise is unknown, the severity.
     """
     if diagnosis.main_finding is not None:
         return interval(diagnosis.main_finding)
@@ -103,7 +104,7 @@ def effect_cell(diagnosis: Diagnosis) -> str:
 
 
 def jitter_words(diagnosis: Diagnosis) -> str:
-    """Return ``(jitter costs 14 % of the step, mostly in backward)``; empty where it costs little."""
+    """Return ``(jitter costs 14 % of the step, mostly in backward)``; empty if it costs little."""
     jitter = next((found for found in diagnosis.findings if found.kind == "jitter"), None)
     if jitter is None or jitter.effect < _NOTABLE:
         return ""
@@ -111,7 +112,7 @@ def jitter_words(diagnosis: Diagnosis) -> str:
 
 
 def resolution_sentence(diagnosis: Diagnosis) -> str:
-    """Return the smallest effects that the window would have shown; empty where noise is not known."""
+    """Return the smallest effects that the window could show; empty if noise is not known."""
     resolution = diagnosis.resolution
     if resolution is None or not diagnosis.knows_noise:
         return ""

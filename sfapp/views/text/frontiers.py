@@ -1,4 +1,4 @@
-"""The step-aligned frontier against the carry-over one, in words (accounting.md §7.5, §10)."""
+"""Describe the difference between the step-aligned and the carry-over frontier (accounting.md §7.5, §10)."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from sfapp.model import Diagnosis, broad_stage
 from sfapp.views import format
 
 WORTH_A_SENTENCE = 0.05
-"""Shares that differ by no more than this are not mentioned: the same as the default of ηA."""
+"""Difference of shares up to which it is not mentioned, equal to the default of ηA."""
 
 _WORTH_A_WORD = 0.02
-"""A difference of the mean step below this part of it is not mentioned."""
+"""Part of the mean step below which its difference is not mentioned."""
 
 
 def frontier_difference(diagnosis: Diagnosis) -> str:
     """Return by how much step-aligned shares differ from carry-over ones and why, in one sentence.
 
-    Empty where no share differs much. It depends on no gate but through the suspect.
+    Empty if no share differs much. It depends on gates only through the suspect.
     """
     aligned, carried = _shares(diagnosis.advances_ns), _shares(diagnosis.carry_over_advances_ns)
     if diagnosis.ranks < 2 or not aligned or not carried:
@@ -37,8 +37,8 @@ def _shares(advances_ns: Mapping[str, int] | None) -> dict[str, float]:
 
 
 def _longer_step(diagnosis: Diagnosis) -> str:
-    """Return the step-aligned mean step where it differs: a delay in some steps only counts in its own step
-    and in the next one, in which other ranks wait."""
+    """Return the step-aligned mean step if it differs: a delay in only some steps counts in its own step and
+    in the next one, in which other ranks wait."""
     step, mean = diagnosis.exposed_makespan_ns / diagnosis.steps, diagnosis.step_time.mean_ns
     if abs(step - mean) < _WORTH_A_WORD * mean:
         return ""
@@ -46,7 +46,7 @@ def _longer_step(diagnosis: Diagnosis) -> str:
 
 
 def _why(diagnosis: Diagnosis, more: str, less: str) -> str:
-    """Return where the carried-over delay comes from, and where it shows instead."""
+    """Return where the carried-over delay arises, and where it appears instead."""
     aim, order = diagnosis.aim, diagnosis.stages
     wait = broad_stage(diagnosis.sync_boundary) if diagnosis.sync_boundary else None
     if wait is None or more != wait or order.index(less) <= order.index(wait):

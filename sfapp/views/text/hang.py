@@ -1,4 +1,4 @@
-"""Which ranks hold a job that stands still, in sentences (docs/hangs.md)."""
+"""Describe which ranks hold a job that stands still (docs/hangs.md)."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def hang_headline(hang: Hang) -> str:
 
 
 def extent_words(hang: Hang) -> str:
-    """Return how many ranks have dumps, and which have none or an empty one."""
+    """Return the number of ranks with dumps, and the ranks with none or an empty one."""
     dumps = len(hang.ranks_with_dump)
     world = dumps + len(hang.ranks_without_dump)
     text = f"Dumps of {dumps:,} of {format.counted(world, 'rank')}"
@@ -67,7 +67,7 @@ def extent_words(hang: Hang) -> str:
 
 
 def wait_words(wait: Wait) -> str:
-    """Return what the waiting ranks wait in, and for which ranks."""
+    """Return the call in which ranks wait, and the ranks for which they wait."""
     waiting = f"{ranks_words(wait.waiting)} {_verb(wait.waiting, 'waits', 'wait')}"
     place = group_words(wait.group)
     if wait.transfer:
@@ -125,7 +125,7 @@ def _lag_words(lag: Lag) -> str:
 
 
 def suspect_words(suspect: HangSuspect) -> str:
-    """Return one suspect's line: how certain it is, and how many ranks wait for it."""
+    """Return one suspect's line: its certainty, and the number of ranks that wait for it."""
     text = f"Rank {suspect.rank} ({suspect.certainty})"
     if suspect.waiting:
         waiting = format.counted(suspect.waiting, "rank")
@@ -166,7 +166,8 @@ def _suspect_lines(suspect: HangSuspect) -> list[tuple[int, str]]:
 
 
 def _absent_lines(suspects: Sequence[HangSuspect]) -> list[tuple[int, str]]:
-    """Return all ranks without a dump as one entry, and in which calls other ranks wait for some of them."""
+    """Return all ranks without a dump as one entry, with the calls in which other ranks wait for some of
+    them."""
     ranks = [suspect.rank for suspect in suspects]
     lines = [(0, ""), (0, f"{_capital(ranks_words(ranks))} ({suspects[0].certainty}): no dump")]
     waits = dict.fromkeys(each.wait for suspect in suspects for each in suspect.evidence if each.wait)

@@ -8,8 +8,8 @@ from sfapp.views.text.advice import coarse
 
 
 def waits_inside(diagnosis: Diagnosis) -> bool:
-    """Return whether ranks measurably wait in the suspect stage itself: that hides which rank is late, unless
-    their waits were recorded."""
+    """Return whether ranks measurably wait in the suspect stage, which hides the late rank unless their waits
+    were recorded."""
     waits = {broad_stage(stage) for stage in diagnosis.wait_stages} - set(diagnosis.wait_advances_ns or ())
     return diagnosis.aim is not None and diagnosis.aim.stage in waits
 
@@ -34,7 +34,7 @@ def unknown(diagnosis: Diagnosis) -> tuple[str, ...]:
             f"Ranks may wait {format.in_stage(aim.stage)} for a rank that is late in every step; this "
             "window measured no wait. The window in which the delay began shows which."
         )
-    if aim is not None and not diagnosis.is_quiet and coarse(aim.stage):
+    if aim is not None and not diagnosis.is_healthy and coarse(aim.stage):
         found.append(f"Stage timing cannot identify {coarse(aim.stage)}.")
     if aim is not None and aim.rank_reason == "all_ranks" and waits_inside(diagnosis):
         inside = format.in_stage(aim.stage, "inside")
@@ -55,27 +55,27 @@ def unknown(diagnosis: Diagnosis) -> tuple[str, ...]:
     if "prefetch_unaligned" in reasons:
         found.append("A data wait may belong to another step: prefetch is not aligned.")
     if {"accumulation_collapsed", "accumulation_mixed"} & set(reasons):
-        found.append("Data and backward cannot be told apart: micro-steps were merged.")
+        found.append("Data and backward cannot be separated: micro-steps were merged.")
     if diagnosis.shares is not None and diagnosis.reference is None:
         found.append("No baseline: the run has no healthy window yet.")
     if _device_unknown(diagnosis):
-        found.append("Host and device time cannot be told apart: no device events were sampled in forward.")
+        found.append("Host and device time cannot be separated: no device events were sampled in forward.")
     return tuple(found)
 
 
 def _may_hide_a_late_rank(diagnosis: Diagnosis, aim: Aim) -> bool:
-    """Whether the suspect stage's time may be a wait for a rank that is late all through the window.
+    """Return whether the suspect stage's time may be a wait for a rank that is late throughout the window.
 
     Work of such a rank after the last wait of a step (a callback, the optimizer) never begins inside this
     window, and the wait fit cannot detect a constant lag (accounting.md §10, §11).
     """
-    if diagnosis.is_quiet or diagnosis.ranks == 1 or diagnosis.wait_stages:
+    if diagnosis.is_healthy or diagnosis.ranks == 1 or diagnosis.wait_stages:
         return False
     return aim.steps == "all" and stage_category(aim.stage) == "backward"
 
 
 def _device_unknown(diagnosis: Diagnosis) -> bool:
-    """Device events matter where forward is in question."""
+    """Return whether device events matter, that is, whether forward is a possible cause."""
     if diagnosis.device is not None and diagnosis.device.sampled:
         return False
     suspects = (diagnosis.routing_set or ()) + ((diagnosis.aim.stage,) if diagnosis.aim else ())

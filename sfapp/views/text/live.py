@@ -1,4 +1,4 @@
-"""A running job in sentences: its state, silent ranks, lost and refused data."""
+"""Describe a running job: its state, silent ranks, lost and refused data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STALE_S = 5.0
 _NAMED = 4
 
 _MOMENT = 2
-"""A rank late in so few steps does not hold the job, it held it for a moment."""
+"""Number of steps up to which a late rank counts as transient."""
 
 Row = Mapping[str, Any]
 
@@ -99,7 +99,7 @@ class RollingWords:
 
     Attributes:
         headline: one sentence. details: further ones, the most important first.
-        tone: ``live`` where nothing is wrong, ``warn`` for what to look at, ``alarm`` for what to act on.
+        tone: ``live`` if nothing is wrong, ``warn`` if it needs a look, ``alarm`` if it needs action.
     """
 
     headline: str
@@ -108,10 +108,10 @@ class RollingWords:
 
 
 def rolling_words(found: RollingVerdict, onset: Onset | None = None) -> RollingWords:
-    """Return what the last steps of a running job show.
+    """Return the rolling verdict on the last steps in words.
 
     Args:
-        onset: where the effect began, as far back as verdicts were made.
+        onset: the observed onset of the effect.
     """
     effect, details = _effect(found, onset)
     if found.kind == "ended":
@@ -140,12 +140,12 @@ def rolling_words(found: RollingVerdict, onset: Onset | None = None) -> RollingW
 
 
 def _is_over(found: RollingVerdict) -> bool:
-    """Return whether late ranks are late no longer, or were only for a moment."""
+    """Return whether late ranks are no longer late, or were late only for a moment."""
     return found.until_step is not None or found.late_steps <= _MOMENT
 
 
 def rolling_subject(ranks: Collection[int], table: RankTable | None) -> tuple[str, bool]:
-    """Return late ranks as the subject of a sentence, and whether it is plural: ``Rank 2``, ``Node 1 (ranks
+    """Return late ranks as the subject of a sentence, and whether that is plural: ``Rank 2``, ``Node 1 (ranks
     4–7)``."""
     if len(ranks) == 1:
         return f"Rank {next(iter(ranks))}", False
@@ -159,7 +159,7 @@ def rolling_subject(ranks: Collection[int], table: RankTable | None) -> tuple[st
 
 
 def _effect(found: RollingVerdict, onset: Onset | None) -> tuple[list[str], tuple[str, ...]]:
-    """Return the finding as a list of one sentence, empty where there is none, and details on it."""
+    """Return the finding as a list of one sentence, empty if there is none, and details on it."""
     finding, step_ns = found.finding, found.step_ns
     if finding is None or step_ns is None or found.diagnosis is None:
         return [], ()
@@ -197,10 +197,10 @@ def _interval(low_ns: float, high_ns: float) -> str:
 
 
 def _standing_still(found: RollingVerdict, named: Sequence[str]) -> str:
-    """Return since when and why no step ends.
+    """Return since when no step has ended, and why.
 
     Args:
-        named: what is known of ranks that do not report at all; the likeliest cause.
+        named: sentence on ranks that do not report, the most likely cause.
     """
     roll = found.roll
     text = f"Standing still for {format.lasting(roll.idle_s)} after step {roll.newest_step}: "

@@ -1,4 +1,4 @@
-"""Windows whose time lies in a few long steps."""
+"""Find windows whose time lies in a few long steps."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from sfapp.model import Diagnosis
 from sfapp.views import format
 
 _DOMINANT = 0.5
-"""Share of the window's exposed time from which its few long steps are named."""
+"""Share of the window's exposed time from which a few long steps are mentioned."""
 
 
 @dataclass(frozen=True, slots=True)
 class LongSteps:
-    """At most ``most`` of ``steps`` steps took at least ``share`` of the time, in whole percents."""
+    """The statement that at most ``most`` of ``steps`` steps took at least ``share`` of the time, in whole
+    percents."""
 
     most: int
     steps: int
@@ -22,12 +23,12 @@ class LongSteps:
 
     @property
     def which(self) -> str:
-        """``in 5 of 100 steps at most``."""
+        """The clause ``in 5 of 100 steps at most``."""
         return f"in {format.count(self.most)} of {format.counted(self.steps, 'step')} at most"
 
     @property
     def sentence(self) -> str:
-        """``At least 87 % of the window's time was spent in at most 5 of its 100 steps.``"""
+        """The sentence ``At least 87 % of the window's time was spent in at most 5 of its 100 steps.``"""
         return (
             f"At least {format.percent(self.share)} of the window's time was spent in at most "
             f"{format.count(self.most)} of its {format.counted(self.steps, 'step')}."
@@ -35,12 +36,12 @@ class LongSteps:
 
 
 def long_steps(diagnosis: Diagnosis) -> LongSteps | None:
-    """Return the few steps in which most of the window's time was spent; None where no few steps dominate.
+    """Return the few steps in which most of the window's time was spent; None if no few steps dominate.
 
     Step times are those of the frontier in use.
 
-    Of N steps no more than k = N − 1 − ⌊0.95 (N − 1)⌋ lie above the 95th percentile; the other N − k take no
-    longer than that each, so what they leave of the total was spent in the k.
+    At most k = N − 1 − ⌊0.95 (N − 1)⌋ of N steps lie above the 95th percentile. Each of the other N − k steps
+    takes no longer than that percentile, so the rest of the total was spent in the k steps.
     """
     steps, total_ns = diagnosis.steps, diagnosis.exposed_makespan_ns
     if diagnosis.frontier == "carry_over" and diagnosis.carry_over_advances_ns is not None:

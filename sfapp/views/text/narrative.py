@@ -1,4 +1,4 @@
-"""What happened in a window and what to do next, in sentences for a reader who knows no manual."""
+"""Describe what happened in a window and what to do next, for readers without prior knowledge."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def explanation(diagnosis: Diagnosis) -> tuple[str, ...]:
             f"{format.counted(diagnosis.steps, 'step')}, less than the floor of "
             f"{format.duration(diagnosis.gates.floor_ns)}: too little for meaningful shares.",
         )
-    if diagnosis.is_quiet:
+    if diagnosis.is_healthy:
         sentences = (
             _healthy_sentence(diagnosis),
             resolution_sentence(diagnosis),
@@ -50,7 +50,7 @@ def explanation(diagnosis: Diagnosis) -> tuple[str, ...]:
 
 
 def _ranks_sentence(diagnosis: Diagnosis) -> str:
-    """Why no rank is named; empty where one is."""
+    """Return why no rank is named; empty if one is."""
     aim = diagnosis.aim
     if aim is None or aim.rank_reason not in ("rotating", "all_ranks"):
         return ""
@@ -115,7 +115,7 @@ def delta_sentence(diagnosis: Diagnosis) -> str:
 
 
 def misread_sentence(diagnosis: Diagnosis) -> str:
-    """Return where the delay appears on other ranks; empty where it misleads no reader."""
+    """Return where the delay appears on other ranks; empty if this cannot mislead."""
     aim = diagnosis.aim
     if aim is None or diagnosis.ranks < 2 or aim.rank_reason == "all_ranks" or not diagnosis.shares:
         return ""
@@ -136,7 +136,7 @@ def _other_ranks(diagnosis: Diagnosis) -> str:
 
 
 def _recurrence_sentence(diagnosis: Diagnosis) -> str:
-    """How often the delay occurs; empty where it occurs in every step."""
+    """Return how often the delay occurs; empty if it occurs in every step."""
     culprit, aim = diagnosis.culprit, diagnosis.aim
     if culprit is None or aim is None or aim.rank_reason in ("all_ranks", "single_rank"):
         return ""
@@ -156,7 +156,7 @@ def _recurrence_sentence(diagnosis: Diagnosis) -> str:
     if culprit.kind == "mixed":
         return (
             f"Rank {culprit.rank} is slowest most often, in {format.percent(culprit.share)} of the eligible "
-            "steps: too seldom to name it alone."
+            "steps: too rarely to name it alone."
         )
     return ""
 
@@ -164,7 +164,7 @@ def _recurrence_sentence(diagnosis: Diagnosis) -> str:
 def action(diagnosis: Diagnosis) -> str:
     """Return what to do next; empty in healthy windows."""
     aim = diagnosis.aim
-    if aim is None or diagnosis.is_quiet:
+    if aim is None or diagnosis.is_healthy:
         return ""
     if "role_aware_needed" in diagnosis.label_names:
         return "Diagnose one role's group first: ranks of different roles may take different times."

@@ -1,4 +1,4 @@
-"""Where in a run an effect began and ended, in words (accounting.md §17)."""
+"""Describe where in a run an effect began and ended (accounting.md §17)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def episode_line(episode: Episode) -> str:
 
 def episode_place(episode: Episode) -> str:
     """Return ``rank 3 · data`` or ``growth · backward``."""
-    return f"{_who(episode)} · {format.short_stage(episode.stage)}"
+    return f"{_ranks_or_kind(episode)} · {format.short_stage(episode.stage)}"
 
 
 def began_words(episode: Episode) -> str:
@@ -30,7 +30,7 @@ def ended_words(episode: Episode) -> str:
     return f"ended {estimate_words(episode.ended)}"
 
 
-def _who(episode: Episode) -> str:
+def _ranks_or_kind(episode: Episode) -> str:
     if not episode.ranks:
         return episode.kind
     if len(episode.ranks) == 1:

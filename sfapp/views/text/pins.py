@@ -1,4 +1,4 @@
-"""What a note is pinned to and what a view picks out, in words."""
+"""Describe the pin of a note and the selection of a view."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from sfapp.views.text.plot_help import plot_title
 
 
 def pinned(pin: Pin) -> str:
-    """``train-7 / 13 · step 161 · rank 3 · callbacks``."""
+    """Return ``train-7 / 13 · step 161 · rank 3 · callbacks``."""
     window = f"{format.clip(pin.window.run_id)} / {pin.window.window}"
     return " · ".join([window, *pinned_within(pin)])
 
 
 def pinned_within(pin: Pin) -> tuple[str, ...]:
-    """What of its window a note is pinned to, one entry a thing; empty for the window as a whole."""
+    """Return the parts of its window to which a note is pinned; empty for the whole window."""
     found = []
     if pin.step is not None:
         found.append(f"step {pin.step}")
@@ -32,7 +32,7 @@ def pinned_within(pin: Pin) -> tuple[str, ...]:
 
 
 def seen(view: ViewState) -> str:
-    """What a view picks out of a window: ``step 161 · ranks 3, 7``; empty where nothing is."""
+    """Return the selection of a view: ``step 161 · ranks 3, 7``; empty without a selection."""
     found = []
     if view.step is not None:
         found.append(f"step {view.step}")
@@ -50,5 +50,5 @@ def seen(view: ViewState) -> str:
 
 
 def signed(stamp: Stamp) -> str:
-    """``Ada, 2026-11-21 09:14 UTC``."""
+    """Return ``Ada, 2026-11-21 09:14 UTC``."""
     return f"{stamp.by}, {stamp.at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"

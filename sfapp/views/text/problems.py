@@ -1,4 +1,4 @@
-"""Problems in words: what is wrong, where, since when and what it costs (accounting.md §18)."""
+"""Describe problems: effect, place, onset and cost (accounting.md §18)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sfapp.views.text.onsets import estimate_words
 _MOST_RANKS = 4
 
 _SENTENCES = 3
-"""Sentences of the explanation of a window that a problem shows; the window has all."""
+"""Maximum number of sentences of a window's explanation that a problem shows; the window's page shows all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +24,13 @@ class ProblemText:
     """A problem in words; plain text throughout.
 
     Attributes:
-        title: ``Rank 3 is late in data``. steps: ``every step``; empty where data are missing.
+        title: ``Rank 3 is late in data``. steps: ``every step``; empty if data are missing.
         where: ``windows 3–4 of gpt-small``.
         since: ``began at step 120 (118–121), 12:04:18 UTC``.
         until: ``ended at step 199, after 2 windows`` or ``the run's latest window has it``.
         cost: ``77.3 ms of 167.1 ms per step, 46.3 % (46.2–46.4 %)``, with its 95 % interval.
         total: ``0.7 rank-hours so far``.
-        status: ``ongoing``, with a reason or an author where users decided it.
+        status: ``ongoing``, with reason or author if users decided it.
     """
 
     title: str
@@ -56,7 +56,7 @@ def problem_text(
     """Return a problem in words.
 
     Args:
-        status: as ``problem_status`` says; from its windows alone where it is None.
+        status: from ``problem_status``; derived from its windows alone if None.
     """
     status = status or ("ongoing" if problem.ended is None else "ended")
     cost = problem.cost
@@ -73,7 +73,7 @@ def problem_text(
 
 
 def problem_title(problem: Problem) -> str:
-    """Return what is wrong and who it is, in one clause."""
+    """Return the effect and its ranks in one clause."""
     if problem.kind == "missing":
         return missing_title(problem.ranks)
     where = format.in_stage(problem.stage or "")
@@ -88,21 +88,21 @@ def problem_title(problem: Problem) -> str:
 
 
 def missing_title(ranks: Sequence[int]) -> str:
-    """Return that ranks are missing; that a gather failed where none is."""
+    """Return that ranks are missing or, if none is, that a gather failed."""
     if not ranks:
         return "A gather failed"
     return f"{_ranks(ranks)} {'is' if len(ranks) == 1 else 'are'} missing"
 
 
 def matches(problem: Problem, text: str) -> bool:
-    """Return whether all words of a search occur in what is shown of a problem, in any order."""
+    """Return whether all words of a search occur in the texts of a problem, in any order."""
     found = problem_text(problem)
     shown = f"{found.sentence} {problem.stage or ''} {problem.run_id} {problem.hostname or ''}".casefold()
     return all(word in shown for word in text.casefold().split())
 
 
 def problems_headline(ongoing: int, ended: int) -> str:
-    """Return how many problems there are, of those that are neither muted nor fixed."""
+    """Return the number of problems that are neither muted nor fixed, in words."""
     if not ongoing and not ended:
         return "No problem found"
     if not ongoing:
@@ -112,7 +112,7 @@ def problems_headline(ongoing: int, ended: int) -> str:
 
 
 def rank_time(hours: float) -> str:
-    """Return time of all ranks together: ``25 rank-seconds``, ``3.1 rank-minutes``, ``0.7 rank-hours``."""
+    """Return the total time of all ranks:  ``25 rank-seconds``, ``3.1 rank-minutes``, ``0.7 rank-hours``."""
     for size, name in ((1.0, "rank-hours"), (1 / 60, "rank-minutes")):
         value = hours / size
         if value >= 0.95:
@@ -147,7 +147,7 @@ def _until(problem: Problem) -> str:
 
 
 def _at_time(moment: datetime | None, before: datetime | None = None) -> str:
-    """Return a time, without its date where ``before`` has the same date."""
+    """Return a time, without its date if ``before`` has the same date."""
     if moment is None:
         return ""
     if before is not None and moment.date() == before.date():
@@ -171,10 +171,10 @@ def _status(status: ProblemStatus, mark: ProblemMark | None) -> str:
 
 
 def problem_explanation(problem: Problem, diagnosis: Diagnosis | None) -> tuple[str, ...]:
-    """Return what happened, in sentences.
+    """Return sentences on what happened.
 
     Args:
-        diagnosis: of its latest window; None where that cannot be read.
+        diagnosis: of its latest window; None if that cannot be read.
     """
     if problem.kind == "missing":
         return (
@@ -187,14 +187,14 @@ def problem_action(problem: Problem, diagnosis: Diagnosis | None) -> str:
     """Return what to do next; see ``problem_explanation``."""
     if problem.kind == "missing":
         return (
-            "Look at the logs of these processes; where the job stands still, let sfapp hang read the "
+            "Look at the logs of these processes; if the job stands still, let sfapp hang read the "
             "dumps of PyTorch's Flight Recorder."
         )
     return action(diagnosis) if diagnosis and _is_about(diagnosis, problem) else ""
 
 
 def _is_about(diagnosis: Diagnosis, problem: Problem) -> bool:
-    """Return whether the verdict on a window is about a problem: a larger one may hide it."""
+    """Return whether the verdict on a window concerns this problem: a larger one may hide it."""
     return diagnosis.aim is not None and diagnosis.aim.stage == problem.stage
 
 

@@ -1,4 +1,4 @@
-"""KAIR's findings in sentences: the cause, how it fits the verdict, limitations and method (kair.md)."""
+"""Describe KAIR's findings: cause, agreement with the verdict, limitations and method (kair.md)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CAUSE_KINDS: Mapping[str, str] = {
     "edge": "This operator started late, although its inputs were ready on time.",
     "transfer": "This collective took long after all ranks had arrived.",
     "extra": "This event has no counterpart on most other ranks.",
-    "before": "The rank was already late when its events begin: the cause lies before them.",
+    "before": "The rank was already late when its events began: the cause precedes them.",
 }
 """Meaning of each kind of cause."""
 
@@ -57,7 +57,7 @@ TERMS: Mapping[str, tuple[str, str]] = {
         "completions within a step. 0 where their timing patterns are equal, 1 where one has finished before "
         "the other begins.",
     ),
-    "score": ("", "A rank's mean distance from all others. It shows which rank differs, not which is slow."),
+    "score": ("", "A rank's mean distance from all others. A rank that differs is not necessarily slow."),
     "cohort": (
         "",
         "The same operator on the other ranks: of the same step, category and name, the same occurrence in "
@@ -80,7 +80,7 @@ TERMS: Mapping[str, tuple[str, str]] = {
 """Terms of the straggler views: the symbol, if any, and the meaning."""
 
 _NAME_LENGTH = 60
-"""Most characters of an operator's name in a sentence."""
+"""Maximum number of characters of an operator's name in a sentence."""
 
 
 def stragglers_headline(findings: Findings, agreement: Agreement, ranks: RankTable | None = None) -> str:
@@ -135,7 +135,7 @@ def operator_name(name: str, limit: int = 40) -> str:
 
 
 def agreement_sentences(agreement: Agreement, diagnosis: Diagnosis) -> tuple[str, ...]:
-    """Return whether verdict and operators name the same place, and possible reasons where they do not."""
+    """Return whether verdict and operators name the same place, and possible reasons if not."""
     aim = _aim_words(agreement, diagnosis)
     cause = agreement.cause
     if "from_stages" in agreement.reasons:
@@ -156,7 +156,7 @@ def agreement_sentences(agreement: Agreement, diagnosis: Diagnosis) -> tuple[str
 
 
 def _by_stages(agreement: Agreement, aim: str) -> str:
-    """Return what stage durations alone show beside the verdict, which rests on them as well."""
+    """Return the findings from stage durations alone, on which the verdict is also based."""
     if agreement.kind == "quiet":
         return "Neither the verdict nor its stage durations rank by rank show a delay."
     if agreement.cause is None:
@@ -200,7 +200,7 @@ def findings_notes(findings: Findings) -> tuple[str, ...]:
 
 
 def _victims(findings: Findings, cause: Cause) -> str:
-    """The number of ranks that waited for a cause.
+    """Return how many ranks waited for a cause, in words.
 
     Counted in the largest collective of its worst step, or of its victim's, in which the wait for the last
     rank explains at least half of the cost.
@@ -249,7 +249,7 @@ def _place_words(agreement: Agreement, cause: Cause) -> str:
 
 
 def _similarity_words(agreement: Agreement) -> tuple[str, ...]:
-    """Return which rank's timing pattern differs most; empty where there is nothing to compare it with."""
+    """Return which rank's timing pattern differs most; empty if there is nothing to compare it with."""
     first, cause = agreement.first_rank, agreement.cause
     if first is None or cause is None or cause.kind == "transfer":
         return ()

@@ -37,7 +37,7 @@ class VerdictText:
         dissent: checks that point to another stage.
         why: the gates that decided.
         unknown: limitations.
-        recorder: differences from the recorder's labels; empty where the recorder stored none.
+        recorder: differences from the recorder's labels; empty if the recorder stored none.
     """
 
     tone: Tone
@@ -57,7 +57,7 @@ class VerdictText:
 
     @property
     def sentence(self) -> str:
-        """Headline and place in one, for titles and lists."""
+        """Headline and place in one text, for titles and lists."""
         return _sentence(self.headline, self.place)
 
 
@@ -92,13 +92,13 @@ def summary(diagnosis: Diagnosis, ranks: RankTable | None = None) -> str:
 
 
 def _sentence(headline: str, place: str) -> str:
-    """``data on rank 3 (node-0), every step``, ``data on all ranks equally, step 7``."""
+    """Return ``data on rank 3 (node-0), every step`` or ``data on all ranks equally, step 7``."""
     link = " " if not place or place.startswith("(") else ", "
     return f"{headline}{link}{place}".strip().removesuffix(",")
 
 
 def extent(window: Window) -> str:
-    """Return ``40 steps 400–439 · 24 ranks on 2 nodes``, with the number of ranks whose rows were kept."""
+    """Return ``40 steps 400–439 · 24 ranks on 2 nodes``, with the number of ranks whose rows are kept."""
     steps = window.step_N.tolist()
     text = f"{format.counted(len(steps), 'step')} {format.ranges(steps)} · "
     text += f"{format.counted(window.rank_count, 'rank')} on {format.counted(window.node_count, 'node')}"
@@ -112,7 +112,7 @@ def headline_of(diagnosis: Diagnosis, ranks: RankTable | None = None) -> tuple[s
     if not diagnosis.lacks_data:
         return headline, place
     missing = missing_title(diagnosis.missing_ranks)
-    if not diagnosis.is_quiet:
+    if not diagnosis.is_healthy:
         return f"{missing}; {headline}", place
     is_judged = diagnosis.shares is not None and diagnosis.severity is not None
     others = format.counted(diagnosis.ranks, "other rank" if diagnosis.missing_ranks else "rank")
@@ -120,17 +120,17 @@ def headline_of(diagnosis: Diagnosis, ranks: RankTable | None = None) -> tuple[s
 
 
 def _finding_of(diagnosis: Diagnosis, ranks: RankTable | None) -> tuple[str, str]:
-    """Return headline and place of what was found among the ranks that reported."""
+    """Return headline and place of the finding among the ranks that reported."""
     aim = diagnosis.aim
     if diagnosis.shares is None or aim is None:
         return "Too little time for a verdict", ""
     stage = format.short_stage(aim.stage)
     if diagnosis.severity is None:  # a reduced window: neither imbalance nor growth is known
         return "No verdict without a healthy window", f"(largest share: {stage})"
-    if diagnosis.is_quiet and diagnosis.ranks == 1 and diagnosis.reference is None:
+    if diagnosis.is_healthy and diagnosis.ranks == 1 and diagnosis.reference is None:
         share = format.percent(diagnosis.shares.get(aim.stage))
         return "Single rank: no comparison possible", f"(largest share: {stage}, {share})"
-    if diagnosis.is_quiet and diagnosis.mixes_roles:
+    if diagnosis.is_healthy and diagnosis.mixes_roles:
         compared = diagnosis.resolution is not None and diagnosis.resolution.rank
         within = (
             "Healthy: no straggler found within a role"
@@ -138,7 +138,7 @@ def _finding_of(diagnosis: Diagnosis, ranks: RankTable | None) -> tuple[str, str
             else "Roles differ: ranks are not compared"
         )
         return within, f"(largest share: {stage})"
-    if diagnosis.is_quiet:
+    if diagnosis.is_healthy:
         return "Healthy: no straggler found", jitter_words(diagnosis) or f"(largest share: {stage})"
     when = format.steps(aim.steps)
     long = long_steps(diagnosis)
@@ -170,14 +170,14 @@ def _tone(diagnosis: Diagnosis) -> Tone:
         return "alarm"
     if diagnosis.severity is None:
         return "unknown"
-    if diagnosis.is_quiet:
+    if diagnosis.is_healthy:
         return "quiet"
     return "alarm" if diagnosis.severity >= 0.2 else "warn"
 
 
 def _kicker(diagnosis: Diagnosis) -> str:
     if diagnosis.lacks_data:
-        return "Data missing" if diagnosis.is_quiet else "Data missing; likely cause among the other ranks"
+        return "Data missing" if diagnosis.is_healthy else "Data missing; likely cause among the other ranks"
     if diagnosis.severity is None:
         return "No verdict"
-    return "No action needed" if diagnosis.is_quiet else "Likely cause"
+    return "No action needed" if diagnosis.is_healthy else "Likely cause"

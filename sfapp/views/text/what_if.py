@@ -1,4 +1,4 @@
-"""What fixing a part of a window would bring, in words: a sentence for a terminal, lines for a page."""
+"""Describe the saving by fixing a part of a window: a sentence for a terminal, lines for a page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sfapp.views.text.findings import healthy_windows
 HOURS_A_WEEK = 168
 
 _NOTABLE = 0.02
-"""Savings below this part of the step, or of the largest possible saving, are not worth a number."""
+"""Part of the step, or of the largest possible saving, below which a saving has no number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +22,11 @@ class WhatIfText:
 
     Attributes:
         fix: ``Make rank 3 typical in data``.
-        change: ``167.1 ms → 89.3 ms per step``; a range where there is no replay; empty where nothing is
+        change: ``167.1 ms → 89.3 ms per step``; a range where there is no replay; empty if nothing is
             known.
         error: ``±2.1 ms``; empty without a replay.
         worth: ``Saves 77.8 ms per step: 628 rank-hours a week on 8 ranks.``
-        notes: why nothing is predicted, and what the numbers rest on.
+        notes: why nothing is predicted, and the basis of the numbers.
     """
 
     fix: str
@@ -144,7 +144,7 @@ def _worth_between(found: WhatIf, diagnosis: Diagnosis) -> str:
 
 
 def _week(saved_ns: float, found: WhatIf, diagnosis: Diagnosis) -> str:
-    """Return the rank-hours that a week of this job would take less for the same steps."""
+    """Return the rank-hours saved per week of this job."""
     hours = HOURS_A_WEEK * diagnosis.ranks * max(0.0, saved_ns) / found.step_ns
     return f"{hours:,.0f}" if hours >= 9.95 or not hours else f"{hours:.1f}"
 
@@ -177,9 +177,9 @@ def _notes_on_range(found: WhatIf, diagnosis: Diagnosis) -> tuple[str, ...]:
 
 
 def _grown_on_all(found: WhatIf, diagnosis: Diagnosis) -> list[str]:
-    """Return that no rank stands out, and what the stage grew by, where that is the likely cause."""
+    """Return that no rank stands out, and by how much the stage grew if it is the likely cause."""
     aim, reference = diagnosis.aim, diagnosis.reference
-    if aim is None or aim.rank_reason != "all_ranks" or diagnosis.is_quiet:
+    if aim is None or aim.rank_reason != "all_ranks" or diagnosis.is_healthy:
         return []
     if found.fix != suspect_fix(diagnosis):
         return []

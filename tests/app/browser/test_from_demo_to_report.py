@@ -20,12 +20,12 @@ from tests.app.served import Served, served
 pytestmark = pytest.mark.browser
 
 ROOT = Path(__file__).parents[3]
-SAID = "B is 78 ms per step slower than A, all of it in data"
+CHANGE_SENTENCE = "B is 78 ms per step slower than A, all of it in data"
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A server of its own: nobody else's notes are beside its packets."""
+    """A separate server, without notes of other tests next to its packets."""
     root = tmp_path_factory.mktemp("demo")
     shutil.copytree(ROOT / "sample_data" / "packets", root / "packets")
     with served(root / "packets", "--memory", cwd=root) as server:
@@ -61,7 +61,7 @@ def downloaded(page: Page, shown: str, folder: Path) -> Path:
 
 
 def opened(browser: Browser, report: Path) -> tuple[str, int]:
-    """What a report says once its plots are drawn, and how many there are; it asks for nothing but itself."""
+    """Return a report's text once its plots are drawn, and their number; the report makes no request."""
     context = browser.new_context()
     page = context.new_page()
     asked: list[str] = []
@@ -69,10 +69,10 @@ def opened(browser: Browser, report: Path) -> tuple[str, int]:
     page.on("console", lambda message: asked.append(message.text))
     page.goto(report.as_uri())
     page.wait_for_selector("html[data-drawn]")
-    said, plots = page.inner_text("body"), page.locator(".js-plotly-plot").count()
+    body, plots = page.inner_text("body"), page.locator(".js-plotly-plot").count()
     context.close()
     assert asked == [report.as_uri()]
-    return said, plots
+    return body, plots
 
 
 def test_a_b_a_is_compared_annotated_handed_over_and_made_again(
@@ -86,7 +86,7 @@ def test_a_b_a_is_compared_annotated_handed_over_and_made_again(
     expect(page.locator(".verdict .headline")).to_contain_text("data on rank 0")
     # When it is compared with the windows before and after it, and that goes into an incident
     page.goto("/compare?a=gpt-small-ddp/12&b=gpt-small-ddp/13&c=gpt-small-ddp/14")
-    expect(page.locator(".verdict .headline")).to_contain_text(SAID)
+    expect(page.locator(".verdict .headline")).to_contain_text(CHANGE_SENTENCE)
     add_to_incident(page, "Slow loader, taken out again")
     # and the step where the fault begins is annotated, and the window added with its note
     page.goto("/w/gpt-small-ddp/13?tab=frontier")
@@ -106,13 +106,13 @@ def test_a_b_a_is_compared_annotated_handed_over_and_made_again(
     paper = downloaded(page, "PDF", tmp_path)
 
     # Then both say what was found
-    said, plots = opened(browser, report)
+    body, plots = opened(browser, report)
     text = " ".join(" ".join(sheet.extract_text().split()) for sheet in PdfReader(paper).pages)
-    for told in (said, text):
-        assert "Slow loader, taken out again" in told
-        assert SAID in " ".join(told.split())
-        assert "Here rank 0 starts to wait for its data." in told
-        assert "data on rank 0" in told
+    for shown in (body, text):
+        assert "Slow loader, taken out again" in shown
+        assert CHANGE_SENTENCE in " ".join(shown.split())
+        assert "Here rank 0 starts to wait for its data." in shown
+        assert "data on rank 0" in shown
     assert plots == 2 + 7
     # and the printed command makes the same numbers again: the whole page, byte for byte
     first = report.read_bytes()

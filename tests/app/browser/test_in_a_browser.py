@@ -138,7 +138,7 @@ def test_the_address_restores_the_view(page: Page) -> None:
     expect(page.get_by_role("slider", name="dominance")).to_have_attribute("aria-valuenow", "0.85")
     expect(page.get_by_role("button", name="step-aligned")).to_have_attribute("aria-pressed", "true")
     expect(page.get_by_text("step 405", exact=True)).to_be_visible()
-    # And a bad value is told, not thrown
+    # And a bad value is reported, not raised
     page.goto(f"{SICK}?gamma_a=loud")
     expect(page.get_by_text("gamma_a must be a number, not 'loud'; the default is used.")).to_be_visible()
 
@@ -309,7 +309,7 @@ def test_a_window_that_a_job_has_still_to_write_opens_when_it_comes(browser: Bro
         page = browser.new_page(base_url=server.url)
         page.goto("/")
         expect(page.get_by_text("Watching the folder, newest window")).to_be_visible(timeout=PATIENCE_MS)
-        # Given somebody who asks for a window before it is there
+        # Given a user who opens a window before it exists
         answer = page.goto("/w/job/1")
         assert answer is not None
         assert answer.status == 404

@@ -48,7 +48,7 @@ def test_a_label_leads_to_its_meaning_by_keyboard_without_losing_the_view(page: 
     expect(page.get_by_role("slider", name="dominance")).to_have_attribute("aria-valuenow", "0.5")
 
 
-def test_an_example_shows_the_papers_numbers_beside_its_own(page: Page) -> None:
+def test_an_example_compares_its_numbers_with_the_papers(page: Page) -> None:
     # Given someone who looks for something to learn from
     page.goto("/")
     expect(page.locator(".timeline .main-svg").first).to_be_visible()

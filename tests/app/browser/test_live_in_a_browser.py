@@ -76,8 +76,8 @@ def newest_step(page: Page) -> int:
     """As the plot of step times says it in words."""
     plot = page.locator(".plot[aria-label*='up to']").first
     plot.wait_for()
-    said = plot.get_attribute("aria-label") or ""
-    return int(said.split("up to ")[1].split(":")[0])
+    label = plot.get_attribute("aria-label") or ""
+    return int(label.split("up to ")[1].split(":")[0])
 
 
 def wait_until(page: Page, holds: Callable[[], bool], seconds: float = 20) -> None:
@@ -126,7 +126,7 @@ def test_a_node_tab_is_a_key_away_and_shows_its_machine(page: Page, job: Streami
     expect(page.get_by_role("heading", name="Live step time")).to_be_visible()
 
 
-def test_a_page_that_nobody_sees_is_left_alone(page: Page, job: StreamingJob) -> None:
+def test_a_hidden_page_is_not_updated(page: Page, job: StreamingJob) -> None:
     page.goto("/live/streamed")
     newest_step(page)
     turn = """(hidden) => {
@@ -142,7 +142,7 @@ def test_a_page_that_nobody_sees_is_left_alone(page: Page, job: StreamingJob) ->
     wait_until(page, lambda: newest_step(page) > before + 40)
 
 
-def test_a_rank_that_dies_is_said_to_be_silent(page: Page, job: StreamingJob) -> None:
+def test_a_rank_that_dies_is_shown_as_silent(page: Page, job: StreamingJob) -> None:
     page.goto("/live/streamed?tab=node:1")
     expect(page.locator(".standing")).to_be_visible()
     job.ranks[2].kill()

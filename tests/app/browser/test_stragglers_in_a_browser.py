@@ -46,7 +46,7 @@ def test_from_the_tab_to_a_cause_its_step_and_perfetto(page: Page, tmp_path: Pat
     first.focus()
     page.keyboard.press("Enter")
     expect(page).not_to_have_url(re.compile("cause="))
-    # Then whoever works by the keyboard is still there, and goes on from there
+    # Then the keyboard focus is still there, and moves on from there
     expect(first).to_have_attribute("aria-pressed", "true")
     expect(first).to_be_focused()
     page.keyboard.press("Tab")

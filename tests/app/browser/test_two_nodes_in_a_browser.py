@@ -117,8 +117,8 @@ def server(folder: Path, job: TwoNodeJob, tmp_path_factory: pytest.TempPathFacto
         yield server
 
 
-def ranks_heard(server: Served) -> list[Any]:
-    """As the page says it as data."""
+def reporting_ranks(server: Served) -> list[Any]:
+    """Return the ranks that the page's JSON lists."""
     try:
         with urllib.request.urlopen(f"{server.url}live/job.json", timeout=20) as answer:
             ranks: list[Any] = json.load(answer)["ranks"]
@@ -128,11 +128,11 @@ def ranks_heard(server: Served) -> list[Any]:
         return []
 
 
-def test_both_nodes_are_on_one_page_with_who_is_slow_and_who_is_silent(
+def test_both_nodes_are_on_one_page_with_the_slow_and_the_silent_rank(
     page: Page, job: TwoNodeJob, server: Served
 ) -> None:
     # Given a job that streams from two nodes
-    while len(ranks_heard(server)) < NODES * LOCAL:
+    while len(reporting_ranks(server)) < NODES * LOCAL:
         job.check()
         page.wait_for_timeout(200)
     # Then all its ranks are in one grid
@@ -148,7 +148,7 @@ def test_both_nodes_are_on_one_page_with_who_is_slow_and_who_is_silent(
     for node in range(NODES):
         page.get_by_role("tab", name=f"Node {node}").click()
         expect(page.get_by_role("heading", name=f"Live ranks of node {node}")).to_be_visible()
-    # When a rank stops, it is said for how long
+    # When a rank stops, the duration of its silence is shown
     stopped = job.rank(SLOW)
     stopped.send_signal(signal.SIGSTOP)
     try:

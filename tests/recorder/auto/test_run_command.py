@@ -116,19 +116,19 @@ def test_a_sharded_model_is_recorded_with_its_wrapper(warm: dict[str, Window], w
 
 
 @pytest.mark.parametrize(
-    ("wrapper", "data", "meeting"),
+    ("wrapper", "data", "sync_stage"),
     [("fsdp2", DATA, FORWARD), ("fsdp1", f"{DATA}[0]", f"{FORWARD}[0]"), ("zero1", DATA, BACKWARD)],
 )
-def test_ranks_wait_where_their_sharding_has_them_meet(
-    warm: dict[str, Window], wrapper: str, data: str, meeting: str
+def test_ranks_wait_at_the_syncs_of_their_sharding(
+    warm: dict[str, Window], wrapper: str, data: str, sync_stage: str
 ) -> None:
     """Parameters are gathered in forward, gradients averaged in backward."""
     window = warm[wrapper]
     median_SR = np.median(window.duration_SNR, axis=1) / MS
     assert median_SR[window.stages.index(data), 1] >= 40
-    wait_R = median_SR[window.stages.index(meeting)]
+    wait_R = median_SR[window.stages.index(sync_stage)]
     assert wait_R[0] > wait_R[1] + 20
-    waited_R = np.median(window.waits[meeting], axis=0) / MS
+    waited_R = np.median(window.waits[sync_stage], axis=0) / MS
     assert waited_R[0] > waited_R[1] + 20
 
 

@@ -1,4 +1,4 @@
-"""What the hooks report, told by hand with a clock that tests can read."""
+"""Reports of the hooks, called by hand with the test's clock."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_an_optimizer_within_another_is_part_of_it(tmp_path: Path, loop: Loop) -
     assert read_window(tmp_path).manifest.faults == ()
 
 
-def test_an_optimizer_whose_step_raised_steps_again(tmp_path: Path, loop: Loop) -> None:
+def test_an_optimizer_steps_again_after_its_step_raised(tmp_path: Path, loop: Loop) -> None:
     loop.micro_step()
     loop.session.optimizer_step_begins(loop.optimizer)  # and never ends
     loop.steps(3)
@@ -234,15 +234,19 @@ def test_nothing_is_recorded_of_an_optimizer_on_another_thread(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("rank", "said"), [("0", NOTHING), ("1", "")])
+@pytest.mark.parametrize(("rank", "expected"), [("0", NOTHING), ("1", "")])
 def test_only_rank_0_reports_that_a_job_does_not_train(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], rank: str, said: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    rank: str,
+    expected: str,
 ) -> None:
     monkeypatch.setenv("RANK", rank)
     session = Session(Settings(output=tmp_path))
     session.close()
     session.close()
-    assert capsys.readouterr().err == said
+    assert capsys.readouterr().err == expected
 
 
 def test_an_error_of_ours_ends_the_recording_and_nothing_else(

@@ -2,7 +2,7 @@
 
 frameworks.py FOLDER lightning | trainer | accelerate
 
-Each on 2 ranks. Rank 1 waits 100 ms for each step's data, if nothing else is said.
+Each on 2 ranks. Rank 1 waits 100 ms for each step's data unless stated otherwise.
 """
 
 from __future__ import annotations

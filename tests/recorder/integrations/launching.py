@@ -46,8 +46,8 @@ def is_whole(window: Window) -> None:
     assert window.duration_SNR.sum(axis=0).tolist() == window.wall_NR.tolist()
 
 
-def is_aimed_at_rank_1_s_data(window: Window) -> None:
-    """The 100 ms that rank 1 waits for data are in its data stage, and named."""
+def likely_cause_is_data_of_rank_1(window: Window) -> None:
+    """Check that the 100 ms that rank 1 waits for data are in its data stage, and named."""
     diagnosis = sfapp.diagnose(window)
     data = [place for place, stage in enumerate(window.stages) if stage.startswith(DATA)]
     assert np.median(window.duration_SNR[data, :, 1].sum(axis=0)) >= DELAY_NS

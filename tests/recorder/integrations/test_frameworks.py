@@ -14,8 +14,8 @@ from tests.recorder.integrations.launching import (
     DATA,
     DELAY_NS,
     STEPS,
-    is_aimed_at_rank_1_s_data,
     is_whole,
+    likely_cause_is_data_of_rank_1,
     only_window,
     torchrun,
 )
@@ -57,7 +57,7 @@ def test_lightning_leaves_whole_packets_that_name_the_slow_rank(lightning: Path,
     window = only_window(lightning, run_id)
     is_whole(window)
     assert window.manifest.wrapper == "ddp"
-    is_aimed_at_rank_1_s_data(window)
+    likely_cause_is_data_of_rank_1(window)
 
 
 def between_ns(window: Window) -> np.ndarray:
@@ -123,7 +123,7 @@ def test_the_trainer_leaves_whole_packets_that_name_the_slow_rank(trainer: Path,
     is_whole(window)
     assert window.manifest.wrapper == "ddp"
     assert CALLBACKS not in window.stages  # no event of the Trainer tells other callbacks' time
-    is_aimed_at_rank_1_s_data(window)
+    likely_cause_is_data_of_rank_1(window)
     backward = "model.backward_and_clip_cpu_wall"
     waits_in(window, backward if run_id == "trainer" else f"{backward}[1]")
 
@@ -161,7 +161,7 @@ def test_a_loop_with_accelerate_leaves_whole_packets_that_name_the_slow_rank(
     window = only_window(accelerate, run_id)
     is_whole(window)
     assert window.manifest.wrapper == "ddp"
-    is_aimed_at_rank_1_s_data(window)
+    likely_cause_is_data_of_rank_1(window)
     # 30 ms of validation after each step lie between them
     assert int(window.duration_SNR[-1].max()) < 0.2 * DELAY_NS
     assert int(between_ns(window)[1:].min()) >= 30_000_000

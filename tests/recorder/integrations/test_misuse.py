@@ -77,8 +77,8 @@ def test_a_hook_that_fails_is_a_fault_in_the_packet_and_training_goes_on(tmp_pat
 
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    says_no_more_than_this = SimpleNamespace(gradient_accumulation_steps=1)
-    with AccelerateRecorder(says_no_more_than_this, model, optimizer, tmp_path, run_id="run") as recorded:
+    minimal_accelerator = SimpleNamespace(gradient_accumulation_steps=1)
+    with AccelerateRecorder(minimal_accelerator, model, optimizer, tmp_path, run_id="run") as recorded:
         for batch in recorded.batches([torch.ones(1, 4)] * 3):
             model(batch).sum().backward()
             optimizer.step()

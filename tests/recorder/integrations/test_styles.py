@@ -11,8 +11,8 @@ from sfapp.model import Accumulation
 from tests.recorder.integrations.launching import (
     DATA,
     STEPS,
-    is_aimed_at_rank_1_s_data,
     is_whole,
+    likely_cause_is_data_of_rank_1,
     only_window,
     torchrun,
 )
@@ -48,7 +48,7 @@ def test_a_style_leaves_whole_packets_that_name_the_slow_rank(
     window = only_window(packets, style)
     is_whole(window)
     assert window.manifest.wrapper == wrapper
-    is_aimed_at_rank_1_s_data(window)
+    likely_cause_is_data_of_rank_1(window)
 
 
 def test_accumulation_separates_micro_steps_and_records_when_gradients_are_exchanged(packets: Path) -> None:
@@ -60,7 +60,7 @@ def test_accumulation_separates_micro_steps_and_records_when_gradients_are_excha
 
 
 @pytest.mark.parametrize("style", ["fsdp1", "fsdp2"])
-def test_a_sharded_model_s_shard_and_whole_are_beside_the_stages(packets: Path, style: str) -> None:
+def test_a_sharded_models_shard_and_whole_are_recorded_with_the_stages(packets: Path, style: str) -> None:
     window = only_window(packets, style)
     shard = window.side["memory.parameter_shard_bytes"].value_NR
     whole = window.side["memory.parameter_full_bytes"].value_NR
@@ -100,7 +100,7 @@ def test_sections_that_are_no_stages_are_side_channels_of_their_names(packets: P
     assert (window.side["whole_model"].value_NR < forward).all()
 
 
-def test_stimer_tells_fetching_from_work(packets: Path) -> None:
+def test_stimer_distinguishes_fetching_from_work(packets: Path) -> None:
     window = only_window(packets, "megatron")
     data, forward = (window.stages.index(name) for name in (DATA, "model.fwd_loss_cpu_wall"))
     medians = np.median(window.duration_SNR, axis=1)[:, 1]

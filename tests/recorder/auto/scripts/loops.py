@@ -260,7 +260,7 @@ def uneven(options: argparse.Namespace) -> None:
 
 
 def made_up(options: argparse.Namespace) -> None:
-    """No loader: what making a batch takes cannot be told from what else is done between steps."""
+    """No loader: the time to make a batch cannot be distinguished from other time between steps."""
     model = model_of(options)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for _ in range(options.steps):

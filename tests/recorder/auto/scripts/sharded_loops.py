@@ -23,8 +23,8 @@ def sharded(options: argparse.Namespace) -> None:
         if (
             not dist.is_initialized()
         ):  # of torchrun's store a second group would read the first one's addresses
-            meeting = f"file://{Path.cwd()}/{kind.__name__}"
-            dist.init_process_group("gloo", init_method=meeting, rank=RANK, world_size=2)
+            store_url = f"file://{Path.cwd()}/{kind.__name__}"
+            dist.init_process_group("gloo", init_method=store_url, rank=RANK, world_size=2)
         kind(options)
         dist.destroy_process_group()
 
