@@ -1,4 +1,4 @@
-# Everything happens inside .venv; nothing outside this folder is touched, except Chromium (make chromium).
+# Everything is installed into .venv; nothing outside this folder changes, except Chromium (make chromium).
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
@@ -13,26 +13,26 @@ half = @mkdir -p $(CACHE); rm -f $(CACHE)/$@.status; $(BIN)/pytest -o cache_dir=
 demo: $(VENV)/installed  ## browse the recorded sample job on 127.0.0.1:8642
 	$(BIN)/sfapp serve sample_data/packets
 
-test: $(VENV)/installed chromium lint  ## everything that must pass, in two halves side by side, after what wants quiet
+test: $(VENV)/installed chromium lint  ## all tests: first those that need an idle machine, then two halves in parallel
 	@$(MAKE) --no-print-directory test-quiet
 	@$(MAKE) --no-print-directory --jobs 2 --keep-going --output-sync test-processes test-inside \
 	|| $(MAKE) --no-print-directory test-again
 
-# Which rank is late is a matter of milliseconds here, and other programs of the machine may take them: what failed
-# must pass when it is repeated.
+# These tests depend on milliseconds, which other programs of the machine may take: a failed test must pass when it is
+# repeated.
 test-quiet: $(VENV)/installed chromium
 	$(BIN)/pytest -o cache_dir=$(CACHE)/$@ -m quiet || { [ $$? = 1 ] && $(BIN)/pytest -o cache_dir=$(CACHE)/$@ --last-failed; }
 
-# One after the other: training processes would not leave each other the cores that their times are about, and
-# a browser loads again what it has when the network changes, as tests do that make nodes of namespaces.
+# Sequential: parallel training processes would compete for the cores that their times depend on, and a browser reloads
+# its pages when the network changes, as in tests that create nodes from namespaces.
 test-processes: $(VENV)/installed chromium
 	$(call half,(torchrun or browser) and not quiet)
 
 test-inside: $(VENV)/installed
 	$(call half,not torchrun and not browser and not quiet)
 
-# What failed while the halves shared the cores must pass without the other half. A half that did not end by
-# itself (any status but 0 and 1) has failed.
+# Tests that failed while the halves shared the cores must pass without the other half. A half that was interrupted
+# (any status except 0 and 1) has failed.
 test-again: $(VENV)/installed
 	@for half in test-processes test-inside; do \
 		status=$$(cat $(CACHE)/$$half.status) && echo "$$half ended with $$status" && [ "$$status" -le 1 ] || exit 1; \
@@ -44,22 +44,22 @@ lint: $(VENV)/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(VENV)/installed  ## print every speed as a ratio to its yardstick
+bench: $(VENV)/installed  ## print every speed as a ratio to its baseline
 	$(BIN)/python -m benchmarks
 
-bench-recorder: $(VENV)/installed  ## what the recorder costs the training it watches; needs a quiet machine
+bench-recorder: $(VENV)/installed  ## the recorder's cost for training; needs a quiet machine
 	$(BIN)/pip install --quiet --disable-pip-version-check $(PIP_ARGS) -c constraints.txt -e '.[bench]'
 	$(BIN)/python -m benchmarks.recorder --out docs/evidence
 
-# On a machine with a CUDA device: beside the torch that GPU_PYTHON has, in an environment of its own. GPU_WHEELS is
-# a folder of wheels for a machine without network. The tests need no other package than the measurements.
+# For a machine with a CUDA device: a separate environment that uses the torch of GPU_PYTHON. GPU_WHEELS is a folder of
+# wheels for a machine without network. The tests need the same packages as the measurements.
 GPU_PYTHON ?= python3
 GPU_WHEELS ?=
 GPU_VENV := .venv-gpu
 GPU_TESTS := tests/recorder/test_gpu.py tests/recorder/test_gpu_waits.py tests/accounting/test_devices.py \
 	tests/recorder/test_gpu_captures.py
 
-gpu:  ## tests and measurements beside a CUDA device (at most 8 minutes); writes docs/evidence/gpu.md
+gpu:  ## tests and measurements with a CUDA device (at most 8 minutes); writes docs/evidence/gpu.md
 	$(GPU_PYTHON) -m benchmarks.gpu_environment $(GPU_VENV) $(if $(GPU_WHEELS),--wheels $(GPU_WHEELS)) $(PIP_ARGS)
 	$(GPU_VENV)/bin/python -m pytest -m gpu -W default $(GPU_TESTS); tests=$$?; \
 	$(GPU_VENV)/bin/python -m benchmarks.gpu --out docs/evidence && exit $$tests
@@ -67,13 +67,13 @@ gpu:  ## tests and measurements beside a CUDA device (at most 8 minutes); writes
 soak: $(VENV)/installed  ## inject faults around streaming jobs, then stream 1,088 ranks to one aggregator; needs root and Linux (an hour)
 	$(BIN)/python -m benchmarks.soak --out docs/evidence
 
-evidence: $(VENV)/installed  ## put faults into real jobs, and simulated ones; write docs/evidence (an hour)
+evidence: $(VENV)/installed  ## inject faults into real and simulated jobs; write docs/evidence (an hour)
 	$(BIN)/python -m benchmarks.experiments
 	$(BIN)/python -m benchmarks.experiments --plan waits
 	$(BIN)/python -m benchmarks.peers --out docs/evidence
 	$(BIN)/python -m benchmarks.ensemble
 
-evidence-traces: $(VENV)/installed  ## import other people's traces (SFAPP_TRACES) and write docs/evidence/traces.md (10 minutes)
+evidence-traces: $(VENV)/installed  ## import public traces (SFAPP_TRACES) and write docs/evidence/traces.md (10 minutes)
 	$(BIN)/python -m benchmarks.traces --huge --out docs/evidence
 
 screenshots: $(VENV)/installed chromium  ## redraw the pictures in assets/screenshots

@@ -73,8 +73,8 @@ class MeanError:
 
 
 def squared_differences(values: Floats, lag: int) -> Floats:
-    """Return the mean squared difference between values ``lag`` steps apart, [N, ...] to [...]; 0 where there
-    is none."""
+    """Return the mean squared difference between values ``lag`` steps apart, [N, ...] to [...]; 0 if there is
+    none."""
     if len(values) <= lag:
         return np.zeros(values.shape[1:])
     difference = values[lag:] - values[:-lag]
@@ -82,7 +82,7 @@ def squared_differences(values: Floats, lag: int) -> Floats:
 
 
 def block_means(values: Floats) -> Floats:
-    """Return means over blocks of steps, [N, ...]; no rows where there are too few blocks."""
+    """Return means over blocks of steps, [N, ...]; no rows if there are too few blocks."""
     blocks = len(values) // BLOCK
     if blocks < LEAST_BLOCKS:
         return values[:0]

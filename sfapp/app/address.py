@@ -1,4 +1,4 @@
-"""Addresses of the app: the run in that of a request, and the path below which a proxy serves them all."""
+"""Parse run and window from the app's addresses, and prefix addresses with the path of a reverse proxy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ _root = ""
 
 
 def set_root_path(root: str) -> None:
-    """Serve every address below this path from now on; the pages of this process are NiceGUI's, so is this.
+    """Serve every address below this path from now on. The path is global to the process, as NiceGUI's pages
+    are.
 
     Args:
         root: without a slash at its end; empty for the top.
@@ -21,7 +22,7 @@ def set_root_path(root: str) -> None:
 
 
 def rooted(address: str) -> str:
-    """Return an address of the app as browsers ask for it: below the root path."""
+    """Return an address of the app as browsers request it: below the root path."""
     return f"{_root}{address}" if address.startswith("/") else address
 
 
@@ -42,7 +43,8 @@ def run_of(request: HTTPConnection, suffix: str = "", after: int = 0) -> str:
 
 
 class RunConvertor(Convertor[str]):
-    """A run id in the pattern of a route: anything. Starlette's ``path`` ends at a line break."""
+    """Route converter of a run id, which may contain any character; Starlette's ``path`` ends at a line
+    break."""
 
     regex = r"[\s\S]*"
 
@@ -54,7 +56,8 @@ class RunConvertor(Convertor[str]):
 
 
 class WindowConvertor(Convertor[int]):
-    """The number of a window: as many digits as fit 64 bits. Python refuses to read thousands of them."""
+    """Route converter of a window number, with at most as many digits as fit 64 bits: Python refuses to parse
+    thousands."""
 
     regex = "[0-9]{1,18}"
 

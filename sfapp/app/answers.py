@@ -1,4 +1,4 @@
-"""Answers of the JSON API: plain data as JSON, rows as a CSV file; and what they are declared as."""
+"""Responses of the API: JSON, CSV files and archives, with their declarations for OpenAPI."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from starlette.responses import Response
 from sfapp.service.csv_table import csv_text
 
 MAX_ROWS = 1000
-"""Most rows of a list in one JSON answer."""
+"""Maximum number of rows of a list in one JSON response."""
 
 
 def _declared(description: str) -> dict[str, Any]:
@@ -20,22 +20,22 @@ def _declared(description: str) -> dict[str, Any]:
 
 
 REFUSALS: dict[int | str, dict[str, Any]] = {
-    400: _declared("The query has values that mean nothing"),
+    400: _declared("The query has invalid values"),
     401: {"description": "The server requires a token", "content": {"text/html": {}}},
-    404: _declared("There is no such run, window, problem or incident"),
+    404: _declared("The run, window, problem or incident does not exist"),
     429: {"description": "Too many wrong tokens from this address", "content": {"text/plain": {}}},
 }
-"""What every data route may answer instead of data, for the OpenAPI document."""
+"""Error responses of every data route, for the OpenAPI document."""
 
 
 class CsvResponse(Response):
-    """A table as CSV."""
+    """Response with a table as CSV."""
 
     media_type = "text/csv"
 
 
 class ZipResponse(Response):
-    """An archive."""
+    """Response with an archive."""
 
     media_type = "application/zip"
 
@@ -51,5 +51,5 @@ def csv_answer(rows: Sequence[Mapping[str, Any]], name: str) -> Response:
 
 
 def saved_as(name: str) -> dict[str, str]:
-    """Return the header for a file that a browser saves under this name, which is one of ours."""
+    """Return the header that makes a browser save a file under this name, which must be trusted."""
     return {"Content-Disposition": f'attachment; filename="{name}"'}

@@ -136,7 +136,7 @@ def _add_health(routes: APIRouter, workspace: Workspace, metrics: Metrics) -> No
         responses={503: {"description": "It does not"}},
     )
     async def healthz() -> Response:
-        # On the event loop: a thread may be waited for, and this reads one attribute only.
+        # On the event loop: this reads one attribute only, whereas a free thread may take long.
         status = workspace.status()
         failed = status.kind == "failed"
         document = {"status": "failed" if failed else "ok", "store": status.kind, "message": status.message}

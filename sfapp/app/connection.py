@@ -1,7 +1,7 @@
-"""Whether a browser is there for a page that was asked for: crawlers and ``curl`` never connect.
+"""Wait for the browser of a requested page, and remove pages whose browser never connects.
 
-NiceGUI keeps a page for its browser until that connects, and its ``connected()`` also returns where the page
-was removed because none did. What a page does from then on, only ``connected`` of this module decides.
+Crawlers and ``curl`` never connect. NiceGUI's ``connected()`` also returns if the page was removed because no
+browser connected; ``connected`` of this module distinguishes the two.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from nicegui import Client, ui
 from nicegui.client import ClientConnectionTimeout
 
 CONNECT_S = 45.0
-"""Seconds for which a page is kept for its browser: scripts of 4 MB over a slow line take half a minute."""
+"""Seconds for which a page waits for its browser: 4 MB of scripts take half a minute over a slow line."""
 
 MAX_WAITING = 32
 """Pages kept that no browser has connected to, 1 MB each; the oldest are removed first. A browser whose page
@@ -26,7 +26,7 @@ TIDY_PAGES = 16
 """Removed pages whose memory is freed at once."""
 
 waiting: dict[str, Client] = {}
-"""Pages without a browser, by their ids, the oldest first."""
+"""Pages without a browser by id, oldest first."""
 
 
 class RemovedPages:
@@ -59,7 +59,7 @@ class RemovedPages:
 
 
 def expect_browser() -> None:
-    """Count the page that is being built among those without a browser until one connects."""
+    """Count the page under construction as one without a browser until one connects."""
     client = ui.context.client
 
     def drop() -> None:
@@ -77,10 +77,10 @@ def expect_browser() -> None:
 
 
 async def connected() -> bool:
-    """Wait for the browser of the page that is being built; the response is sent meanwhile.
+    """Wait for the browser of the page under construction; the response is sent meanwhile.
 
     Returns:
-        Whether it connected. Otherwise the page was removed, and nothing more is to be drawn or followed.
+        Whether it connected. Otherwise the page was removed and must not be drawn or updated any more.
     """
     client = ui.context.client
     try:

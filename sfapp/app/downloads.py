@@ -1,4 +1,4 @@
-"""Downloads that are made while they are sent: a few at a time, and no longer than their client stays."""
+"""Create downloads while they are sent, a few at a time, and stop when their client disconnects."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 AT_ONCE = 2
-"""Downloads that are made at the same time; more wait for their turn. Each takes a core and up to 500 MB."""
+"""Maximum number of simultaneous downloads; others wait. Each takes a core and up to 500 MB."""
 
 
 class MadeDownload(Response):
-    """A file whose parts are made on a thread, one after the other, while the client reads them.
+    """Response with a file whose parts are created on a thread while the client reads them.
 
-    Once the client has left, no further part is made.
+    Once the client has disconnected, no further part is created.
 
     Args:
-        parts: prepares the download on a thread and returns its parts; an error of it is answered instead.
+        parts: prepares the download on a thread and returns its parts; its error becomes the response.
         limiter: shared by all downloads.
     """
 

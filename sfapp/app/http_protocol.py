@@ -1,8 +1,8 @@
-"""uvicorn's HTTP protocol with bounds: how much a client may send before it is answered, and how slowly.
+"""Limit the size and the duration of requests in uvicorn's HTTP protocol.
 
-uvicorn by itself reads request headers of any size, waits for the rest of a request for ever, and keeps what
-a client does not read. Bodies are bounded by ``sfapp.app.security``, which knows the addresses that take
-files.
+uvicorn itself reads request headers of any size, waits forever for the rest of a request, and keeps the
+response for a client that does not read it. Bodies are bounded by ``sfapp.app.security``, which knows the
+addresses that accept files.
 """
 
 from __future__ import annotations
@@ -15,32 +15,34 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 MAX_HEAD = 64 << 10
-"""Most bytes of a request's line and headers. Browsers send a few kB; the longest view as a query is 8 kB."""
+"""Maximum size of a request's line and headers in bytes. Browsers send a few kB; the longest query of a view
+is 8 kB."""
 
 HEAD_DEADLINE_S = 20.0
-"""Seconds in which the headers must arrive, from the opening of the connection or the first byte of a
-further request."""
+"""Seconds in which the headers must arrive, from the start of the connection or the first byte of a later
+request."""
 
 BODY_DEADLINE_S = 20.0
-"""Seconds in which the body must arrive, plus those that ``MIN_BODY_RATE`` grants."""
+"""Seconds in which the body must arrive, in addition to those granted by ``MIN_BODY_RATE``."""
 
 MIN_BODY_RATE = 64 << 10
 """Bytes of body for each further second: the largest file (16 MB) may take four minutes."""
 
 STALL_DEADLINE_S = 20.0
-"""Seconds after which a connection is dropped whose client has read nothing of an answer."""
+"""Seconds after which a connection is dropped if its client reads nothing of a response."""
 
 LINGER_S = 1.0
-"""Seconds for which a refused client's data are discarded: closing at once would destroy the answer."""
+"""Seconds for which a refused client's data are discarded: closing at once would destroy the response."""
 
 _PER_HEADER = 4
-"""Bytes of a header beside its name and value: colon, space and line end."""
+"""Bytes of a header without its name and value: colon, space and line end."""
 
 
 class BoundedHttpProtocol(HttpToolsProtocol):
-    """Refuses large headers with 431 and slow requests with 408, and closes the connection.
+    """HTTP protocol that refuses large headers with 431 and slow requests with 408, and closes the
+    connection.
 
-    A connection on which no request was begun, or another answer is being sent, is closed without an answer.
+    A connection without a request, or with another response in progress, is closed without a response.
 
     Attributes:
         head_s, body_s, stall_s: the deadlines in seconds.
@@ -153,7 +155,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._refuse(408, f"the request's headers took more than {self.head_s:g} s")
 
     def _on_late_body(self) -> None:
-        """Refuse a body that comes too slowly; not one that waits for its reader here."""
+        """Refuse a body that arrives too slowly, unless it waits for its reader here."""
         left = self._body_began + self.body_s + self._body_bytes / MIN_BODY_RATE - self.loop.time()
         if self.flow.read_paused:
             left = max(left, self.body_s)
@@ -165,11 +167,12 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     # --- refusing -------------------------------------------------------------------------------------
 
     def send_400_response(self, msg: str) -> None:
-        """Answer a request that is no HTTP."""
+        """Answer a request that is not HTTP."""
         self._refuse(400, msg)
 
     def _refuse(self, status: int, message: str) -> None:
-        """Answer where an answer can be read as that of this request, and close the connection."""
+        """Send the response if the client would read it as the response to this request, and close the
+        connection."""
         if self._is_refused:
             return
         self._is_refused = True
@@ -194,7 +197,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._watch_unsent()
 
     def _can_answer(self, status: int) -> bool:
-        """Return whether the next bytes are read as the answer to the current request."""
+        """Return whether the client reads the next bytes as the response to the current request."""
         if self.pipeline:
             return False
         if self._is_in_body:
@@ -219,7 +222,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
                 self._stall = self.loop.call_later(self.stall_s, self._on_stall)
 
     def _on_stall(self) -> None:
-        """Drop the connection if the client has read nothing since the last look."""
+        """Drop the connection if the client has read nothing since the last check."""
         self._stall = None
         if 0 < self._unsent <= self.transport.get_write_buffer_size():
             self.transport.abort()

@@ -1,4 +1,4 @@
-"""Methods of the data routes: HEAD is answered as GET, a method that a route does not have with 405."""
+"""Answer HEAD as GET on the data routes, and methods that a route does not have with 405."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 
 class MethodsMiddleware:
-    """Answers methods before routing, which would pass a wrong one on to the pages, which lack the address.
+    """Middleware that checks methods before routing, which would pass a wrong one on to the pages and return
+    404.
 
     Args:
         app: the application inside.
@@ -34,7 +35,7 @@ class MethodsMiddleware:
         await self.app(scope, receive, send)
 
     def _allowed(self, scope: Scope) -> set[str]:
-        """Return the methods of the data routes at an address; empty if it is none of theirs."""
+        """Return the methods of the data routes at an address; empty if no data route has it."""
         found: set[str] = set()
         for route in self._routes:
             if isinstance(route, Route) and route.matches(scope)[0] is not Match.NONE:

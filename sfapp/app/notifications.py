@@ -18,9 +18,8 @@ _EVENTS: WeakKeyDictionary[Subscribers[Any], Event[Any]] = WeakKeyDictionary()
 def follow(
     subscribers: Subscribers[Value], callback: Callable[[Value], object] | Callable[[], object]
 ) -> None:
-    """Call back with every value while the page is open.
-
-    A page that was closed meanwhile follows nothing: it would do so for good.
+    """Call back with every value while the page is open. A page that was closed meanwhile is not subscribed:
+    it would stay subscribed forever.
     """
     if not ui.context.client.is_deleted:
         event_of(subscribers).subscribe(callback)

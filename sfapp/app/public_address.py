@@ -1,4 +1,4 @@
-"""The address under which a reverse proxy serves the app: its host, its path, and whether by TLS."""
+"""Parse the address under which a reverse proxy serves the app."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from sfapp.errors import ServeError
 
 _ROOT = re.compile(r"(?:/[A-Za-z0-9._~-]+)*")
-"""Paths below which a proxy may serve: plain segments, which need no quoting anywhere."""
+"""Allowed paths of a proxy: plain segments that need no quoting anywhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +18,9 @@ class PublicAddress:
 
     Attributes:
         host: its name, lower case, without port.
-        root: path before every address of the app, without a slash at its end; empty at the top.
-        is_tls: whether visitors come by https.
-        url: the address itself, with a slash at its end.
+        root: path before every address of the app, without a trailing slash; empty at the top.
+        is_tls: whether visitors use https.
+        url: the address itself, with a trailing slash.
     """
 
     host: str
@@ -33,7 +33,7 @@ class PublicAddress:
         """Parse ``https://HOST[:PORT][/PATH]``.
 
         Raises:
-            ServeError: it is something else.
+            ServeError: it has another form.
         """
         try:
             parts = urlsplit(text)

@@ -1,7 +1,7 @@
 """Access control: one ASGI middleware around every request, websockets and files included.
 
-NiceGUI by itself accepts a websocket from any origin, and answers any Host. A page the operator happens to
-have open could then read their windows through 127.0.0.1. So, for every request and every websocket:
+NiceGUI by itself accepts a websocket from any origin, and answers any Host. Any page in the operator's
+browser could then read their windows through 127.0.0.1. Therefore, for every request and every websocket:
 
 * ``Host`` must be a name the server was started under (DNS rebinding arrives under a foreign name);
 * ``Origin``, where a browser sends one, must be the ``Host`` itself, and a websocket must send one;
@@ -38,10 +38,10 @@ _UPLOAD = re.compile(r"/_nicegui/client/[^/]+/upload/[0-9]+")
 
 _DIGITS = re.compile("[0-9]+")
 _MOST_DIGITS = 18
-"""Digits of a Content-Length that is read as a number: Python refuses to read thousands."""
+"""Maximum number of digits of a Content-Length: Python refuses to parse thousands."""
 
 _LONGEST_ADDRESS = 64
-"""Characters of a forwarded address that count: an IPv6 address with a zone has fewer."""
+"""Maximum length of a forwarded address that is used: an IPv6 address with a zone is shorter."""
 
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "::1")
 WILDCARDS = ("0.0.0.0", "::", "")
@@ -177,7 +177,7 @@ class SecurityMiddleware:
         return None
 
     def _address(self, scope: Scope, headers: Headers) -> str:
-        """Return the visitor's address: the one that our proxy saw, which it appends to the header."""
+        """Return the visitor's address as seen by our proxy, which appends it to the header."""
         forwarded = headers.getlist("x-forwarded-for") if self._is_behind_proxy else []
         if forwarded:
             return forwarded[-1].rpartition(",")[2].strip()[:_LONGEST_ADDRESS]
@@ -276,7 +276,7 @@ def _is_address(name: str) -> bool:
 
 
 def _rooted(scope: Scope, root: str) -> Scope:
-    """Return the scope below a root path, whether or not the proxy left that in the path.
+    """Return the scope below a root path, whether or not the proxy has removed it from the path.
 
     ``X-Forwarded-Prefix`` is dropped: NiceGUI would write it into pages and redirects from any client.
     """

@@ -79,10 +79,10 @@ class ServeOptions:
 
     @property
     def public(self) -> PublicAddress | None:
-        """Where a reverse proxy serves the app.
+        """Address under which a reverse proxy serves the app.
 
         Raises:
-            ServeError: ``public_url`` is no address for that.
+            ServeError: ``public_url`` is not such an address.
         """
         return None if self.public_url is None else PublicAddress.parse(self.public_url)
 
@@ -143,7 +143,7 @@ def build(
     """Build the application without access control: JSON, tables and metrics first, then the pages.
 
     Args:
-        on_ready: called once the server answers.
+        on_ready: called once the server responds.
         public: where a reverse proxy serves it, if one does.
     """
     set_root_path("" if public is None else public.root)

@@ -9,18 +9,18 @@ from types import FrameType
 import uvicorn
 
 GRACE_S = 4.0
-"""Seconds from the signal to the end by force. A computation on a thread cannot be interrupted; it only reads
-packets, and what the store has committed stays."""
+"""Seconds from the signal to a forced end. A computation on a thread cannot be interrupted; it only reads
+packets, and the store keeps committed data."""
 
 CLOSING_S = 0.5
-"""Seconds that closing the store may take then."""
+"""Seconds that closing the store may take after that."""
 
 
 class PunctualServer(uvicorn.Server):
-    """Stops at a signal, and ends the process where that takes longer than ``GRACE_S``.
+    """Server that stops at a signal, and ends the process if this takes longer than ``GRACE_S``.
 
     Args:
-        close: closes what should be closed even then; it may block.
+        close: closes the resources that must be closed even then; it may block.
         abandon: ends the process without waiting for its threads.
     """
 

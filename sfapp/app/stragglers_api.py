@@ -1,4 +1,4 @@
-"""The operator behind a window's verdict as data: findings, and the events themselves for Perfetto."""
+"""Serve the operator findings of a window as JSON, and its events as an archive for Perfetto."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from sfapp.service.workspace import Workspace
 from sfapp.views.operator_findings import document
 
 MOST_CONVERTED = 8_000_000
-"""Most stage times that become events on the way to those of one step: 600 MB."""
+"""Maximum number of stage times that are converted to events for one step: 600 MB."""
 
 
 def add(routes: APIRouter, workspace: Workspace) -> None:
-    """Add the routes."""
+    """Add the routes of the operator findings."""
     limiter = asyncio.Semaphore(AT_ONCE)
     documented = {"parameters": view_parameters()}
     picked = [
         {"name": name, "in": "query", "description": meaning, "schema": {}}
         for name, meaning in (
-            ("step", "only this step; all where absent"),
-            ("ranks", "only these ranks, as 3,5; all of the group where absent"),
+            ("step", "only this step; all if absent"),
+            ("ranks", "only these ranks, as 3,5; all of the group if absent"),
         )
     ]
 

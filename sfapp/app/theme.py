@@ -119,7 +119,7 @@ def link(content: str, href: str, classes: str = "", shortcut: str = "", label: 
 
 
 def set_address(element: ui.element, href: str) -> None:
-    """Let a link lead to an address of the app, or to another site."""
+    """Set the target of a link to an address of the app, or to another site."""
     element.props["href"] = rooted(href)
 
 

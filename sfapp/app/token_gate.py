@@ -1,4 +1,4 @@
-"""Who may in: visitors that present the token once and a cookie from then on, and scripts with the token."""
+"""Admit visitors that present the token once and a cookie from then on, and scripts with the token."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from starlette.types import Scope
 from sfapp.app.token_guesses import GuessLimiter
 
 MIN_TOKEN = 16
-"""Fewest characters of a token: with pauses after wrong ones, guessing a simple one takes centuries."""
+"""Minimum length of a token: with the pauses after wrong ones, guessing even a simple one takes centuries."""
 
 _SIGN_IN = """<!doctype html><meta charset="utf-8"><title>sfapp: token needed</title>
 <style>body{font:16px/1.5 system-ui,sans-serif;max-width:34rem;margin:18vh auto;padding:0 1rem}
@@ -27,14 +27,14 @@ input,button{font:inherit;padding:.4rem .6rem}</style>
 
 
 class TokenGate:
-    """Asks every visitor for the token.
+    """Gate that requires the token from every visitor.
 
-    The cookie is random and known to this process only: it tells nothing about the token, and a wrong cookie
-    is no guess of it.
+    The cookie is random and known to this process only: it reveals nothing about the token, and a wrong
+    cookie does not count as a guess.
 
     Args:
-        token: what visitors present.
-        cookie: name of the cookie that stands for it.
+        token: secret that visitors present.
+        cookie: name of the cookie that replaces it.
         path: path of the cookie.
         is_tls: whether browsers reach the server by https, so that the cookie never leaves it.
         limiter: slows down wrong tokens.
@@ -57,11 +57,11 @@ class TokenGate:
         self._cookie_value = secrets.token_urlsafe(32)
 
     def refusal(self, scope: Scope, headers: Headers, address: str) -> Response | None:
-        """Return what to answer instead of the application; None for a visitor who may in.
+        """Return the response to a visitor without access; None for a visitor with access.
 
-        The token in a query is answered with the cookie and the address without it. The strict cookie is not
-        sent when a link on another site is followed: the form then offers to go on, which asks again from our
-        own page.
+        A token in the query is answered with the cookie and a redirect to the address without it. Browsers do
+        not send the strict cookie for a link on another site: the form then offers to continue, which repeats
+        the request from our own page.
 
         Args:
             address: the visitor's, for counting wrong tokens.
@@ -96,7 +96,7 @@ class TokenGate:
     def _signed_in(self, scope: Scope, query: list[tuple[str, str]]) -> Response:
         rest = urlencode(query)
         path = scope.get("raw_path", b"/").decode("latin-1").split("?")[0]
-        # A path that starts with two slashes would be read as another host.
+        # A browser would read a path that starts with two slashes as another host.
         response = RedirectResponse(f"/{path.lstrip('/')}{'?' if rest else ''}{rest}", 303)
         response.set_cookie(
             self._cookie,
@@ -110,7 +110,7 @@ class TokenGate:
 
 
 def _bearer(headers: Headers) -> bytes | None:
-    """Return the token of an ``Authorization`` header as its bytes; None where there is none."""
+    """Return the token of an ``Authorization`` header as bytes; None if there is none."""
     scheme, _, given = headers.get("authorization", "").partition(" ")
     return given.strip().encode("latin-1") if scheme.lower() == "bearer" else None
 

@@ -1,4 +1,4 @@
-"""Slow down those who guess the token: each address may try a few, then ever more rarely."""
+"""Slow down guesses of the token: after a few wrong ones, an address must wait longer and longer."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 FREE_GUESSES = 5
-"""Wrong tokens of one address without a pause: a person mistypes one a few times."""
+"""Number of wrong tokens of one address without a pause: users mistype a token a few times."""
 
 LONGEST_PAUSE_S = 60.0
-"""Longest pause after a wrong token; it begins at a second and doubles. 1,440 guesses a day are left."""
+"""Longest pause after a wrong token; it begins at a second and doubles. This allows 1,440 guesses per day."""
 
 MISTAKES_EXPIRE_S = 3600.0
 """Seconds after which the wrong tokens of an address no longer count."""
 
 MAX_ADDRESSES = 10_000
-"""Addresses remembered, those that tried last; some 2 MB."""
+"""Number of addresses that are kept, the most recent ones; about 2 MB."""
 
 _IPV6_NETWORK = 64
-"""Prefix of an IPv6 network that counts as one address: a single machine has as many as it wants in it."""
+"""Prefix length of an IPv6 network that counts as one address: a machine can use any address in it."""
 
 
 @dataclass(slots=True)
@@ -32,7 +32,7 @@ class _Tries:
 
 
 class GuessLimiter:
-    """Counts wrong tokens by address. Used on one thread.
+    """Counter of wrong tokens by address. Used on one thread.
 
     Args:
         clock: seconds, from any origin.
@@ -43,7 +43,7 @@ class GuessLimiter:
         self._tries: OrderedDict[str, _Tries] = OrderedDict()
 
     def pause_s(self, address: str) -> int:
-        """Return for how many seconds no token of this address is looked at; 0 where one is now."""
+        """Return for how many seconds tokens of this address are ignored; 0 if they are accepted now."""
         tries = self._tries.get(_network(address))
         if tries is None or tries.wrong < FREE_GUESSES:
             return 0
@@ -62,7 +62,7 @@ class GuessLimiter:
             self._tries.popitem(last=False)
 
     def reset(self, address: str) -> None:
-        """Start anew with an address that presented the right token."""
+        """Reset the counter of an address that presented the right token."""
         self._tries.pop(_network(address), None)
 
 

@@ -18,7 +18,7 @@ from sfapp.errors import ServeError
 from sfapp.files import read_regular
 
 LARGEST_TOKEN_FILE = 1 << 16
-"""Most bytes of a file of ``--token-file``: anything larger is another file."""
+"""Maximum size of a ``--token-file`` in bytes: a larger file is a mistake."""
 
 
 @click.command()
@@ -46,7 +46,7 @@ LARGEST_TOKEN_FILE = 1 << 16
 @click.option(
     "--token",
     envvar="SFAPP_TOKEN",
-    help="The secret as an argument, which other users of this machine can read in the list of processes.",
+    help="The secret as an argument; other users of this machine can read it in the process list.",
 )
 @click.option(
     "--public-url",

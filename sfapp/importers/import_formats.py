@@ -32,7 +32,7 @@ class Format:
 
 
 class Reader(Protocol):
-    """The function ``read`` of a format's module."""
+    """Signature of the function ``read`` of a format's module."""
 
     def __call__(self, paths: Sequence[Path], options: ImportOptions) -> ImportResult:
         """Read files of one format as windows.

@@ -32,12 +32,12 @@ _STEPS_THREAD = 0
 
 MAX_RANKS = 2_048
 MAX_EVENTS = 1_000_000
-"""Most ranks and events of an archive that the app makes: 60 s of work, and as much as ui.perfetto.dev shows
-without losing its memory."""
+"""Maximum ranks and events of an archive from the app: 60 s of work, and the limit of ui.perfetto.dev's
+memory."""
 
 
 _CHUNK = 1 << 17
-"""Bytes of an archive after which a part is handed out, so that a client that left ends the work soon."""
+"""Bytes of an archive after which a part is returned, so that a disconnect stops the work soon."""
 
 
 def slice_of(operators: Operators, steps: Sequence[int] = (), ranks: Sequence[int] = ()) -> Operators:
@@ -56,7 +56,7 @@ def slice_of(operators: Operators, steps: Sequence[int] = (), ranks: Sequence[in
 
 
 def check_size(ranks: int, events: int) -> None:
-    """Check that an archive is one of those that the app makes.
+    """Check that an archive is within the limits of the app.
 
     Raises:
         TraceError: it is larger.
@@ -80,7 +80,7 @@ def write_perfetto(operators: Operators, ranks: RankTable, path: Path, note: str
 
 
 def perfetto_chunks(operators: Operators, ranks: RankTable, note: str = "") -> Iterator[bytes]:
-    """Return the events as one archive, in parts that are made when they are asked for: one for each rank.
+    """Return the events as one archive, in parts that are created on demand, one per rank.
 
     Args:
         ranks: identities of the ranks.
@@ -110,7 +110,7 @@ def _chunks(operators: Operators, ranks: RankTable, note: str) -> Iterator[bytes
 
 
 class _Written(RawIOBase):
-    """A file that cannot be sought, whose content is taken out as it is written."""
+    """File without seeking whose content is taken out as it is written."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -127,14 +127,14 @@ class _Written(RawIOBase):
         return len(content)
 
     def take(self) -> bytes:
-        """Return what was written since the last call."""
+        """Return the bytes written since the last call."""
         content = bytes(self._content)
         self._content.clear()
         return content
 
 
 def _by_rank(operators: Operators) -> Iterator[tuple[int, Operators, Sequence[int]]]:
-    """Yield each rank, its events with no other rank's lanes, and the thread number of each lane."""
+    """Yield each rank, its events without other ranks' lanes, and the thread number of each lane."""
     rank_E = operators.rank_E
     bounds = [0, *(np.flatnonzero(np.diff(rank_E)) + 1).tolist(), len(rank_E)]
     for begin, end in pairwise(bounds):

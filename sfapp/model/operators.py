@@ -260,7 +260,8 @@ def _codes(values: Sequence[Any], table: dict[Any, int]) -> npt.NDArray[np.int64
 
 
 def event_order(rank_E: Ints, start_E: Ints, end_E: Ints) -> Ints | None:
-    """Return the rows of events in order: by rank, then by start, longer ones first; None if they are."""
+    """Return the rows of events ordered by rank, then by start, longer ones first; None if they are in this
+    order."""
     return None if _ascending(rank_E, start_E, end_E) else np.lexsort((-end_E, start_E, rank_E))
 
 

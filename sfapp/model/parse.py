@@ -14,7 +14,7 @@ _RANKS = re.compile(r"\s*(?P<first>[0-9]{1,9})(?:\s*-\s*(?P<last>[0-9]{1,9}))?\s
 
 
 def whole_number(text: str, digits: int = 18) -> int | None:
-    """Return the whole number that a text writes in at most so many ASCII digits; None for any other text.
+    """Parse a whole number of at most so many ASCII digits; None for any other text.
 
     ``str.isdigit`` accepts ``²``, which ``int`` refuses, and ``int`` refuses several thousand digits.
     """

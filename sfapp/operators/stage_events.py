@@ -36,7 +36,7 @@ def events_of(
 
     Args:
         operators: events of all ranks, None if the packet has no operator trace.
-        ranks: whose stages to convert; all of the window where there are none.
+        ranks: ranks whose stages are converted; all of the window if empty.
 
     Raises:
         WindowError: as ``operators_of``.
@@ -52,7 +52,7 @@ def operators_of(window: Window, sync_stages: Collection[str] = (), ranks: Colle
     Args:
         sync_stages: broad stages at whose end all ranks wait for each other (the measured waits of the
             accounting); their last occurrence in a step synchronises the ranks like a collective.
-        ranks: the ranks to convert; all of the window where there are none.
+        ranks: the ranks to convert; all of the window if empty.
 
     Raises:
         WindowError: the window holds the rows of a few ranks only, or no stage took any time.

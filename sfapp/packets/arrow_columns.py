@@ -92,7 +92,7 @@ class PacketFile:
             return found
 
     def decoded_bytes(self, columns: int) -> int:
-        """Return the memory that so many columns take once decoded, at 8 bytes per value."""
+        """Return the memory of this many decoded columns, at 8 bytes per value."""
         return 8 * self.rows * columns
 
     def expanded_bytes(self, columns: int) -> int:
@@ -240,12 +240,14 @@ def check_size(
 
 
 def columns_of_rows(columns: Sequence[str]) -> int:
-    """Return the number of columns with a value of its own in each row; the others repeat a step's."""
+    """Return the number of columns with a separate value in each row; the others repeat the value of a
+    step."""
     return sum(not name.startswith(REDUCED_PREFIX) for name in columns)
 
 
 def check_ratio(file: PacketFile, columns: int, limits: Limits, faults: Faults) -> None:
-    """Report a file that expands to more than it may for its size, by its footer. Nothing is decoded."""
+    """Report a file whose expanded size, according to its footer, exceeds the limit for its size. Nothing is
+    decoded."""
     expanded = file.expanded_bytes(columns)
     if expanded > (allowed := max(limits.least_expanded, limits.max_ratio * file.size)):
         faults.add(

@@ -1,7 +1,8 @@
-"""Decode the columns of a file: all at once where that is little, else one at a time.
+"""Decode the columns of a file: all at once if the file is small, otherwise one at a time.
 
-To decode all at once is faster. A large packet would then be in memory twice, decoded and as the planes of
-its window; so its step and rank are decoded and checked first, and every other column when it is needed.
+Decoding all at once is faster. A large packet would then be in memory twice, decoded and as the planes of
+its window; therefore its step and rank are decoded and checked first, and every other column when it is
+needed.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def decoded(file: PacketFile, names: Sequence[str], nullable: frozenset[str], fa
 
 
 class _ColumnsOneByOne(Mapping[str, Any]):
-    """Columns that are decoded when they are looked up; only the last one is kept."""
+    """Columns that are decoded on access; only the last one is kept."""
 
     def __init__(
         self, file: PacketFile, names: Sequence[str], nullable: frozenset[str], faults: Faults

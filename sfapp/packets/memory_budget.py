@@ -1,7 +1,7 @@
 """Share one budget of memory among all files that a process expands at the same time.
 
-A small file can claim to hold a lot. ``Limits`` bounds what one file may expand to; the budget bounds what
-files that are read at once take together: the next one waits until there is room.
+A small file can claim to hold a lot. ``Limits`` bounds what one file may expand to; the budget limits the
+total of files that are read at the same time: the next one waits until there is enough.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from sfapp.errors import PacketError
 
 UNCOUNTED_BYTES = 16 * 2**20
-"""Files that need less are not counted: to read one takes a few milliseconds."""
+"""Files that need less are not counted: reading one takes a few milliseconds."""
 
 _LEAST_BYTES = 512 * 2**20
 _UNKNOWN_BYTES = 4 * 2**30  # available memory where the system does not say
@@ -36,7 +36,7 @@ class MemoryBudget:
 
     @contextmanager
     def reserve(self, needed: int) -> Iterator[None]:
-        """Reserve so many bytes for the block, and wait for other files if necessary.
+        """Reserve this many bytes for the block, and wait for other files if necessary.
 
         Raises:
             PacketError: it is more than the whole budget.
@@ -68,8 +68,8 @@ PROCESS_BUDGET = MemoryBudget()
 
 
 def available_memory() -> int:
-    """Return the memory that this process could use, in bytes: what the machine has left, and what the
-    container or the job (its control groups) is limited to."""
+    """Return the memory available to this process, in bytes: the free memory of the machine, within the
+    limits of the container or the job (its control groups)."""
     return min([_left_on_machine(), *_limits_of_groups()])
 
 
@@ -84,8 +84,7 @@ def _left_on_machine() -> int:
 
 
 def _limits_of_groups() -> list[int]:
-    """Return the limits of the control groups of this process and of those around them, of version 1 and
-    2."""
+    """Return the limits of this process's control groups and of their parents, of version 1 and 2."""
     found: list[int] = []
     with suppress(OSError, ValueError):
         for line in Path("/proc/self/cgroup").read_text().splitlines():

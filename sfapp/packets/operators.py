@@ -55,10 +55,11 @@ MAX_OPERATOR_NAME = 2**14
 
 
 _EVENT_BYTES = 150
-"""Memory that an event takes while its file is read."""
+"""Memory per event while its file is read."""
 
 _WIDE_COLUMNS = 7
-"""Columns that count for what a file expands to: numbers of 8 bytes. Traces have 4 to 9 bytes an event."""
+"""Columns of 8-byte numbers that determine the expanded size of a file. Traces have 4 to 9 bytes per
+event."""
 
 
 class _OperatorsFooter(msgspec.Struct, frozen=True):

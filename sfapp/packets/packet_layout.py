@@ -44,8 +44,8 @@ class Limits:
     Attributes:
         max_cells: rows × stages.
         max_bytes: size of the file, and of the columns once expanded in memory.
-        max_ratio: the same, in parts of the size of the file.
-        least_expanded: bytes to which every file may expand, however small it is.
+        max_ratio: the same, relative to the size of the file.
+        least_expanded: bytes to which every file may expand, even a small one.
     """
 
     max_cells: int = 2**28

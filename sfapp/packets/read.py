@@ -69,7 +69,7 @@ from sfapp.terminal import first_line
 DEFAULT_LIMITS = Limits()
 
 _MEMORY_FACTOR = 2
-"""Memory that reading a packet takes, in parts of what its columns take."""
+"""Memory for reading a packet, relative to the memory of its columns."""
 
 
 @dataclass(frozen=True, slots=True)

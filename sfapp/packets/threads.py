@@ -7,10 +7,10 @@ from collections import deque
 
 
 def start_or_note(thread: threading.Thread, failures: deque[str]) -> bool:
-    """Start a thread; where the system refuses one, note that once and return False.
+    """Start a thread; if the system refuses it, note this once and return False.
 
-    A limit of processes (``ulimit -u``, a container's) counts threads, too. Training goes on without the
-    thread; it may be started again later.
+    A limit of processes (``ulimit -u``, or a container's) counts threads too. Training continues without the
+    thread; it can be started again later.
     """
     try:
         thread.start()

@@ -15,8 +15,8 @@ _FORMULA = "=+\\-@\uff1d\uff0b\uff0d\uff20"
 """Characters with which a formula begins; spreadsheets also take the full-width forms."""
 
 _SEPARATORS = ";\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029"
-"""Characters that may begin a new cell or line: where ``;`` or a tab separates cells, a spreadsheet splits a
-text there, and it skips those at the beginning of a cell."""
+"""Characters that may begin a new cell or line: if ``;`` or a tab separates cells, a spreadsheet splits a
+text there, and it skips them at the beginning of a cell."""
 
 _DANGEROUS = re.compile(f"^(?=[{_SEPARATORS}])|(?:^|(?<=[{_SEPARATORS}]))(?=\\s*[{_FORMULA}])")
 
@@ -38,8 +38,8 @@ def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
 def csv_cell(value: Any) -> Any:
     """Return a value as a cell: numbers and None as they are, everything else as text.
 
-    A quote is put before each place of a text where a spreadsheet could begin a formula, whichever character
-    separates cells there.
+    A quote is inserted wherever a spreadsheet could begin a formula in a text, for any character that
+    separates cells.
     """
     if value is None or isinstance(value, Number):
         return value

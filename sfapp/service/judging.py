@@ -1,6 +1,6 @@
-"""Judge windows of a store under a view: read, measure and judge them, with caches.
+"""Read, measure and judge windows of a store under a view, with caches.
 
-Measuring and judging are ``verdicts``; windows from files go through ``packet_windows``.
+``verdicts`` measures and judges; ``packet_windows`` reads windows from files.
 """
 
 from __future__ import annotations

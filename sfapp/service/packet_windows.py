@@ -1,4 +1,4 @@
-"""Windows from packet files without a store: read them, leave out what cannot be judged, predict fixes."""
+"""Read windows from packet files without a store, skip those that cannot be judged, and predict fixes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measure and judge windows under a view: the only place of the surfaces where both are put together.
+"""Measure and judge windows under a view: the only module that combines both for the surfaces.
 
 The verdict itself is ``sfapp.accounting.judge``. ``judging`` does the same for a store, with caches.
 """
@@ -16,10 +16,10 @@ from sfapp.model.view import ViewState
 def measure_window(
     window: Window, view: ViewState, reference: Reference | None, run_waits: RunWaits | None
 ) -> Measures:
-    """Measure the group of a window that a view names. Walks the matrix.
+    """Measure the group of a window that a view names. Reads the matrix.
 
     Args:
-        reference: the healthy window, cut to the same group.
+        reference: the healthy window, reduced to the same group.
         run_waits: where the windows of the run measured ranks to wait; None to use this window's fit alone.
 
     Raises:
@@ -33,23 +33,23 @@ def measure_window(
 
 
 def judge_measures(measures: Measures, view: ViewState, reference: Reference | None) -> Diagnosis:
-    """Return the verdict on measures under a view's gates and frontier; the matrix is not touched."""
+    """Return the verdict on measures under a view's gates and frontier, without reading the matrix."""
     return judge(measures, view.gates, view.frontier, reference)
 
 
 def measures_behind(window: Window, diagnosis: Diagnosis, run_waits: RunWaits | None = None) -> Measures:
-    """Return the measures that a verdict is based on, of its group. Walks the matrix.
+    """Return the measures that a verdict is based on, of its group. Reads the matrix.
 
     Args:
         window: with all its ranks.
-        run_waits: as the verdict uses it.
+        run_waits: as used by the verdict.
     """
     group = window.of_group(diagnosis.group)
     return measure(group, diagnosis.baseline, diagnosis.reference).in_run(run_waits)
 
 
 def diagnose_windows(windows: Iterable[Window], view: ViewState) -> list[Diagnosis]:
-    """Judge the windows of some runs under a view, each with what its run's others measured.
+    """Judge the windows of some runs under a view, each with the waits measured in its run.
 
     Windows that lack the view's group are left out, unless all do.
 

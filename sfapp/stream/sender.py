@@ -161,7 +161,7 @@ class StreamSender:
         return self._thread.is_alive()
 
     def start_again(self) -> bool:
-        """Return whether the thread has been started, and try once more where the system refused it."""
+        """Return whether the thread has been started, and try once more if the system refused it."""
         self._is_started = self._is_started or start_or_note(self._thread, self._failures)
         return self._is_started
 
@@ -292,8 +292,8 @@ class StreamSender:
             self._failures.append(f"the aggregator refuses this stream: {answer.reason}")
 
     def _at_most_sent(self, sequence: int) -> int:
-        """Return the sequence of an answer, or what was sent if it lies beyond that: what was never sent
-        cannot have arrived."""
+        """Return the sequence of an answer, limited to the sequence that was sent: unsent messages cannot
+        have arrived."""
         if sequence > self._furthest and not self._has_noted_answer:
             self._has_noted_answer = True
             self._failures.append(

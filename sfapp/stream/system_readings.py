@@ -233,7 +233,7 @@ class SamplingThread:
         self.failures = failures
 
     def start(self) -> None:
-        """Start the thread, once. Where the system refuses it, there are no samples."""
+        """Start the thread once. If the system refuses it, there are no samples."""
         start_or_note(self._thread, self.failures)
 
     def take(self) -> list[AnySample]:

@@ -10,10 +10,10 @@ from sfapp.model.view import WindowKey
 
 
 def path_segment(run_id: str) -> str:
-    """Return a run id as one segment of a path; any character is allowed, ``/`` and ``%`` included.
+    """Return a run id as one path segment; any character is allowed, including ``/`` and ``%``.
 
-    ``~`` goes before ids that a browser would read as a relative path, and after those that would read as the
-    address of data.
+    ``~`` is put before ids that a browser would read as a relative path, and after those that would be read
+    as an address of data.
     """
     before = "~" if _is_relative(run_id) else ""
     after = "~" if _reads_as_data(run_id) else ""
@@ -33,7 +33,7 @@ def _is_relative(run_id: str) -> bool:
 
 
 def _reads_as_data(run_id: str) -> bool:
-    # Routes match a path with a line break at its end as if that were not there.
+    # Routes ignore a line break at the end of a path.
     return run_id.rstrip("~\n").endswith((".json", ".csv"))
 
 

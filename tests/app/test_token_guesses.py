@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from sfapp.app.token_guesses import (
-    MISTAKES_EXPIRE_S,
     FREE_GUESSES,
     LONGEST_PAUSE_S,
     MAX_ADDRESSES,
+    MISTAKES_EXPIRE_S,
     GuessLimiter,
 )
 

@@ -144,7 +144,7 @@ class GatherSink:
                 group.give_up(reason)
 
     def _store_here(self, closed: ClosedWindow) -> None:
-        """Store a window on the training thread, and gather nothing: that could wait long."""
+        """Store a window on the training thread without a gather, which could block for long."""
         try:
             if closed.early is None:
                 self._save([(closed.rank, closed.buffer)], _NO_THREAD)
