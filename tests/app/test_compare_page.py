@@ -197,7 +197,7 @@ async def test_the_twin_judges_under_its_query(client: httpx.AsyncClient, worksp
 @pytest.mark.parametrize(
     ("query", "status", "message"),
     [
-        ("", 400, "name what to compare"),
+        ("", 400, "name two sides"),
         ("a=job/1&b=job/77", 404, "it has 5, from 0 to 4"),
         ("a=job/1&b=absent", 404, "no run 'absent'"),
         ("a=/&b=job", 400, "a must be RUN or RUN/WINDOW"),

@@ -95,7 +95,7 @@ def test_one_rank_shows_its_times_and_that_nothing_is_compared() -> None:
             "primus_pipeline",
             "Roles differ: ranks are not compared (largest share: backward)",
             "No cause can be named: at most 1 of 8 ranks play the same role",
-            "both quiet",
+            "both healthy",
         ),
     ],
 )

@@ -209,7 +209,7 @@ def test_after_a_rank_that_stalled_once_ranks_gather_again(together: Path) -> No
     in_parts = [window.number for window in windows if len(files_of(together, "stalled", window)) == 3]
     assert in_parts == list(range(1, in_parts[-1] + 1))
     assert in_parts[-1] in (7, 15)  # the next attempt after it works, and so does all that follows
-    assert "no answer from the other ranks within 1 s" in (windows[1].manifest.gather_error or "")
+    assert "no response from the other ranks within 1 s" in (windows[1].manifest.gather_error or "")
 
 
 def test_a_world_that_shrinks_is_recorded_before_and_after(together: Path) -> None:

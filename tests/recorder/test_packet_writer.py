@@ -53,7 +53,7 @@ def test_where_that_process_dies_the_recorder_writes_as_before_and_no_window_is_
         assert not writer_processes_of()  # it is not tried again
     assert [loaded.window.number for loaded in read_windows([tmp_path]).windows] == list(range(windows))
     assert perf.failures == (
-        "the process that writes packets ended with -9: the recorder's thread does it again",
+        "the process that writes packets ended with -9: the recorder's thread writes them again",
     )
 
 

@@ -73,11 +73,11 @@ def test_a_step_that_raised_leaves_nothing_to_the_next(tmp_path: Path, clock: Cl
 @pytest.mark.parametrize(
     ("name", "value", "why"),
     [
-        ("x", math.inf, "no finite number"),
-        ("x", math.nan, "no finite number"),
-        ("x", "many", "no finite number"),
-        ("x", 10**400, "no finite number"),
-        ("x", torch.ones(2), "no finite number"),
+        ("x", math.inf, "not a finite number"),
+        ("x", math.nan, "not a finite number"),
+        ("x", "many", "not a finite number"),
+        ("x", 10**400, "not a finite number"),
+        ("x", torch.ones(2), "not a finite number"),
         ("no spaces", 1.0, "name refused"),
         ("", 1.0, "name refused"),
         ("x" * 65, 1.0, "name refused"),

@@ -129,7 +129,7 @@ def test_packets_are_known_by_their_content_whatever_their_run_is_called(tmp_pat
     with sfapp.open(SAMPLE) as packets:
         assert packets.find(hashes, "gpt-small-ddp", 10) == ("gpt-small-ddp", 10)
         assert packets.find(hashes, "run-1", 10) == ("gpt-small-ddp", 10)
-        with pytest.warns(PacketsDiffer, match="differ from those that the report was made from"):
+        with pytest.warns(PacketsDiffer, match="differ from those of the report"):
             assert packets.find(["ab" * 32], "gpt-small-ddp", 10) == ("gpt-small-ddp", 10)
         with pytest.raises(WindowNotFoundError):
             packets.find(["ab" * 32], "run-1", 10)

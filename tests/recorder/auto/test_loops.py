@@ -155,7 +155,7 @@ def test_a_number_of_micro_steps_that_varies_is_flagged_and_added_up(of: Callabl
 
 
 def test_batches_made_without_a_loader_stay_in_the_residual(of: Callable[[str], Window]) -> None:
-    window = of("made_up")
+    window = of("generated")
     assert median_ms(window, DATA) == 0
     assert median_ms(window, OTHER) >= 10
 

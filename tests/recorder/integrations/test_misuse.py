@@ -105,7 +105,7 @@ def test_stimer_is_refused_where_micro_steps_are_kept_apart(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("layers", [0, 13])
 def test_more_layers_than_there_is_room_for_are_refused_and_none_as_well(perf: Recorder, layers: int) -> None:
-    with pytest.raises(RecorderError, match=f"{layers} layers cannot be timed: there is room for 12"):
+    with pytest.raises(RecorderError, match=f"{layers} layers are too many: there are channels for 12"):
         perf.time_layers(network(layers))
 
 

@@ -31,7 +31,7 @@ STEPS_OF = {
     "two_loaders": 6,
     "chunked": 6,
     "uneven": 6,
-    "made_up": 6,
+    "generated": 6,
     "frozen": 6,
     "workers": 6,
     "untrained": 4,

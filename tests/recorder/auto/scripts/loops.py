@@ -259,7 +259,7 @@ def uneven(options: argparse.Namespace) -> None:
         optimizer.step()
 
 
-def made_up(options: argparse.Namespace) -> None:
+def generated(options: argparse.Namespace) -> None:
     """No loader: the time to make a batch cannot be distinguished from other time between steps."""
     model = model_of(options)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -335,7 +335,7 @@ KINDS: dict[str, Callable[[Any], None]] = {
         two_loaders,
         chunked,
         uneven,
-        made_up,
+        generated,
         frozen,
         workers,
         untrained,
