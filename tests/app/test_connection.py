@@ -17,7 +17,7 @@ PAGES = ("/", "/windows", f"/runs/{RUN}", SICK, "/compare", "/incidents", "/quar
 
 
 @pytest.fixture(autouse=True)
-def nobody_waiting() -> None:
+def no_page_waiting() -> None:
     """No pages of earlier tests, whose event loops have ended."""
     connection.waiting.clear()
 

@@ -31,7 +31,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Works
         yield Workspace(store, [tmp_path])
 
 
-async def test_tables_are_computed_beside_the_event_loop(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_tables_are_computed_off_the_event_loop(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
     # Given tables that note the thread that computes them
     threads: dict[str, list[threading.Thread]] = {"ranks": [], "gates": []}
     rank_rows, gate_rows = tables.rank_rows, tabs.gate_rows

@@ -12,7 +12,7 @@ from sfapp.stream.messages import Heartbeat
 from tests.stream.streams import ManualRank, aggregating, recorder, train, until, windows_in
 
 
-def say_hello(rank: ManualRank, run_id: str) -> None:
+def send_hello(rank: ManualRank, run_id: str) -> None:
     rank.head["incarnation"] = run_id
     rank.send(rank.hello(run_id=run_id))
 
@@ -25,7 +25,7 @@ def test_the_run_that_is_idle_for_longest_is_closed_and_named(tmp_path: Path) ->
     ):
         works.send(works.hello(), works.opened(0), works.steps(1, [0, 1]))
         for number in range(12):
-            say_hello(passes, f"passing-{number:02}")
+            send_hello(passes, f"passing-{number:02}")
             for _ in range(5):
                 works.send(Heartbeat(**works.head, sent=3, sent_ns=time.time_ns()))
                 time.sleep(0.04)
@@ -46,14 +46,14 @@ def test_a_run_has_to_wait_while_all_others_are_active(tmp_path: Path) -> None:
         ManualRank(aggregator.endpoint) as rank,
     ):
         for run_id in ("a", "b", "c"):
-            say_hello(rank, run_id)
+            send_hello(rank, run_id)
         until(lambda: aggregator.snapshot().faults)
         assert [rank.run_id for rank in aggregator.snapshot().ranks] == ["a", "b"]
         (reason,) = aggregator.snapshot().last_fault.values()
         assert reason.startswith("run 'c' has to wait: 2 runs are open")
 
 
-def test_a_job_whose_run_was_closed_loses_no_step(tmp_path: Path) -> None:
+def test_a_job_loses_no_step_when_its_run_was_closed(tmp_path: Path) -> None:
     with (
         aggregating(tmp_path, most_runs=2, abandon_after=0.3) as aggregator,
         ManualRank(aggregator.endpoint) as passes,
@@ -61,7 +61,7 @@ def test_a_job_whose_run_was_closed_loses_no_step(tmp_path: Path) -> None:
         perf = recorder(tmp_path, aggregator.endpoint)
         for number in range(20):
             train(perf, 3)
-            say_hello(passes, f"passing-{number:02}")
+            send_hello(passes, f"passing-{number:02}")
             time.sleep(0.2)
         perf.close()
         assert aggregator.closed_runs > 0
@@ -75,11 +75,11 @@ def test_ten_thousand_run_ids_take_little_memory(tmp_path: Path) -> None:
         aggregating(tmp_path, most_runs=100, abandon_after=60.0) as aggregator,
         ManualRank(aggregator.endpoint) as rank,
     ):
-        say_hello(rank, "first")
+        send_hello(rank, "first")
         until(lambda: aggregator.snapshot().ranks)
         before = process.memory_info().rss
         for number in range(10_000):
-            say_hello(rank, f"passing-{number:05}")
+            send_hello(rank, f"passing-{number:05}")
             if number % 200 == 0:
                 time.sleep(0.01)
         until(lambda: aggregator.snapshot().messages > 9_000, 60)
