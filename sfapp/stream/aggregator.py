@@ -53,8 +53,7 @@ ABANDON_AFTER_SECONDS = 60.0
 """Seconds without a message after which a rank counts as dead; if it returns, it sends its window again."""
 
 REMOVE_AFTER_SECONDS = 3 * 3600.0
-"""Seconds without a message after which a rank's state is removed: one aggregator may serve many runs in
-turn."""
+"""Seconds without a message after which a rank's state is removed: an aggregator may serve many runs."""
 
 MOST_RUNS = 1_024
 """Runs that are remembered at the same time; each takes about 5 kB and a folder."""
@@ -363,8 +362,7 @@ class Aggregator:
             return
         self._next_clean_up = now + _CLEAN_UP_SECONDS
         for incarnation, stream in list(self._streams.items()):
-            # Measured from when the queue was last empty, because messages waiting here do not mean that a
-            # rank is silent.
+            # Measured from when the queue was last empty: a rank whose messages wait here is not silent.
             if self._caught_up_at - stream.received_at <= self._abandon_after:
                 continue
             if stream.current is None or self._assembler.abandon(stream.current):

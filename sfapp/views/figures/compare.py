@@ -244,8 +244,7 @@ def _parts(
 
 
 def _large_stages(changes: Sequence[Change]) -> list[str]:
-    """Return the stages with a large change between any sides, in stage order; all if only one stage is
-    small."""
+    """Return the stages with a large change between any sides, in stage order; all if one is small."""
     deltas = [change.delta_ns for change in changes]
     sizes = {stage: max(abs(delta[stage]) for delta in deltas) for stage in deltas[0]}
     largest = max(sizes.values())
