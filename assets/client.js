@@ -110,6 +110,13 @@ const sfapp = {
     Quasar.Notify.create(navigator.clipboard ? "Link to this view copied" : "The link opens this view");
   },
 
+  // Plotly keeps what its legend hid when it draws the plot again, so the entry of the legend is clicked.
+  switchLegend(button, name) {
+    const entries = [...button.closest(".figure").querySelectorAll(".legend .traces")];
+    const entry = entries.find((each) => each.textContent.trim() === name)?.querySelector(".legendtoggle");
+    for (const kind of ["mousedown", "mouseup"]) entry?.dispatchEvent(new MouseEvent(kind, { bubbles: true }));
+  },
+
   // --- choices kept in cookies ------------------------------------------------------------------------------
   // The theme is stored and applied at once: the page may be closed, or the key pressed again, before the server answers.
   switchTheme() {
@@ -141,14 +148,16 @@ const sfapp = {
   },
 
   // --- the table of windows ---------------------------------------------------------------------------------
-  windows(query) {
+  // The heads of columns show the order; one by columns that the table lacks is in `sort` alone.
+  windows(query, sort) {
     return {
       async getRows(params) {
         const request = new URLSearchParams(query);
         request.set("offset", params.startRow);
         request.set("limit", params.endRow - params.startRow);
         request.set("as_text", "1");
-        if (params.sortModel.length) request.set("sort", params.sortModel.map((s) => `${s.colId}:${s.sort}`).join());
+        const order = sfapp.orderOf(params.sortModel) || sort;
+        if (order) request.set("sort", order);
         try {
           const response = await fetch(`${sfapp.root()}/windows.json?${request}`);
           if (!response.ok) throw new Error((await response.json()).error ?? response.statusText);
@@ -168,8 +177,22 @@ const sfapp = {
     if (isEmpty) api?.showNoRowsOverlay();
     else api?.hideOverlay();
   },
-  listWindows(id, query) {
-    getElement(id)?.api?.setGridOption("datasource", sfapp.windows(query));
+  orderOf(columns) {
+    return columns.map((column) => `${column.colId}:${column.sort}`).join();
+  },
+  emitSort(params) {
+    if (params.source !== "uiColumnSorted") return; // the page set it itself
+    const sorted = params.api.getColumnState().filter((column) => column.sort);
+    emitEvent("sorted", sfapp.orderOf(sorted.sort((one, other) => one.sortIndex - other.sortIndex)));
+  },
+  listWindows(id, query, sort, isReordered) {
+    const api = getElement(id)?.api;
+    if (isReordered) {
+      const terms = (sort ?? "").split(",").map((term) => term.split(":"));
+      const state = terms.map(([colId, order], sortIndex) => ({ colId, sort: order || "asc", sortIndex }));
+      api?.applyColumnState({ state, defaultState: { sort: null } });
+    }
+    api?.setGridOption("datasource", sfapp.windows(query, sort));
   },
   refreshWindows(id) {
     getElement(id)?.api?.refreshInfiniteCache();

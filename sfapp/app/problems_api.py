@@ -1,16 +1,20 @@
-"""``/problems.json`` and ``/problems/<id>.json``: the content of the pages of problems as data."""
+"""``/problems.json``, ``/problems.csv`` and ``/problems/<id>.json``: the pages of problems as data."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query
 from fastapi import Path as PathParameter
 from starlette.responses import Response
 
-from sfapp.app.answers import json_answer
-from sfapp.service.problems import listed
+from sfapp.app.answers import csv_answer, json_answer
+from sfapp.errors import StoreError
+from sfapp.model.search_words import MAX_SEARCH
+from sfapp.service.problem_list import ORDERS, ProblemQuery, problem_row
+from sfapp.service.problems import ListedProblem, listed
 from sfapp.service.workspace import Workspace
+from sfapp.views import format
 
 FIELDS = (
     "`kind` (`missing`, `rank`, `ranks`, `turns`, `growth`), `stage`, `ranks`, `hostname`, `windows` (their "
@@ -23,6 +27,27 @@ FIELDS = (
 """Fields of a problem (``sfapp.model.problems``)."""
 
 
+def _asked(
+    run: Annotated[str | None, Query(description="only of this run; all runs if absent")] = None,
+    text: Annotated[
+        str | None, Query(max_length=MAX_SEARCH, description="whose row shows all these words")
+    ] = None,
+    ongoing: Annotated[bool, Query(description="only those that the latest window has")] = False,
+    sort: Annotated[str, Query(description=f"one of {', '.join(ORDERS)}")] = "cost",
+) -> ProblemQuery:
+    """Return the query of the parameters, which the address of the page has too."""
+    if sort not in ORDERS:
+        raise StoreError(f"cannot sort problems by {format.clip(sort)!r}: {', '.join(ORDERS)}")
+    return ProblemQuery(run, text, ongoing, sort)
+
+
+Asked = Annotated[ProblemQuery, Depends(_asked)]
+
+
+def _found(workspace: Workspace, asked: ProblemQuery) -> list[ListedProblem]:
+    return asked.select(listed(workspace.problems(asked.run), workspace.incident_log.state()))
+
+
 def add(routes: APIRouter, workspace: Workspace) -> None:
     """Add the routes."""
 
@@ -32,10 +57,13 @@ def add(routes: APIRouter, workspace: Workspace) -> None:
         description=FIELDS,
     )
     def problems_json(
-        run: Annotated[str | None, Query(description="only of this run; all runs if absent")] = None,
+        asked: Asked,
     ) -> Response:
-        problems = listed(workspace.problems(run), workspace.incident_log.state())
-        return json_answer({"problems": [one.document() for one in problems]})
+        return json_answer({"problems": [one.document() for one in _found(workspace, asked)]})
+
+    @routes.get("/problems.csv", summary="The same problems as a table")
+    def problems_csv(asked: Asked) -> Response:
+        return csv_answer([problem_row(one) for one in _found(workspace, asked)], "problems")
 
     @routes.get("/problems/{problem}.json", summary="One problem", description=FIELDS)
     def problem_json(

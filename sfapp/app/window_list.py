@@ -1,4 +1,4 @@
-"""Filters and order of the list of windows, encoded in its address."""
+"""The list of windows as its address holds it: filters, order and the axis of its timeline."""
 
 from __future__ import annotations
 
@@ -7,23 +7,29 @@ from dataclasses import dataclass, fields
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
 
+from sfapp.app.panels.windows_timeline import AXES
 from sfapp.errors import StoreError
 from sfapp.model import LABELS
 from sfapp.model.view import WindowKey
-from sfapp.store import SORTABLE, WORST_FIRST
+from sfapp.store import SORTABLE, WORST_FIRST, WindowQuery
 from sfapp.views import format
+
+MOST_SORTED = 8
+"""Columns that a list is sorted by at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListState:
-    """Filters of the page of windows, in its address and in the query of ``/windows.json``.
+    """View of the page of windows, in its address and, but for the axis, in the query of ``/windows.json``.
 
     Attributes:
-        run, label, stage: only windows of this run, with this label, with this suspect stage.
-        text: only windows whose run, labels, stages or hosts contain this text.
+        run, label, stage: only windows of this run, with this label, pointing at this stage.
+        text: only windows whose row shows all words of it.
         min_severity: only windows at least this severe.
         needs_attention: only windows that need attention or lack data.
         first, last: only windows from one to another, in the order of the timeline.
+        sort: ``COLUMN:DIRECTION,…``, most important first; None for the worst first.
+        axis: of the timeline, one of ``AXES``; None for the first of them.
     """
 
     run: str | None = None
@@ -34,25 +40,39 @@ class ListState:
     needs_attention: bool | None = None
     first: WindowKey | None = None
     last: WindowKey | None = None
+    sort: str | None = None
+    axis: str | None = None
 
     @property
     def query(self) -> str:
-        """Return the URL query without ``?``; filters that are not set are left out."""
-        pairs = [(item.name, getattr(self, item.name)) for item in fields(self)]
-        return urlencode(
-            [
-                (name, str(value).lower() if value is True else value)
-                for name, value in pairs
-                if value is not None
-            ],
-            quote_via=quote,
-            safe="/",
-        )
+        """Return the query of the listed windows without ``?``; what is not set is left out."""
+        return _query(self, ("axis",))
+
+    @property
+    def unsorted_query(self) -> str:
+        """Return the same without the order."""
+        return _query(self, ("axis", "sort"))
+
+    @property
+    def asked(self) -> WindowQuery:
+        """Return what is asked of the store."""
+        ends = [None if key is None else (key.run_id, key.window) for key in (self.first, self.last)]
+        return WindowQuery(
+            self.run, self.label, self.stage, self.text, self.min_severity, self.needs_attention,
+            *ends, parse_sort(self.sort or ""),
+        )  # fmt: skip
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether other filters than the run and the brushed range apply."""
+        filters = (self.label, self.stage, self.text, self.min_severity, self.needs_attention)
+        return any(value is not None for value in filters)
 
     @property
     def href(self) -> str:
-        """Return the address of the page of windows with these filters."""
-        return f"/windows?{self.query}" if self.query else "/windows"
+        """Return the address of the page of windows in this view."""
+        query = _query(self)
+        return f"/windows?{query}" if query else "/windows"
 
     @property
     def brushed(self) -> str:
@@ -68,6 +88,19 @@ class ListState:
     def leaves_out_healthy(self) -> bool:
         """Return whether healthy windows are left out."""
         return bool(self.needs_attention) or self.min_severity is not None
+
+
+def _query(state: ListState, left_out: Sequence[str] = ()) -> str:
+    pairs = [(item.name, getattr(state, item.name)) for item in fields(state) if item.name not in left_out]
+    return urlencode(
+        [
+            (name, str(value).lower() if value is True else value)
+            for name, value in pairs
+            if value is not None
+        ],
+        quote_via=quote,
+        safe="/:,",
+    )
 
 
 def parse_list(query: str | Iterable[tuple[str, str]]) -> tuple[ListState, list[str]]:
@@ -91,6 +124,13 @@ def parse_list(query: str | Iterable[tuple[str, str]]) -> tuple[ListState, list[
                 values[name] = WindowKey.parse(value)
             except ValueError as error:
                 notices.append(f"In the link, {name} {error}, not {format.clip(value)!r}; showing all.")
+        elif name == "sort":
+            try:
+                values[name] = value if value and parse_sort(value) else None
+            except StoreError as error:
+                notices.append(f"In the link, {error}; showing the worst first.")
+        elif name == "axis" and value not in AXES:
+            notices.append(f"In the link, there is no axis {format.clip(value)!r}; showing them in order.")
         elif name == "label" and value not in LABELS:
             notices.append(f"In the link, there is no label {format.clip(value)!r}; showing all.")
         elif value:
@@ -105,10 +145,12 @@ def parse_sort(text: str) -> tuple[tuple[str, str], ...]:
         StoreError: a column or direction that does not exist.
     """
     terms = []
-    for part in filter(None, text.split(",")):
+    for part in [term for term in text.split(",") if term][:MOST_SORTED]:
         column, _, direction = part.partition(":")
         if column not in SORTABLE or direction not in ("", "asc", "desc"):
-            raise StoreError(f"cannot sort by {part!r}: COLUMN:asc or COLUMN:desc of {', '.join(SORTABLE)}")
+            raise StoreError(
+                f"cannot sort by {format.clip(part)!r}: COLUMN:asc or COLUMN:desc of {', '.join(SORTABLE)}"
+            )
         terms.append((column, direction or "asc"))
     return tuple(terms) or WORST_FIRST
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Coroutine
 from dataclasses import fields, replace
 from typing import Any
@@ -11,18 +10,13 @@ from typing import Any
 from sfapp.app.panels.note_target import view_of_pin
 from sfapp.app.panels.plot_card import Axes
 from sfapp.app.panels.view_model import TabViewModel
+from sfapp.app.view_history import ViewHistory
 from sfapp.errors import StoreError, WindowError
 from sfapp.model import Fix
 from sfapp.model.incidents import Note, Pin
 from sfapp.model.view import ViewState, WindowKey, parse_query
 from sfapp.service.judging import JudgedWindow
 from sfapp.service.workspace import Workspace
-
-UNDO_PAUSE = 1.0
-"""Seconds within which changes of one control are undone together, so that a drag is one change."""
-
-MAX_FORWARD = 1_000
-"""Maximum number of changes that can be undone after the browser went forward to a view."""
 
 
 def judge_fitted(
@@ -83,8 +77,7 @@ class WindowSession:
         self._redraw = redraw
         self._warn = warn
         self._run_in_background = run_in_background
-        self._undo: list[ViewState] = []
-        self._last_change = ("", 0.0)
+        self._history: ViewHistory[ViewState] = ViewHistory()
         self._measured_view = model.view
         self._drawn = self._drawn_state()
         self._is_measuring = False
@@ -102,8 +95,8 @@ class WindowSession:
 
     @property
     def depth(self) -> int:
-        """Number of changes that can be undone."""
-        return len(self._undo)
+        """How many changes can be undone."""
+        return self._history.depth
 
     # --- changes by the user --------------------------------------------------------------------------
 
@@ -172,11 +165,11 @@ class WindowSession:
 
     def undo(self) -> None:
         """Undo the last change."""
-        if not self._undo:
+        before = self._history.undo()
+        if before is None:
             self._warn("Nothing to undo")
-            return
-        self._last_change = ("", 0.0)
-        self._sync(self._undo.pop())
+        else:
+            self._sync(before)
 
     def show_query(self, query: str, depth: int) -> None:
         """Show the view of an address to which the browser went back or forward.
@@ -186,10 +179,7 @@ class WindowSession:
         """
         view, _ = parse_query(query)
         view, _ = view.fitted(self.model.window)
-        self._last_change = ("", 0.0)
-        del self._undo[max(0, depth) :]
-        missing = min(depth, MAX_FORWARD) - len(self._undo)
-        self._undo.extend([self.view] * missing)
+        self._history.move_to(depth, self.view)
         if view != self.view:
             self._sync(view)
 
@@ -197,11 +187,7 @@ class WindowSession:
         """Change to a view; successive changes with the same name are undone together."""
         if view == self.view:
             return
-        now = time.monotonic()
-        last_name, last_at = self._last_change
-        if last_name != name or now - last_at > UNDO_PAUSE:
-            self._undo.append(self.view)
-        self._last_change = (name, now)
+        self._history.record(self.view, name)
         self._sync(view)
 
     # --- changes from elsewhere -----------------------------------------------------------------------

@@ -196,6 +196,13 @@ CULPRITS: Mapping[str, CulpritSpec] = by_name(
 )
 """Every kind of culprit (``Culprit.kind``) by its machine name."""
 
+UNNAMED_RANKS: Mapping[str, str] = {
+    "all_ranks": "on all ranks",
+    "rotating": "on changing ranks",
+    "several_ranks": "on several ranks",
+}
+"""Why the suspect names no rank (``aim_rank_reason``), as lists of windows say it."""
+
 
 def reason_words(name: str) -> str:
     """Return a reason's words; of one that only another version of sfapp knows, its machine name with

@@ -234,6 +234,17 @@ class Workspace:
         store = self.store if run_id is None else self.store_of(run_id)
         return [{**row, "culprit": row["culprit_kind"]} for row in store.timeline(run_id, latest)]
 
+    def timeline_of(
+        self, query: WindowQuery, latest: int | None = None, *, is_sorted: bool = False
+    ) -> list[dict[str, Any]]:
+        """Return the same of the windows that match a query.
+
+        Args:
+            is_sorted: in the order of the query instead of by run and window.
+        """
+        store = self.store if query.run is None else self.store_of(query.run)
+        return store.timeline_of(query, latest, is_sorted=is_sorted)
+
     def windows(self, query: WindowQuery) -> WindowRows:
         """Return one page of windows; windows of an example only if its run is requested.
 

@@ -192,12 +192,22 @@ class Store:
         return window_queries.windows(self._database, query or WindowQuery())
 
     def timeline(self, run: str | None = None, latest: int | None = None) -> list[dict[str, Any]]:
-        """Return every window of one or all runs, or the ``latest`` windows, in order, with ``run_id, window,
-        started_at, first_step, last_step, step_time_ns, shares, label, severity, needs_attention, aim_stage,
-        aim_rank, aim_hostname, culprit_kind, is_reference, missing_ranks, first_missing_rank, lacks_data``;
-        ``missing_ranks`` is their number.
+        """Return every window of one or all runs, or the ``latest`` so many, in order, with ``run_id, window,
+        started_at, ended_at, first_step, last_step, step_time_ns, shares, label, severity, needs_attention,
+        aim_stage, aim_rank, aim_hostname, culprit_kind, is_reference, missing_ranks, first_missing_rank,
+        lacks_data``; ``missing_ranks`` is their number.
         """
-        return window_queries.timeline(self._database, run, latest)
+        return window_queries.timeline(self._database, WindowQuery(run), latest)
+
+    def timeline_of(
+        self, query: WindowQuery, latest: int | None = None, *, is_sorted: bool = False
+    ) -> list[dict[str, Any]]:
+        """Return what ``timeline`` does of the windows that match, all pages of them.
+
+        Args:
+            is_sorted: in the order of the query instead of by run and window.
+        """
+        return window_queries.timeline(self._database, query, latest, is_sorted=is_sorted)
 
     def diagnosis(self, run: str, window: int) -> Diagnosis:
         """Return the stored diagnosis: all ranks, default thresholds, compared with the run's reference.

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sfapp.errors import StoreError
-from sfapp.model import LABELS
 from sfapp.store.database import Database
 from sfapp.store.schema import WINDOWS, quote_identifier
+from sfapp.store.window_search import searched
 
 _UNSORTABLE = frozenset({"diagnosis", "shares", "carry_over_shares"})
 SORTABLE = tuple(name for name in WINDOWS.names if name not in _UNSORTABLE)
@@ -19,9 +19,6 @@ WORST_FIRST = (("lacks_data", "desc"), ("severity", "desc"))
 """Default order: windows that lack data first, then by severity."""
 
 _ROW = ", ".join(quote_identifier(name) for name in WINDOWS.names if name != "diagnosis")
-_SEARCHED = """concat_ws(
-    chr(10), run_id, aim_stage, aim_hostname, top_stage, leader_hostname, array_to_string(labels, chr(10))
-)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +26,10 @@ class WindowQuery:
     """Filters, order and page of a query for windows. Filters that are None accept everything.
 
     Attributes:
-        run: exactly this run.
+        run: exactly this run. runs: any of these.
         label: windows with this label.
         stage: windows whose suspect stage or routing set is or contains it.
-        text: windows with this text in run, labels, stages or hosts; case does not matter.
+        text: windows whose row shows all words of this text; case does not matter.
         min_severity: windows at least this severe.
         needs_attention: windows that need attention or lack data, or those that do neither.
         first, last: (run, window) at both ends, included, in the order of ``timeline``.
@@ -52,6 +49,7 @@ class WindowQuery:
     sort: tuple[tuple[str, str], ...] = WORST_FIRST
     offset: int = 0
     limit: int = 100
+    runs: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,24 +83,31 @@ def windows(database: Database, query: WindowQuery) -> WindowRows:
     return WindowRows([aware(row) for row in rows], total)
 
 
-def timeline(database: Database, run: str | None, latest: int | None) -> list[dict[str, Any]]:
-    """Return the plotted data of every window of one or all runs, or of the latest windows, in order.
+def timeline(
+    database: Database, query: WindowQuery, latest: int | None = None, *, is_sorted: bool = False
+) -> list[dict[str, Any]]:
+    """Return what an overview plots of every window that matches, or of the latest, by run and window.
 
     ``shares`` are the carry-over shares where they exist: the suspect is chosen by them, and they add up to
     ``step_time_ns``. Step-aligned shares would show a late optimizer as backward.
+
+    Args:
+        is_sorted: in the order of the query instead.
     """
+    where, parameters = _filters(query)
+    order = _order(query.sort) if is_sorted else 'run_id, "window"'
     rows = database.rows(
-        """
-        SELECT run_id, "window", started_at, first_step, last_step, step_mean_ns AS step_time_ns,
+        f"""
+        SELECT run_id, "window", started_at, ended_at, first_step, last_step, step_mean_ns AS step_time_ns,
             map_values(coalesce(carry_over_shares, shares)) AS shares,
             label, severity, needs_attention, aim_stage, aim_rank, aim_hostname, culprit_kind, is_reference,
             len(missing_ranks) AS missing_ranks, missing_ranks[1] AS first_missing_rank, lacks_data,
             hash(stages) AS schema
-        FROM (FROM windows WHERE $run IS NULL OR run_id = $run
+        FROM (FROM windows WHERE {where}
               ORDER BY started_at DESC NULLS LAST, "window" DESC, run_id LIMIT $latest)
-        ORDER BY run_id, "window"
+        ORDER BY {order}
         """,
-        {"run": run, "latest": latest},
+        {**parameters, "latest": latest},
     )
     # Building the dicts here takes a third of the time, because there are few names and many windows.
     stages = dict(database.tuples("SELECT DISTINCT hash(stages), stages FROM windows"))
@@ -116,17 +121,23 @@ def _filters(query: WindowQuery) -> tuple[str, dict[str, Any]]:
     """Return the WHERE clause and the values it binds."""
     conditions = {
         "run": "run_id = $run",
+        "runs": "list_contains($runs, run_id)",
         "label": "list_contains(labels, $label)",
         "stage": "(aim_stage = $stage OR list_contains(routing_set, $stage))",
-        "text": f"(contains(lower({_SEARCHED}), lower($text)) OR list_has_any(labels, $text_labels))",
         "min_severity": "severity >= $min_severity",
         "needs_attention": "(needs_attention OR lacks_data) = $needs_attention",
     }
     asked = {name: getattr(query, name) for name in conditions}
-    parameters = {name: value for name, value in asked.items() if value is not None}
+    parameters = {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in asked.items()
+        if value is not None
+    }
     clauses = [conditions[name] for name in parameters]
     if query.text is not None:
-        parameters["text_labels"] = _labels_on_screen(query.text)
+        found, values = searched(query.text)
+        clauses += found
+        parameters |= values
     for name, key, beyond in (("first", query.first, ">"), ("last", query.last, "<")):
         if key is not None:
             clauses.append(
@@ -135,15 +146,6 @@ def _filters(query: WindowQuery) -> tuple[str, dict[str, Any]]:
             )
             parameters |= {f"{name}_run": key[0], f"{name}_window": key[1]}
     return " AND ".join(clauses) or "true", parameters
-
-
-def _labels_on_screen(text: str) -> list[str]:
-    """Return labels whose words on screen contain a text, without the universal label."""
-    return [
-        name
-        for name, label in LABELS.items()
-        if label.group != "accounting" and text.strip() and text.lower() in label.words
-    ]
 
 
 def _order(sort: tuple[tuple[str, str], ...]) -> str:

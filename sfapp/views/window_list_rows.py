@@ -7,6 +7,7 @@ from typing import Any
 
 from sfapp.model import CULPRITS
 from sfapp.model.labels import UNIVERSAL_LABEL, label_words
+from sfapp.model.reasons import UNNAMED_RANKS
 from sfapp.model.view import WindowKey
 from sfapp.views import format, palette
 from sfapp.views.address import window_page
@@ -54,12 +55,7 @@ def _aim(row: Mapping[str, Any], short: Mapping[str, str]) -> str:
 def _suspect(row: Mapping[str, Any], stage: str) -> str:
     if row["aim_rank"] is not None:
         return f"{stage} on rank {row['aim_rank']}"
-    where = {
-        "all_ranks": "on all ranks",
-        "rotating": "on changing ranks",
-        "several_ranks": "on several ranks",
-    }
-    return f"{stage} {where.get(row['aim_rank_reason'], '')}".strip()
+    return f"{stage} {UNNAMED_RANKS.get(row['aim_rank_reason'], '')}".strip()
 
 
 def _persistence(row: Mapping[str, Any]) -> str:

@@ -16,6 +16,7 @@ from sfapp.cli.analyze import analyze
 from sfapp.model import Window
 from sfapp.service.workspace import Workspace
 from sfapp.store import Store
+from tests.app.data_client import client_of
 from tests.app.page_elements import chooser, href, one
 from tests.app.recorded_job import HOSTILE, RUN, hostile_window, job_window, put
 from tests.app.simulation import simulated
@@ -218,3 +219,23 @@ async def test_the_same_problems_are_data(workspace: Workspace) -> None:
         gone = await client.get("/problems/ffff.json")
         assert (gone.status_code, "there is no problem 'ffff'" in gone.text) == (404, True)
         assert "/problems/{problem}.json" in (await client.get("/openapi.json")).json()["paths"]
+
+
+async def test_problems_are_filtered_sorted_and_linked_as_data(user: User) -> None:
+    await user.open("/?ongoing=true&sort=newest&axis=time")
+    await user.should_see("1 problem, all ongoing")
+    await user.should_see("over time (UTC)")
+    assert href(user, "json") == "/problems.json?ongoing=true&sort=newest"
+    assert href(user, "csv") == "/problems.csv?ongoing=true&sort=newest"
+
+
+async def test_problems_as_data_follow_the_same_query(workspace: Workspace) -> None:
+    async with client_of(workspace) as client:
+        found = (await client.get("/problems.json?ongoing=true")).json()["problems"]
+        assert [one["kind"] for one in found] == ["growth"]
+        every = (await client.get("/problems.json?sort=oldest&run=job")).json()["problems"]
+        assert [one["windows"][0] for one in every] == [2, 3, 4]
+        table = (await client.get("/problems.csv?text=callbacks")).text.splitlines()
+        assert table[0].startswith("id,run_id,status,title")
+        assert len(table) == 2
+        assert (await client.get("/problems.json?sort=sideways")).status_code == 400

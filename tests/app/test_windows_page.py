@@ -9,7 +9,7 @@ from nicegui import ui
 from nicegui.testing import User
 
 from sfapp.service.workspace import Workspace
-from sfapp.store import Store
+from sfapp.store import Store, WindowQuery
 from tests.app.page_elements import chooser, fire, href, one, plot
 from tests.app.recorded_job import RUN, job_window, put
 from tests.app.simulation import simulated
@@ -144,3 +144,35 @@ async def test_a_link_restores_the_brush(user: User) -> None:
     await user.should_see("mean exposed step, split by stage")
     shapes = plot(user, "Windows").figure["layout"]["shapes"]
     assert [(shape["x0"], shape["x1"]) for shape in shapes if shape.get("name") == "brushed"] == [(1.5, 4.5)]
+
+
+async def test_order_filters_and_axis_are_in_the_link_and_in_the_timeline(
+    user: User, workspace: Workspace
+) -> None:
+    await user.open("/windows?needs_attention=true&sort=severity:asc&axis=sorted")
+    await user.should_see("mean exposed step, split by stage")
+    bars = plot(user, "Windows").figure["data"][0]
+    query = WindowQuery(needs_attention=True, sort=(("severity", "asc"),))
+    numbers = [row["window"] for row in workspace.windows(query).rows]
+    assert len(numbers) == 3
+    assert [window for _, window in bars["customdata"]] == numbers
+    assert href(user, "csv") == "/windows.csv?needs_attention=true&sort=severity:asc"
+    grid = one(user, ui.aggrid, "grid")
+    (column,) = [each for each in grid.options["columnDefs"] if "initialSort" in each]
+    assert (column["colId"], column["initialSort"]) == ("severity", "asc")
+
+
+async def test_windows_are_shown_by_time(user: User) -> None:
+    await user.open("/windows?axis=time")
+    await user.should_see("over time (UTC)")
+    figure = plot(user, "Windows").figure
+    assert figure["layout"]["xaxis"]["type"] == "date"
+    assert [window for _, window in figure["data"][0]["customdata"]] == [0, 1, 2, 3, 4]
+    chooser(user, "axis").value = "window"
+    await user.should_see("drag across windows to list only those")
+
+
+async def test_an_order_that_does_not_exist_is_said(user: User) -> None:
+    await user.open("/windows?sort=nothing:asc&axis=sideways")
+    await user.should_see("cannot sort by 'nothing:asc'")
+    await user.should_see("there is no axis 'sideways'")

@@ -31,9 +31,9 @@ from sfapp.app.theme import (
     link,
     notices,
     set_address,
-    show_address,
     with_keys,
 )
+from sfapp.app.view_history import UndoableView
 from sfapp.errors import ComparisonError, StoreError, WindowError
 from sfapp.model.sides import SIDES, CompareState, SideKey, parse_compare
 from sfapp.model.view import ViewState, WindowKey
@@ -106,9 +106,18 @@ class ComparePage:
     ) -> None:
         self._workspace = workspace
         self._generation = generation
-        self._state = state
+        self._views = UndoableView(
+            state,
+            parse=lambda query: parse_compare(query)[0],
+            href=lambda view: view.href(),
+            show=self._show_view,
+        )
         self._result = result
         self._dark = dark
+
+    @property
+    def _state(self) -> CompareState:
+        return self._views.view
 
     # --- building --------------------------------------------------------------------------------------
 
@@ -136,17 +145,18 @@ class ComparePage:
         }
         with box("toolbar side-actions"):
             swap = with_keys(label_text("A ⇄ B", "button", "key"), label="Swap A and B").mark("swap")
-            swap.on("click", lambda: self._apply(self._state.swapped()))
+            swap.on("click", lambda: self._views.change(self._state.swapped(), ""))
             box("grow")
             self._add = with_keys(
                 label_text("+ Add to incident", "button", "plain"), "a", "Add this comparison to an incident"
             )
             self._add.mark("add-comparison").on("click", self._add_to_incident)
+            self._views.button()
             self._json = link(".json", "", "badge").mark("json")
         with box("toolbar judged-as") as self._judged_box:
             self._judged_as = label_text("", "span", "muted")
             defaults = label_text("Use the defaults", "button", "plain").mark("defaults")
-            defaults.on("click", lambda: self._apply(replace(self._state, view=ViewState())))
+            defaults.on("click", self._use_defaults)
 
     async def start(self) -> None:
         """Show the comparison once the browser is connected, then follow the store."""
@@ -200,13 +210,12 @@ class ComparePage:
     # --- actions ------------------------------------------------------------------------
 
     def _picker(self, name: str) -> Any:
-        return lambda side: self._apply(replace(self._state, **{name: side}))
+        return lambda side: self._views.change(replace(self._state, **{name: side}), name)
 
-    def _apply(self, state: CompareState) -> None:
-        if state == self._state:
-            return
-        self._state = state
-        show_address(state.href())
+    def _use_defaults(self) -> None:
+        self._views.change(replace(self._state, view=ViewState()), "view")
+
+    def _show_view(self, _: CompareState) -> None:
         background_tasks.create(self._sync(), context=self._empty)
 
     async def _sync(self) -> None:

@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
+from urllib.parse import parse_qsl
 
 from fastapi import Request
-from nicegui import events, ui
+from nicegui import background_tasks, events, ui
 
 from sfapp.app.address import run_of
 from sfapp.app.connection import connected
@@ -28,9 +29,9 @@ from sfapp.app.theme import (
     link,
     notices,
     set_address,
-    show_address,
     with_keys,
 )
+from sfapp.app.view_history import UndoableView
 from sfapp.errors import StoreError, WindowNotFoundError
 from sfapp.model.view import OVERVIEW
 from sfapp.service.live import LiveRunSnapshot, live_run_snapshot, streaming_runs
@@ -132,6 +133,12 @@ class LivePage:
         self._workspace = workspace
         self._snapshots = snapshots
         self._snapshot = snapshot
+        self._views = UndoableView(
+            snapshot.state,
+            parse=lambda query: parse_live(parse_qsl(query))[0],
+            href=lambda view: view.href(snapshot.run_id),
+            show=self._show_view,
+        )
         self._dark = dark
         self._is_visible = True
         self._is_busy = False
@@ -141,8 +148,8 @@ class LivePage:
 
     @property
     def state(self) -> LiveState:
-        """The current view."""
-        return self._snapshot.state
+        """The view as it is now."""
+        return self._views.view
 
     # --- building -------------------------------------------------------------------------------------
 
@@ -181,19 +188,21 @@ class LivePage:
     def _toolbar(self) -> None:
         run_id = self._snapshot.run_id
         with box("toolbar"):
-            ui.switch(
+            self._follow = ui.switch(
                 "Follow the newest step", value=self.state.until is None, on_change=self._follow_or_freeze
-            ).props("dense").mark("follow")
-            ui.select(dict(SPANS), value=self.state.span, on_change=self._pick_span).props(
-                "dense outlined options-dense aria-label='Time range'"
-            ).mark("span")
+            )
+            self._follow.props("dense").mark("follow")
+            self._span = ui.select(dict(SPANS), value=self.state.span, on_change=self._pick_span)
+            self._span.props("dense outlined options-dense aria-label='Time range'").mark("span")
             steps = sorted({*STEPS, self.state.steps})
-            ui.select(
+            self._steps = ui.select(
                 {count: f"Last {count} steps" for count in steps},
                 value=self.state.steps,
                 on_change=self._pick_steps,
-            ).props("dense outlined options-dense aria-label='Steps of the verdict'").mark("steps")
+            )
+            self._steps.props("dense outlined options-dense aria-label='Steps of the verdict'").mark("steps")
             box("grow")
+            self._views.button()
             link("Windows of this run", run_page(run_id), "badge").mark("history")
             self._json = link(".json", _twin(run_id, self.state), "badge")
 
@@ -227,41 +236,48 @@ class LivePage:
 
     # --- actions -----------------------------------------------------------------------
 
-    async def _pick_tab(self, event: events.ValueChangeEventArguments[Any]) -> None:
+    def _pick_tab(self, event: events.ValueChangeEventArguments[Any]) -> None:
         if event.value in (None, self._tab_name()):
             return
         first = f"node:{self._snapshot.ranks.nodes[0]}"
-        await self._look(tab=first if event.value == _NODES else event.value)
+        self._look(tab=first if event.value == _NODES else event.value)
 
-    async def _pick_node(self, event: events.ValueChangeEventArguments[Any]) -> None:
+    def _pick_node(self, event: events.ValueChangeEventArguments[Any]) -> None:
         if event.value in (None, self.state.node):
             return
         if event.value not in self._snapshot.ranks.nodes:
             ui.notify(f"The run has no node {event.value:g}.", type="warning")
             return
-        await self._look(tab=f"node:{int(event.value)}")
+        self._look(tab=f"node:{int(event.value)}")
 
-    async def _pick_span(self, event: events.ValueChangeEventArguments[Any]) -> None:
-        await self._look(span=event.value)
+    def _pick_span(self, event: events.ValueChangeEventArguments[Any]) -> None:
+        self._look(span=event.value)
 
-    async def _pick_steps(self, event: events.ValueChangeEventArguments[Any]) -> None:
-        await self._look(steps=event.value)
+    def _pick_steps(self, event: events.ValueChangeEventArguments[Any]) -> None:
+        self._look(steps=event.value)
 
-    async def _follow_or_freeze(self, event: events.ValueChangeEventArguments[Any]) -> None:
-        await self._look(until=None if event.value else int(self._snapshot.at.timestamp()) + 1)
+    def _follow_or_freeze(self, event: events.ValueChangeEventArguments[Any]) -> None:
+        if event.value == (self.state.until is None):
+            return
+        self._look(until=None if event.value else int(self._snapshot.at.timestamp()) + 1)
 
     def _set_visible(self, event: events.GenericEventArguments) -> None:
         self._is_visible = event.args is not False
 
-    async def _look(self, **fields: Any) -> None:
+    def _look(self, **fields: Any) -> None:
         """Change fields of the ``LiveState``."""
-        state = replace(self.state, **fields)
+        self._views.change(replace(self.state, **fields), ",".join(fields))
+
+    def _show_view(self, _: LiveState) -> None:
+        """Show the view in the controls, then in the plots."""
+        state = self.state
         self._snapshot = replace(self._snapshot, state=state)
-        show_address(state.href(self._snapshot.run_id))
+        self._follow.value = state.until is None
+        self._span.value, self._steps.value = state.span, state.steps
         set_address(self._json, _twin(self._snapshot.run_id, state))
         if state.tab in self._panels:  # Shows its last content until the update is drawn.
             self._show_panel(state.tab)
-        await self._update()
+        background_tasks.create(self._update(), context=self._panel_box)
 
     async def _apply_theme(self, dark: bool) -> None:
         self._dark = dark

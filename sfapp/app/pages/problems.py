@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from urllib.parse import quote, urlencode
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlencode
 
 from fastapi import Request
 from fastapi.responses import RedirectResponse
@@ -16,37 +17,34 @@ from sfapp.app.address import rooted
 from sfapp.app.connection import connected
 from sfapp.app.notifications import follow
 from sfapp.app.panels.overview import file_faults, no_packets, overview_tabs, store_notices
-from sfapp.app.panels.plot_card import FigureCard
 from sfapp.app.panels.problem_list import ProblemList
+from sfapp.app.panels.problems_toolbar import ProblemsToolbar
 from sfapp.app.panels.progress import ReadingProgress
-from sfapp.app.panels.run_timeline import open_clicked
 from sfapp.app.panels.running_jobs import RunningJobs
-from sfapp.app.theme import (
-    Crumb,
-    box,
-    frame,
-    is_dark,
-    label_text,
-    link,
-    show_address,
-    with_keys,
-)
+from sfapp.app.panels.windows_timeline import WindowsTimeline
+from sfapp.app.theme import Crumb, box, frame, is_dark, label_text
+from sfapp.app.view_history import UndoableView
 from sfapp.app.window_list import ListState
 from sfapp.incidents import IncidentState
 from sfapp.model import Gates
 from sfapp.model.problems import Problem
-from sfapp.model.view import WindowKey
+from sfapp.model.search_words import MAX_SEARCH
+from sfapp.service.problem_list import ORDERS, ProblemQuery
 from sfapp.service.problems import ListedProblem, listed
 from sfapp.service.workspace import Workspace
+from sfapp.store import WindowQuery
 from sfapp.views import format
 from sfapp.views import text as words
-from sfapp.views.address import window_page
-from sfapp.views.figures.window_timeline import window_timeline
-from sfapp.views.text.problems import matches, problems_headline, rank_time
+from sfapp.views.text.problems import problems_headline, rank_time
 
 TIMELINE_WINDOWS = 400
 """Maximum number of windows in the timeline below the problems, the latest ones. The page of windows shows
 all."""
+
+PARAMETERS = frozenset({"run", "text", "ongoing", "sort", "axis"})
+"""Names in the address of this page."""
+
+AXES_OFFERED = ("window", "time")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +52,44 @@ class ProblemsState:
     """The view of this page, encoded in its address.
 
     Attributes:
-        run: only problems of this run. text: only problems whose words contain this text.
+        query: the problems that are listed.
+        axis: of the timeline, ``time`` or None for windows in order.
     """
 
-    run: str | None = None
-    text: str | None = None
+    query: ProblemQuery = field(default_factory=ProblemQuery)
+    axis: str | None = None
 
-    @property
-    def href(self) -> str:
-        """Return the address of this view."""
-        pairs = [(name, value) for name, value in (("run", self.run), ("text", self.text)) if value]
-        return f"/?{urlencode(pairs, quote_via=quote)}" if pairs else "/"
+    def address(self, page: str = "/") -> str:
+        """Return the address of this view, or of another page with its problems."""
+        asked = self.query
+        values = (("run", asked.run), ("text", asked.text), ("ongoing", "true" if asked.ongoing else None),
+                  ("sort", asked.sort), ("axis", self.axis if page == "/" else None))  # fmt: skip
+        pairs = [(name, value) for name, value in values if value]
+        return f"{page}?{urlencode(pairs, quote_via=quote)}" if pairs else page
+
+
+def parse_problems(query: str | Iterable[tuple[str, str]]) -> tuple[ProblemsState, list[str]]:
+    """Parse a query; return the view and a notice for every parameter that is ignored."""
+    asked = dict(parse_qsl(query) if isinstance(query, str) else query)
+    asked.pop("token", None)
+    notices = []
+    for name, allowed in (("sort", ORDERS), ("axis", AXES_OFFERED)):
+        value = asked.get(name)
+        if value and value not in allowed:
+            notices.append(f"In the link, there is no {name} {format.clip(value)!r}; showing the default.")
+            del asked[name]
+    notices += [
+        f"The link's {format.clip(name)!r} is not an option of this page; it is ignored."
+        for name in sorted(asked.keys() - PARAMETERS)
+    ]
+    sort, axis = asked.get("sort"), asked.get("axis")
+    problem_query = ProblemQuery(
+        asked.get("run") or None,
+        (asked.get("text") or "")[:MAX_SEARCH] or None,
+        asked.get("ongoing", "").lower() in ("true", "1"),
+        None if sort == next(iter(ORDERS)) else sort or None,
+    )
+    return ProblemsState(problem_query, None if axis == AXES_OFFERED[0] else axis or None), notices
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,16 +128,15 @@ def build(workspace: Workspace) -> None:
 
     @ui.page("/", response_timeout=30)
     async def problems_page(request: Request) -> Response | None:
-        asked = dict(request.query_params.multi_items())
-        unknown = set(asked) - {"run", "text", "token"}
-        if unknown & {item.name for item in fields(ListState)}:  # an old link to the list of windows
+        asked = request.query_params.multi_items()
+        unknown = {name for name, _ in asked} - PARAMETERS
+        if unknown & {item.name for item in fields(ListState)}:  # a link to the list of windows, once here
             return RedirectResponse(rooted(f"/windows?{request.url.query}"))
         overview = await asyncio.to_thread(ProblemsOverview.of, workspace)
         await workspace.incident_service.current()
-        state = ProblemsState(asked.get("run") or None, asked.get("text") or None)
+        state, messages = parse_problems(asked)
         page = ProblemsPage(workspace, state, overview, is_dark(request))
-        page.build(request, [f"The link's {format.clip(name)!r} is not an option of this page; it is ignored."
-                             for name in sorted(unknown)])  # fmt: skip
+        page.build(request, messages)
         if await connected():
             await page.start()
         return None
@@ -125,10 +149,18 @@ class ProblemsPage:
         self, workspace: Workspace, state: ProblemsState, overview: ProblemsOverview, dark: bool
     ) -> None:
         self._workspace = workspace
-        self._state = state
+        self._views = UndoableView(
+            state,
+            parse=lambda query: parse_problems(query)[0],
+            href=lambda view: view.address(),
+            show=self._show_view,
+        )
         self._overview = overview
         self._dark = dark
-        self._timeline: FigureCard | None = None
+
+    @property
+    def _state(self) -> ProblemsState:
+        return self._views.view
 
     def build(self, request: Request, messages: list[str]) -> None:
         """Build the page without its timeline, which is drawn once the browser is connected."""
@@ -142,13 +174,13 @@ class ProblemsPage:
                 self._head = box("overview-head")
                 self._empty = box("card")
                 with box("card", "section") as self._card:
-                    self._toolbar()
+                    self._build_toolbar()
                     self._list = ProblemList()
                     self._decided = ui.element("details").classes("decided")
                     with self._decided:
                         self._decided_title = label_text("", "summary").mark("decided")
                         self._decided_list = ProblemList()
-                self._timeline_box = box("timeline")
+                self._timeline = WindowsTimeline()
         self._show()
 
     async def start(self) -> None:
@@ -160,28 +192,19 @@ class ProblemsPage:
 
     # --- parts ----------------------------------------------------------------------------------------
 
-    def _toolbar(self) -> None:
-        with box("toolbar"):
-            search = (
-                ui.input(
-                    placeholder="Search ranks, hosts, stages, runs",
-                    value=self._state.text or "",
-                    on_change=lambda event: self._filter(text=event.value or None),
-                )
-                .props("dense outlined clearable debounce=250 aria-label='Search problems'")
-                .classes("search")
-                .mark("search")
-            )
-            with_keys(search, "/")
-            self._run_badge = label_text("", "button", "badge brushed").mark("run-filter")
-            self._run_badge.on("click", lambda: self._filter(run=None))
-            box("grow")
-            link(".json", "/problems.json", "badge")
+    def _build_toolbar(self) -> None:
+        self._toolbar = ProblemsToolbar(self._state.query, self._state.axis, self._change, self._choose_axis)
+        with self._toolbar.undo_place:
+            self._views.button()
+        self._show_links()
+
+    def _show_links(self) -> None:
+        self._toolbar.link_to(self._state.address("/problems.json"), self._state.address("/problems.csv"))
 
     def _show(self) -> None:
         """Show the present head and list."""
         overview = self._overview
-        found = [one for one in self._listed() if self._is_asked(one)]
+        found = self._listed()
         current = [one for one in found if one.needs_attention]
         decided = [one for one in found if not one.needs_attention]
         self._show_head(current)
@@ -189,10 +212,7 @@ class ProblemsPage:
         self._decided_list.show(decided)
         self._decided_title.text = f"{format.counted(len(decided), 'problem')} muted or marked as fixed"
         self._decided.set_visibility(bool(decided))
-        self._run_badge.text = f"Run {format.clip(self._state.run or '')} ✕"
-        self._run_badge.set_visibility(self._state.run is not None)
         self._card.set_visibility(bool(overview.problems))
-        self._timeline_box.set_visibility(bool(overview.windows))
         self._empty.clear()
         is_empty = not overview.windows and not overview.reading
         self._empty.set_visibility(is_empty)
@@ -229,31 +249,32 @@ class ProblemsPage:
     # --- what is listed -------------------------------------------------------------------------------
 
     def _listed(self) -> list[ListedProblem]:
-        return listed(self._overview.problems, self._workspace.incident_service.state)
+        every = listed(self._overview.problems, self._workspace.incident_service.state)
+        return self._state.query.select(every)
 
-    def _is_asked(self, one: ListedProblem) -> bool:
-        run, text = self._state.run, self._state.text
-        return (run is None or one.problem.run_id == run) and (text is None or matches(one.problem, text))
+    def _change(self, **changes: Any) -> None:
+        query = replace(self._state.query, **changes)
+        self._views.change(replace(self._state, query=query), ",".join(changes))
 
-    def _filter(self, **changes: str | None) -> None:
-        self._state = replace(self._state, **changes)
-        show_address(self._state.href)
+    def _choose_axis(self, axis: str | None) -> None:
+        self._views.change(replace(self._state, axis=axis), "axis")
+
+    def _show_view(self, _: ProblemsState) -> None:
+        """Show the view in every part of the page."""
+        self._toolbar.show(self._state.query, self._state.axis)
+        self._show_links()
         self._show()
+        background_tasks.create(self._draw_timeline(self._dark), context=self._head)
 
     # --- following the store --------------------------------------------------------------------------
 
     async def _draw_timeline(self, dark: bool) -> None:
         self._dark = dark
-        rows = await asyncio.to_thread(self._workspace.timeline, None, TIMELINE_WINDOWS)
-        if not rows:
-            return
-        figure = await asyncio.to_thread(window_timeline, rows, dark=dark)
-        if self._timeline is None:
-            with self._timeline_box:
-                self._timeline = FigureCard(figure)
-            self._timeline.on_click(lambda point: open_clicked(point, _open))
-        else:
-            self._timeline.redraw(figure)
+        state, found = self._state, self._listed()
+        rows = await asyncio.to_thread(_timeline_rows, self._workspace, state, found)
+        await self._timeline.draw(
+            rows, state.axis, dark=dark, is_current=lambda: (self._state, self._dark) == (state, dark)
+        )
 
     async def _follow(self) -> None:
         """Update the parts of the page whose data changed; the steps of problems are then read from
@@ -276,5 +297,10 @@ class ProblemsPage:
             self._show()
 
 
-def _open(key: WindowKey) -> None:
-    ui.navigate.to(window_page(key))
+def _timeline_rows(
+    workspace: Workspace, state: ProblemsState, found: Sequence[ListedProblem]
+) -> list[dict[str, Any]]:
+    """Return the latest windows, of the runs that the listed problems are of where not all are. Blocking."""
+    query = state.query
+    runs = tuple({one.problem.run_id for one in found}) if query.is_filtered else None
+    return workspace.timeline_of(WindowQuery(run=query.run, runs=runs), TIMELINE_WINDOWS)

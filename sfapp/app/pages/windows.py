@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,35 +14,24 @@ from nicegui import background_tasks, ui
 from sfapp.app.connection import connected
 from sfapp.app.notifications import follow
 from sfapp.app.panels.overview import file_faults, no_packets, overview_tabs, store_notices
-from sfapp.app.panels.plot_card import FigureCard
 from sfapp.app.panels.progress import ReadingProgress
-from sfapp.app.panels.run_timeline import open_clicked
 from sfapp.app.panels.running_jobs import RunningJobs
 from sfapp.app.panels.windows_grid import WindowsGrid
-from sfapp.app.theme import (
-    Crumb,
-    box,
-    empty,
-    frame,
-    is_dark,
-    label_text,
-    link,
-    set_address,
-    show_address,
-    with_keys,
-)
-from sfapp.app.window_list import ListState, count_windows, parse_list
-from sfapp.model import LABELS, Gates
+from sfapp.app.panels.windows_timeline import WindowsTimeline
+from sfapp.app.panels.windows_toolbar import WindowsToolbar
+from sfapp.app.theme import Crumb, box, empty, frame, is_dark, label_text, link
+from sfapp.app.view_history import UndoableView
+from sfapp.app.window_list import ListState, count_windows, parse_list, parse_sort
+from sfapp.errors import StoreError
+from sfapp.model import Gates
 from sfapp.model.view import WindowKey
 from sfapp.service.workspace import Workspace
 from sfapp.store import RunSummary
 from sfapp.views import format
 from sfapp.views import text as words
-from sfapp.views.address import run_page, window_page
-from sfapp.views.figures.window_timeline import window_timeline
+from sfapp.views.address import window_page
 
-ALL = ""
-"""Value of a chooser without a filter."""
+Rows = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +69,7 @@ class StoreOverview:
     @property
     def run_choices(self) -> dict[str, str]:
         """Runs to choose from, with their numbers of windows."""
-        named = {run.run_id: f"{format.clip(run.run_id)} · {format.count(run.windows)}" for run in self.runs}
-        return {ALL: "all runs", **named}
+        return {run.run_id: f"{format.clip(run.run_id)} · {format.count(run.windows)}" for run in self.runs}
 
 
 def build(workspace: Workspace) -> None:
@@ -102,10 +90,16 @@ class WindowsPage:
 
     def __init__(self, workspace: Workspace, state: ListState, overview: StoreOverview, dark: bool) -> None:
         self._workspace = workspace
-        self._state = state
+        self._views = UndoableView(
+            state, parse=lambda query: parse_list(query)[0], href=lambda view: view.href, show=self._show_view
+        )
         self._overview = overview
+        self._shown: Rows = ()
         self._dark = dark
-        self._timeline: FigureCard | None = None
+
+    @property
+    def _state(self) -> ListState:
+        return self._views.view
 
     def build(self, request: Request, messages: list[str]) -> None:
         """Build the page without its timeline, which is drawn once the browser is connected."""
@@ -118,12 +112,19 @@ class WindowsPage:
                 RunningJobs(self._workspace)
                 self._head = box("overview-head")
                 self._empty = box("card")
-                self._timeline_box = box("timeline")
+                self._timeline = WindowsTimeline(self._filter_range)
                 self._list_box = box("stack")
                 with self._list_box:
-                    self._toolbar()
+                    overview = self._overview
+                    self._toolbar = WindowsToolbar(
+                        self._state, overview.run_choices, overview.stages, self._change
+                    )
+                    with self._toolbar.undo_place:
+                        self._views.button()
                     with box("card grid-card", "section"):
-                        self._grid = WindowsGrid(self._state.query)
+                        self._grid = WindowsGrid(
+                            self._state.unsorted_query, sort=self._state.sort, change_sort=self._sort
+                        )
         self._show_head()
 
     async def start(self) -> None:
@@ -150,8 +151,7 @@ class WindowsPage:
         if is_empty:
             with self._empty:
                 self._nothing()
-        for part in (self._timeline_box, self._list_box):
-            part.set_visibility(bool(overview.rows))
+        self._list_box.set_visibility(bool(overview.rows))
 
     def _headline(self) -> None:
         rows = self._overview.rows
@@ -178,92 +178,59 @@ class WindowsPage:
             return
         no_packets(self._workspace, "Windows")
 
-    def _toolbar(self) -> None:
-        state, overview = self._state, self._overview
-        stages = {stage: format.short_stage(stage) for stage in overview.stages}
-        with box("toolbar"):
-            search = (
-                ui.input(
-                    placeholder="Search runs, hosts, labels",
-                    value=state.text or "",
-                    on_change=lambda event: self._filter(text=event.value or None),
-                )
-                .props("dense outlined clearable debounce=250 aria-label='Search windows'")
-                .classes("search")
-                .mark("search")
-            )
-            with_keys(search, "/")
-            self._run_chooser = self._chooser("run", overview.run_choices, state.run)
-            self._chooser("stage", {ALL: "any stage", **stages}, state.stage)
-            self._chooser(
-                "label",
-                {ALL: "any label", **{label.name: label.words for label in LABELS.values()}},
-                state.label,
-            )
-            ui.switch(
-                "Needs attention only",
-                value=state.leaves_out_healthy,
-                on_change=lambda event: self._filter(needs_attention=event.value or None, min_severity=None),
-            ).props("dense").mark("loud")
-            self._brush = with_keys(label_text("", "button", "badge brushed"), label="Show all windows")
-            self._brush.on("click", lambda: self._filter(first=None, last=None)).mark("brushed")
-            box("grow")
-            self._run_link = link("Run history", "/windows", "badge").mark("run-history")
-            self._json = link(".json", "/windows.json", "badge")
-            self._csv = link(".csv", "/windows.csv", "badge").mark("csv")
-        self._update_links()
-
-    def _chooser(self, name: str, options: Mapping[str, str], value: str | None) -> ui.select:
-        shown = _with(options, value)
-        return (
-            ui.select(
-                shown,
-                value=value or ALL,
-                on_change=lambda event: self._filter(**{name: event.value or None}),
-                with_input=name == "run" and len(shown) > 14,
-            )
-            .props(f"dense outlined options-dense aria-label='{name}'")
-            .mark(name)
-        )
-
     # --- actions -----------------------------------------------------------------------
 
-    def _filter(self, **fields: Any) -> None:
-        before = self._state
-        if "run" in fields:  # The brushed range belongs to the windows that were listed before.
-            fields |= {"first": None, "last": None}
-        self._state = replace(before, **fields)
-        if self._state == before:
+    def _change(self, **changes: Any) -> None:
+        """Change fields of the view."""
+        if changes.get("run", self._state.run) != self._state.run:
+            changes |= {
+                "first": None,
+                "last": None,
+            }  # The range belongs to the windows that were listed before.
+        self._views.change(replace(self._state, **changes), ",".join(changes))
+
+    def _sort(self, sort: str | None) -> None:
+        try:
+            parse_sort(sort or "")
+        except StoreError:  # The browser may send anything.
             return
-        show_address(self._state.href)
-        self._update_links()
-        self._grid.list(self._state.query)
-        if self._state.run != before.run:
+        self._change(sort=sort)
+
+    def _show_view(self, before: ListState) -> None:
+        """Show the view in every part of the page."""
+        state = self._state
+        self._toolbar.show(state)
+        self._grid.list(state.unsorted_query, state.sort)
+        if state.run != before.run:
             background_tasks.create(self._show_other_run(), context=self._head)
-        elif (self._state.first, self._state.last) != (before.first, before.last):
+        else:
             background_tasks.create(self._draw_timeline(self._dark), context=self._head)
 
     async def _show_other_run(self) -> None:
-        self._overview = await asyncio.to_thread(StoreOverview.of, self._workspace, self._state.run)
+        run = self._state.run
+        overview = await asyncio.to_thread(StoreOverview.of, self._workspace, run)
+        if run != self._state.run:
+            return
+        self._overview = overview
         self._show_head()
         await self._draw_timeline(self._dark)
 
     def _filter_range(self, low: float | None, high: float | None) -> None:
-        """List only the brushed windows, or all if the brush was cleared."""
-        rows = self._overview.rows
+        """List only the brushed windows, or all of them where the brush was cleared."""
+        rows = self._shown
         places = None if low is None or high is None else _places(low, high, len(rows))
         if places is None:
-            self._filter(first=None, last=None)
+            self._change(first=None, last=None)
             return
         first, last = (WindowKey(rows[place]["run_id"], rows[place]["window"]) for place in places)
-        self._filter(first=first, last=last)
+        self._change(first=first, last=last)
 
-    def _brushed_places(self) -> tuple[int, int] | None:
-        """Return the first and last position of the brushed windows in the timeline."""
+    def _brushed_places(self, rows: Rows) -> tuple[int, int] | None:
+        """Return the first and last place of the brushed windows in the timeline."""
         first, last = self._state.first, self._state.last
         if first is None and last is None:
             return None
-        keys = [(row["run_id"], row["window"]) for row in self._overview.rows]
+        keys = [(row["run_id"], row["window"]) for row in rows]
         inside = [
             place
             for place, key in enumerate(keys)
@@ -272,36 +239,23 @@ class WindowsPage:
         ]
         return (inside[0], inside[-1]) if inside else None
 
-    def _update_links(self) -> None:
-        self._brush.text = f"{self._state.brushed} ✕"
-        self._brush.set_visibility(bool(self._state.brushed))
-        query = f"?{self._state.query}" if self._state.query else ""
-        set_address(self._json, f"/windows.json{query}")
-        set_address(self._csv, f"/windows.csv{query}")
-        self._run_link.set_visibility(self._state.run is not None)
-        if self._state.run is not None:
-            set_address(self._run_link, run_page(self._state.run))
-
     # --- following the store --------------------------------------------------------------------------
 
     async def _draw_timeline(self, dark: bool) -> None:
+        """Draw the listed windows; in order, also those beside a range that was brushed."""
         self._dark = dark
-        if not self._overview.rows:
-            return
-        figure = await asyncio.to_thread(
-            window_timeline,
-            self._overview.rows,
-            dark=dark,
-            brushes=True,
-            brushed=self._brushed_places(),
-        )
-        if self._timeline is None:
-            with self._timeline_box:
-                self._timeline = FigureCard(figure)
-            self._timeline.on_click(lambda point: open_clicked(point, _open))
-            self._timeline.on_brush(self._filter_range)
-        else:
-            self._timeline.redraw(figure)
+        asked = self._state, self._overview.generation
+        rows = await asyncio.to_thread(_timeline_rows, self._workspace, self._overview, self._state)
+        brushed = self._brushed_places(rows) if self._state.axis is None else None
+
+        def is_current() -> bool:
+            return (self._state, self._overview.generation, self._dark) == (*asked, dark)
+
+        if is_current():
+            self._shown = rows
+            await self._timeline.draw(
+                rows, self._state.axis, dark=dark, brushed=brushed, is_current=is_current
+            )
 
     async def _follow(self) -> None:
         """Update the parts of the page whose data changed."""
@@ -313,8 +267,7 @@ class WindowsPage:
         if not before.reading:  # During the first ingest, windows are not new.
             self._announce(before)
         self._show_head()
-        choices = _with(self._overview.run_choices, self._state.run)
-        self._run_chooser.set_options(choices, value=self._state.run or ALL)
+        self._toolbar.offer_runs(self._overview.run_choices)
         self._grid.refresh()
         await self._draw_timeline(self._dark)
 
@@ -335,10 +288,9 @@ def _places(low: float, high: float, count: int) -> tuple[int, int] | None:
     return (first, last) if first <= last else None
 
 
-def _with(options: Mapping[str, str], value: str | None) -> dict[str, str]:
-    """Return the options including the chosen one, whether or not it is in the store."""
-    return {**({} if value is None else {value: format.clip(value)}), **options}
-
-
-def _open(key: WindowKey) -> None:
-    ui.navigate.to(window_page(key))
+def _timeline_rows(workspace: Workspace, overview: StoreOverview, state: ListState) -> Rows:
+    """Return the windows of the timeline. Blocking."""
+    if state.axis is None and not state.is_filtered:
+        return overview.rows
+    asked = state.asked if state.axis is not None else replace(state.asked, first=None, last=None)
+    return workspace.timeline_of(asked, is_sorted=state.axis == "sorted")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from nicegui import ui
+
+from sfapp.views.text.terms import definitions_in
 
 BLOCK = 100
 """Rows fetched by one request."""
@@ -16,6 +19,7 @@ def _column(field: str, title: str, width: int, sort: str = "", **settings: Any)
     return {
         "colId": sort or field,
         "headerName": title,
+        "headerTooltip": definitions_in(title),
         ":valueGetter": f"(p) => p.data ? p.data.shown[{json.dumps(field)}] : ''",
         "width": width,
         "sortable": bool(sort),
@@ -48,20 +52,37 @@ COLUMNS = [
 class WindowsGrid:
     """The table; its rows are those of a query of ``/windows.json``."""
 
-    def __init__(self, query: str, *, one_run: bool = False) -> None:
-        """Build inside the current container; ``one_run`` omits the column of runs."""
+    def __init__(
+        self,
+        query: str,
+        *,
+        sort: str | None = None,
+        change_sort: Callable[[str | None], Any] | None = None,
+        one_run: bool = False,
+    ) -> None:
+        """Build inside the current container.
+
+        Args:
+            query: of the rows, without an order. sort: their order, as ``ListState`` has it.
+            change_sort: called with the order when a user clicked the head of a column.
+            one_run: omits the column of runs.
+        """
+        self._sort = sort
+        columns = [c for c in COLUMNS if not (one_run and c["colId"] == "run_id")]
         self._grid = (
             ui.aggrid(
                 {
-                    "columnDefs": [c for c in COLUMNS if not (one_run and c["colId"] == "run_id")],
+                    "columnDefs": _sorted_by(columns, sort),
                     "defaultColDef": {"resizable": True, "sortingOrder": ["desc", "asc", None]},
                     "rowModelType": "infinite",
                     "cacheBlockSize": BLOCK,
                     "rowHeight": 36,
                     "headerHeight": 34,
                     "suppressDragLeaveHidesColumns": True,
+                    "enableBrowserTooltips": True,
                     "overlayNoRowsTemplate": "No windows match.",
-                    ":datasource": f"sfapp.windows({json.dumps(query)})",
+                    ":datasource": f"sfapp.windows({json.dumps(query)}, {json.dumps(sort)})",
+                    ":onSortChanged": "sfapp.emitSort",
                     ":getRowId": "(p) => p.data.run_id + '/' + p.data.window",
                     ":onRowClicked": "sfapp.openRow",
                     ":onCellKeyDown": "sfapp.openRowByKey",
@@ -72,11 +93,31 @@ class WindowsGrid:
             .mark("grid")
         )
         self._grid.props["aria-label"] = "Windows"
+        if change_sort is not None:
+            ui.on("sorted", lambda event: self._sorted(event.args, change_sort))
 
-    def list(self, query: str) -> None:
-        """List the windows of another query."""
-        ui.run_javascript(f"sfapp.listWindows({self._grid.id}, {json.dumps(query)})")
+    def list(self, query: str, sort: str | None = None) -> None:
+        """List the windows of another query, in the order given."""
+        arguments = ", ".join(json.dumps(each) for each in (query, sort, sort != self._sort))
+        self._sort = sort
+        ui.run_javascript(f"sfapp.listWindows({self._grid.id}, {arguments})")
 
     def refresh(self) -> None:
         """Fetch the visible rows again; the scroll position is kept."""
         ui.run_javascript(f"sfapp.refreshWindows({self._grid.id})")
+
+    def _sorted(self, sort: object, change_sort: Callable[[str | None], Any]) -> None:
+        self._sort = sort if isinstance(sort, str) and sort else None
+        change_sort(self._sort)
+
+
+def _sorted_by(columns: Sequence[dict[str, Any]], sort: str | None) -> list[dict[str, Any]]:
+    """Return columns with the marks of an order in their heads."""
+    terms = [term.partition(":")[::2] for term in (sort or "").split(",")]
+    places = {column: (place, direction or "asc") for place, (column, direction) in enumerate(terms)}
+    return [
+        {**column, "initialSortIndex": places[column["colId"]][0], "initialSort": places[column["colId"]][1]}
+        if column["colId"] in places
+        else column
+        for column in columns
+    ]

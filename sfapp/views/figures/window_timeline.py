@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sfapp.model import CULPRITS
 from sfapp.views import format, palette
 from sfapp.views.figures.base import Figure, Trace, axis, empty_figure, f4, figure, legend_above, note, plain
+from sfapp.views.figures.window_spans import span_words, suspect_spans
 from sfapp.views.plot_registry import PlotSpec, RunInput
 from sfapp.views.window_level import Row, window_colour
 
@@ -42,6 +42,7 @@ def window_timeline(
     height: int = 276,
     brushes: bool = False,
     brushed: tuple[int, int] | None = None,
+    by_run: bool = True,
 ) -> Figure:
     """Return all windows: frontier shares scaled to the mean step, severity below, suspects labelled.
 
@@ -51,22 +52,18 @@ def window_timeline(
         selected: (run_id, window) to frame.
         height: in pixels.
         brushes: dragging selects a range of windows instead of zooming.
-        brushed: positions of the first and last window of the selected range.
+        brushed: places of the first and last window of the selected range.
+        by_run: the windows are in order; else runs may be mixed, and are not marked.
     """
     if not rows:
         return empty_figure(
             "no window yet: record one, or check the packet folder", dark=dark, title=PLOT.title, height=200
         )
     unit = format.unit_for(max(float(row["step_time_ns"] or 0) for row in rows))
-    stages = stage_order(rows)
-    if len(rows) <= _BARS_UP_TO:
-        traces = [*_bars(rows, stages, unit, dark), *_missing(rows, unit, dark), _strip(rows, dark)]
-    else:
-        traces = [*_areas(rows, stages, unit, dark), _reader(rows, unit), _image_strip(rows, dark)]
     spans = suspect_spans(rows)
     colours = palette.theme(dark)
     return figure(
-        traces,
+        _traces(rows, unit, dark),
         dark=dark,
         title=PLOT.title,
         subtitle="mean exposed step, split by stage; below: severity, and the suspect stage and rank",
@@ -81,8 +78,11 @@ def window_timeline(
             dark, domain=[0.42, 1], ticksuffix=f" {unit.name}", nticks=4, rangemode="tozero", fixedrange=True
         ),
         yaxis2={"domain": [0.31, 0.38], "visible": False, "range": [0, 1], "fixedrange": True},
-        shapes=[*_run_lines(rows, colours), *_brush(brushed, colours), *_frames(rows, selected, colours)],
-        annotations=_span_notes(rows, spans, dark, height),
+        shapes=[
+            *_run_lines(rows if by_run else (), colours), *_brush(brushed, colours),
+            *_frames(rows, selected, colours),
+        ],
+        annotations=[*_span_notes(rows, spans, dark, height), *(_run_names(rows, dark) if by_run else ())],
         showlegend=True,
         legend=legend_above(y=1.02),
         hovermode="closest" if len(rows) <= _BARS_UP_TO else "x",
@@ -92,15 +92,22 @@ def window_timeline(
         # The server's response draws the brush, so every response removes the browser's own mark.
         selections=[],
         selectionrevision=str(brushed),
-        uirevision=f"windows/{rows[0]['run_id']}",
+        uirevision=f"windows/{rows[0]['run_id']}/{by_run}",
     )  # fmt: skip
+
+
+def _traces(rows: Sequence[Row], unit: format.Unit, dark: bool) -> list[Trace]:
+    stages = stage_order(rows)
+    if len(rows) <= _BARS_UP_TO:
+        return [*_bars(rows, stages, unit, dark), *_missing(rows, unit, dark), _strip(rows, dark)]
+    return [*_areas(rows, stages, unit, dark), _reader(rows, unit), _image_strip(rows, dark)]
 
 
 def _in_words(rows: Sequence[Row], spans: list[tuple[int, int]]) -> str:
     text = format.counted(len(rows), "window")
     if not spans:
         return f"{text}; all healthy."
-    listed = format.listed([_span_words(rows[first]) for first, _ in spans], 6)
+    listed = format.listed([span_words(rows[first]) for first, _ in spans], 6)
     return f"{text}; these need attention: {listed}."
 
 
@@ -133,49 +140,6 @@ def _brush(brushed: tuple[int, int] | None, colours: palette.Theme) -> list[dict
 def stage_order(rows: Sequence[Row]) -> list[str]:
     """Return every stage of any row, in order of first appearance."""
     return list(dict.fromkeys(stage for row in rows for stage in (row["shares"] or {})))
-
-
-def suspect_spans(rows: Sequence[Row]) -> list[tuple[int, int]]:
-    """Return ranges (first, last) of neighbouring windows that lack the same data, or that need attention and
-    have the same suspect."""
-    spans: list[tuple[int, int]] = []
-    for place, row in enumerate(rows):
-        if not (row["lacks_data"] or (row["needs_attention"] and row["aim_stage"])):
-            continue
-        if spans and spans[-1][1] == place - 1 and _same(rows[spans[-1][0]], row):
-            spans[-1] = (spans[-1][0], place)
-        else:
-            spans.append((place, place))
-    return spans
-
-
-def _same(one: Row, other: Row) -> bool:
-    keys = ["run_id", "missing_ranks", "first_missing_rank", "lacks_data", "needs_attention"]
-    if one["needs_attention"]:
-        keys += ["aim_stage", "aim_rank", "culprit_kind"]
-    return all(one.get(key) == other.get(key) for key in keys)
-
-
-def _span_words(row: Row) -> str:
-    """Return ``callbacks · rank 3 · persistent``, after ``rank 7 missing`` if data are missing."""
-    parts = [_missing_words(row)] if row["lacks_data"] else []
-    if not (row["needs_attention"] and row["aim_stage"]):
-        return " · ".join(parts)
-    parts.append(format.short_stage(row["aim_stage"]))
-    if row["aim_rank"] is not None:
-        parts.append(f"rank {row['aim_rank']}")
-    kind = row["culprit_kind"]
-    if kind in CULPRITS and kind != "none":
-        parts.append(CULPRITS[kind].words)
-    return " · ".join(parts)
-
-
-def _missing_words(row: Row) -> str:
-    if not row["missing_ranks"]:
-        return "gather failed"
-    if row["missing_ranks"] == 1:
-        return f"rank {row['first_missing_rank']} missing"
-    return f"{format.count(row['missing_ranks'])} ranks missing"
 
 
 def _heights(rows: Sequence[Row], stage: str, unit: format.Unit) -> list[float]:
@@ -264,7 +228,7 @@ def hover_of(row: Row) -> str:
         text += f"<br>severity {format.severity(row['severity'])}"
     elif not row["lacks_data"]:
         return f"{text}<br>healthy"
-    found = _span_words(row)
+    found = span_words(row)
     return f"{text}<br>{plain(found, 80)}" if found else text
 
 
@@ -345,7 +309,7 @@ def _span_notes(
         ),
     )
     for first, last in worst:
-        text = _span_words(rows[first])
+        text = span_words(rows[first])
         middle = (first + last) / 2
         reach = (len(text) + 2) / width / 2
         low, high = middle - reach, middle + reach
@@ -368,7 +332,7 @@ def _span_notes(
                 font={"size": 12, "color": window_colour(rows[first], colours)},
             )
         )  # fmt: skip
-    return [*notes, *_run_names(rows, dark)]
+    return notes
 
 
 def _run_names(rows: Sequence[Row], dark: bool) -> list[dict[str, object]]:

@@ -8,12 +8,17 @@ from datetime import datetime
 
 from sfapp.model import Diagnosis
 from sfapp.model.problems import Cost, Problem, ProblemMark, ProblemStatus
+from sfapp.model.search_words import is_found, search_words
 from sfapp.views import format
+from sfapp.views.text.advice import look_at_all_ranks, look_at_one_rank
 from sfapp.views.text.key_numbers import Number
 from sfapp.views.text.narrative import action, explanation
 from sfapp.views.text.onsets import estimate_words
 
 _MOST_RANKS = 4
+
+_MOST_SEARCHED = 64
+"""Ranks of a problem that a search finds by their numbers."""
 
 _SENTENCES = 3
 """Maximum number of sentences of a window's explanation that a problem shows; the window's page shows all."""
@@ -94,11 +99,14 @@ def missing_title(ranks: Sequence[int]) -> str:
     return f"{_ranks(ranks)} {'is' if len(ranks) == 1 else 'are'} missing"
 
 
-def matches(problem: Problem, text: str) -> bool:
-    """Return whether all words of a search occur in the texts of a problem, in any order."""
-    found = problem_text(problem)
-    shown = f"{found.sentence} {problem.stage or ''} {problem.run_id} {problem.hostname or ''}".casefold()
-    return all(word in shown for word in text.casefold().split())
+def matches(
+    problem: Problem, text: str, status: ProblemStatus | None = None, mark: ProblemMark | None = None
+) -> bool:
+    """Return whether all words of a search occur in what is shown of a problem, in any order."""
+    found = problem_text(problem, status, mark)
+    ranks = " ".join(f"rank {rank}" for rank in problem.ranks[:_MOST_SEARCHED])
+    names = "\n".join((problem.run_id, problem.hostname or "", problem.stage or ""))
+    return is_found(search_words(text), f"{found.sentence} {found.status} {ranks}", names)
 
 
 def problems_headline(ongoing: int, ended: int) -> str:
@@ -180,21 +188,36 @@ def problem_explanation(problem: Problem, diagnosis: Diagnosis | None) -> tuple[
         return (
             "Nothing is known about ranks while they are missing, so such a window is not called healthy.",
         )
-    return explanation(diagnosis)[:_SENTENCES] if diagnosis and _is_about(diagnosis, problem) else ()
+    return explanation(diagnosis)[:_SENTENCES] if diagnosis and is_about(diagnosis, problem) else ()
 
 
 def problem_action(problem: Problem, diagnosis: Diagnosis | None) -> str:
-    """Return what to do next; see ``problem_explanation``."""
+    """Return what to do next, for every problem; see ``problem_explanation``."""
     if problem.kind == "missing":
         return (
             "Look at the logs of these processes; if the job stands still, let sfapp hang read the "
             "dumps of PyTorch's Flight Recorder."
         )
-    return action(diagnosis) if diagnosis and _is_about(diagnosis, problem) else ""
+    if diagnosis and is_about(diagnosis, problem) and (found := action(diagnosis)):
+        return found
+    return _action_by_kind(problem)
 
 
-def _is_about(diagnosis: Diagnosis, problem: Problem) -> bool:
-    """Return whether the verdict on a window concerns this problem: a larger one may hide it."""
+def _action_by_kind(problem: Problem) -> str:
+    """Return what to do about a problem of which the verdict on its latest window says nothing."""
+    stage = problem.stage or ""
+    if problem.kind == "growth":
+        return f"Capture any rank for a few steps, and {look_at_all_ranks(stage)}."
+    if problem.kind == "turns" or not problem.ranks:
+        return "Capture several ranks over the same steps, and compare the slowest one with the others."
+    which = format.ranges(problem.ranks, _MOST_RANKS)
+    if len(problem.ranks) > 1:
+        return f"Capture ranks {which} and a typical one over the same steps, and compare them."
+    return f"Capture rank {which} for a few steps, and {look_at_one_rank(stage)}."
+
+
+def is_about(diagnosis: Diagnosis, problem: Problem) -> bool:
+    """Return whether the verdict on a window is about a problem: a larger one may hide it."""
     return diagnosis.aim is not None and diagnosis.aim.stage == problem.stage
 
 
