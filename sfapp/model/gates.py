@@ -21,6 +21,13 @@ DEFAULT_FRONTIER: Frontier = "carry_over"
 """The default frontier for routing and labels (accounting.md §5, §10)."""
 
 
+LABEL_GATES = frozenset({
+    "tau_c", "gamma_a", "gamma_g", "eta_a", "eta_g", "max_residual", "max_overlap", "max_missing_ranks",
+    "min_event_ready", "min_event_samples", "gamma_dev", "gamma_host",
+})  # fmt: skip
+"""Gates that decide labels, routing set and evidence, and never the suspect, its steps or its severity."""
+
+
 @dataclass(frozen=True, slots=True)
 class GateDoc:
     """Name, bounds and explanation of one numeric gate, for every surface.

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from simulated_windows import timeline_row
 
 from sfapp.accounting import diagnose_runs
-from sfapp.model import Diagnosis
+from sfapp.model import Diagnosis, Window
 from sfapp.views import palette
+from sfapp.views.figures.heatmap import rank_step_heatmap
 from sfapp.views.figures.history import run_history
+from sfapp.views.figures.node import node_ranks
 from sfapp.views.figures.window_timeline import window_timeline
 from sfapp.views.text import headline_of, verdict
 from tests.builders import DATA, MS, ddp_job, window_of
+from tests.views import simulated_windows as jobs
+from tests.views.figure_contents import numbers, texts, trace
 
 
 @pytest.fixture(scope="module")
@@ -70,3 +75,50 @@ def test_many_windows_keep_the_red_strip(healthy: Diagnosis) -> None:
 
 def test_a_window_with_all_its_data_is_healthy(healthy: Diagnosis) -> None:
     assert verdict(healthy).tone == "quiet"
+
+
+def without(window: Window, lost: int) -> Window:
+    """Return a window from which a rank is missing."""
+    kept = [place for place, rank in enumerate(window.ranks.rank) if rank != lost]
+    manifest = replace(window.manifest, missing_ranks=(lost,), gather_ok=False)
+    return replace(
+        window,
+        duration_SNR=window.duration_SNR[:, :, kept],
+        wall_NR=window.wall_NR[:, kept],
+        ranks=window.ranks.select(kept),
+        manifest=manifest,
+    )
+
+
+@pytest.mark.parametrize(("lost", "node", "other"), [(5, 1, 0), (7, 1, 0), (0, 0, 1), (3, 0, 1)])
+def test_a_missing_rank_is_an_empty_tile_of_its_node(lost: int, node: int, other: int) -> None:
+    measures, diagnosis = jobs.look(without(jobs.ddp(), lost))
+    drawn = node_ranks(measures, diagnosis, node)
+    hatched = trace(drawn, "missing")
+    assert hatched["marker"]["pattern"]["shape"] == "/"
+    assert hatched["hovertext"] == [f"<b>rank {lost}</b> did not report"]
+    assert f"rank {lost}</b> missing" in texts(drawn)
+    # And its tile is where it would be if it had reported
+    cells = numbers(drawn["data"][0]["z"])
+    assert np.isnan(cells).sum() == 1
+    assert (hatched["x"], hatched["base"]) == ([lost % 4], [-0.46])
+    assert "missing" not in {each.get("name") for each in node_ranks(measures, diagnosis, other)["data"]}
+
+
+@pytest.mark.parametrize(("ranks", "lost"), [(8, 5), (64, 17)])
+def test_a_missing_rank_is_an_empty_row_above_the_others(ranks: int, lost: int) -> None:
+    measures, diagnosis = jobs.look(without(jobs.ddp(ranks=ranks, steps=12), lost))
+    drawn = rank_step_heatmap(measures, diagnosis)
+    hatched = trace(drawn, "missing")
+    heat = drawn["data"][0]
+    empty = len(hatched["y"])
+    assert hatched["y"] == heat["y"][:empty]
+    assert np.isnan(numbers(heat["z"])[:empty]).all()
+    assert np.isfinite(numbers(heat["z"])[empty:]).all()
+    assert drawn["layout"]["yaxis"]["ticktext"][0] == f"<b>✕ r{lost}</b>"
+
+
+def test_a_whole_window_has_no_hatched_marks() -> None:
+    measures, diagnosis = jobs.look(jobs.ddp())
+    for drawn in (node_ranks(measures, diagnosis, 0), rank_step_heatmap(measures, diagnosis)):
+        assert len(drawn["data"]) == 1

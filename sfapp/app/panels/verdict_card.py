@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from nicegui import ui
 from nicegui.elements.mixins.text_element import TextElement
 
+from sfapp.app.definitions import defined
 from sfapp.app.theme import box, label_text, term
 from sfapp.model.gates import GATE_BY_NAME
 from sfapp.views.text import Chip, EvidenceWords, VerdictText
@@ -58,7 +59,8 @@ class VerdictCard:
         if self._parts.differs("look", (verdict.tone, as_line)):
             look = "as-line" if as_line else ""
             self._card.classes(replace=f"card verdict tone-{verdict.tone} {look}".strip())
-        summary = (verdict.kicker, verdict.headline, verdict.place, verdict.explanation, verdict.action)
+        headline = (verdict.kicker, verdict.headline, verdict.place)
+        summary = (*headline, verdict.explanation, verdict.action, verdict.stays)
         if self._parts.differs("summary", summary):
             _rebuild(self._summary, lambda: _summary(verdict))
         if self._parts.differs("facts", verdict.numbers):
@@ -116,7 +118,8 @@ def _rebuild(container: ui.element, build: Callable[[], None]) -> None:
 
 def _summary(verdict: VerdictText) -> None:
     label_text(verdict.kicker, "div", "eyebrow")
-    with box("headline", "h1"):
+    with box("headline", "h1") as headline:
+        headline.props["title"] = verdict.stays
         label_text(verdict.headline, "span")
         if verdict.place:
             label_text(f" {verdict.place}", "span", "rest")
@@ -124,6 +127,8 @@ def _summary(verdict: VerdictText) -> None:
         label_text(" ".join(verdict.explanation[:SENTENCES]), "p")
         if verdict.action:
             label_text(verdict.action, "p", "action")
+        if verdict.stays:
+            label_text(verdict.stays, "p", "muted").mark("headline-stays")
 
 
 def _chips(chips: Sequence[Chip]) -> None:
@@ -146,7 +151,7 @@ def _chip(chip: Chip) -> None:
 def _facts(verdict: VerdictText) -> None:
     for number in verdict.numbers:
         with box("fact"):
-            label_text(number.title, "div", "eyebrow")
+            defined(number.title, "div", "eyebrow")
             label_text(number.value, "div", "value")
             label_text(number.note, "div", "small")
 

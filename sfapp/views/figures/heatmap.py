@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sfapp.accounting import Measures
-from sfapp.model import Diagnosis
+from sfapp.model import ALL_RANKS, Diagnosis
 from sfapp.model.view import Quantity
 from sfapp.views import format, palette
 from sfapp.views.figures.active_frontier import (
@@ -33,6 +33,7 @@ from sfapp.views.figures.base import (
     step_axis,
 )
 from sfapp.views.figures.heatmap_rows import NAMED_RANKS, HeatRows, heat_rows
+from sfapp.views.figures.missing_ranks import hatched, missing_hovers
 from sfapp.views.plot_registry import Placement, PlotSpec, WindowInput
 
 PLOT = PlotSpec(
@@ -40,7 +41,8 @@ PLOT = PlotSpec(
     title="Rank × step",
     help=(
         "One cell per rank and step. A dark row is one slow rank, a dark column a step that is slow on all "
-        "ranks, regular stripes a periodic cause, scattered dark cells different slow ranks."
+        "ranks, regular stripes a periodic cause, scattered dark cells different slow ranks. A hatched row "
+        "is a rank that did not report."
     ),
     source=WindowInput,
     build=lambda given, dark: rank_step_heatmap(
@@ -104,18 +106,20 @@ def rank_step_heatmap(
         )
     value_RN = _values(measures, diagnosis, stage, quantity)
     suspect = diagnosis.aim.rank if diagnosis.aim else None
-    cells = heat_rows(measures, value_RN, quantity, [*([] if suspect is None else [suspect]), *selected])
-    rows = len(measures.window.ranks)
+    named = [*([] if suspect is None else [suspect]), *selected]
+    missing = diagnosis.missing_ranks if diagnosis.group == ALL_RANKS else ()
+    cells = heat_rows(measures, value_RN, quantity, named, missing)
+    rows = len(measures.window.ranks) + len(cells.missing)
     colours = palette.theme(dark)
     is_there = step is not None and step_index(measures, step) is not None
     return figure(
-        [_heat(measures, cells, stage, quantity, dark)],
+        [_heat(measures, cells, stage, quantity, dark), *_missing_rows(measures, cells, dark)],
         dark=dark,
         title=PLOT.title,
         subtitle=f"{format.short_stage(stage)}: {QUANTITY_WORDS[quantity]}",
         alt=_in_words(measures, value_RN, cells.slowest, format.short_stage(stage), quantity),
         notes=(*_kept_rows_note(measures), *cells.notes),
-        height=int(min(720, max(240, 90 + 22 * rows))) if rows <= NAMED_RANKS else 520,
+        height=int(min(720, max(240, 90 + 22 * rows))) if len(measures.window.ranks) <= NAMED_RANKS else 520,
         margin={"l": 8, "r": 8, "t": 12, "b": 8},
         xaxis=step_axis(dark, measures.steps),
         yaxis=_rank_axis(measures, cells, suspect, dark),
@@ -132,7 +136,7 @@ def rank_step_heatmap(
 
 def _heat(measures: Measures, cells: HeatRows, stage: str, quantity: Quantity, dark: bool) -> Trace:
     value_KN = cells.value_KN
-    largest = float(np.abs(value_KN).max())
+    largest = float(np.nanmax(np.abs(value_KN)))
     unit = format.unit_for(largest)
     colours = palette.theme(dark)
     recorded = measures.window.stages[stage_members(measures, stage)[0]]
@@ -190,17 +194,45 @@ def _values(measures: Measures, diagnosis: Diagnosis, stage: str, quantity: Quan
 def _rank_axis(measures: Measures, cells: HeatRows, aimed: int | None, dark: bool) -> dict[str, object]:
     """Return an axis with rank numbers, or with node numbers if there are many ranks; rows run downwards."""
     ranks = measures.window.ranks
-    places = list(enumerate(ranks.rank)) if len(ranks) <= NAMED_RANKS else []
-    named = [(row, rank) for row, rank in places] or [(row, rank) for rank, row in cells.labelled]
-    ticks = [(row, f"<b>▶ r{rank}</b>" if rank == aimed else f"r{rank}") for row, rank in named]
+    named = [(row, rank) for rank, row in cells.labelled]
+    if len(ranks) <= NAMED_RANKS:
+        named = list(enumerate((*cells.missing, *ranks.rank)))
+    ticks = [(row, _rank_label(rank, aimed, cells.missing)) for row, rank in named]
     if len(ranks) > NAMED_RANKS:
         groups = _node_rows(measures, cells)
         every = max(1, -(-len(groups) // _NODES_LABELLED))
-        ticks += [(round((low + high) / 2), f"node {node}") for node, low, high in groups[::every]]
+        last = named[-1][0] if named else -cells.label_rows
+        places = [(round((low + high) / 2), node) for node, low, high in groups[::every]]
+        ticks += [(row, f"node {node}") for row, node in places if row - last >= cells.label_rows]
     return axis(
         dark, type="category", autorange="reversed", showgrid=False, tickvals=[row for row, _ in ticks],
         ticktext=[text for _, text in ticks], tickfont={"color": palette.theme(dark).ink, "size": 12},
     )  # fmt: skip
+
+
+def _rank_label(rank: int, aimed: int | None, missing: Sequence[int]) -> str:
+    if rank in missing:
+        return f"<b>✕ r{rank}</b>"
+    return f"<b>▶ r{rank}</b>" if rank == aimed else f"r{rank}"
+
+
+def _missing_rows(measures: Measures, cells: HeatRows, dark: bool) -> list[Trace]:
+    """Return hatched rows for the ranks that did not report."""
+    count = len(cells.missing) * cells.rows_each
+    if not count:
+        return []
+    first, last = float(measures.step_N[0]), float(measures.step_N[-1])
+    return [
+        hatched(
+            dark,
+            orientation="h",
+            y=list(cells.names[:count]),
+            x=[last - first + 1] * count,
+            base=[first - 0.5] * count,
+            width=1,
+            hovertext=[hover for hover in missing_hovers(cells.missing) for _ in range(cells.rows_each)],
+        )
+    ]
 
 
 def _node_rows(measures: Measures, cells: HeatRows) -> list[tuple[int, int, int]]:
@@ -227,8 +259,8 @@ def _node_lines(measures: Measures, cells: HeatRows, colours: palette.Theme) -> 
 
 
 def _bands_line(cells: HeatRows, colours: palette.Theme) -> list[dict[str, object]]:
-    """Return the line between single ranks and bands."""
-    return [_row_line(cells.first_band, colours.ink, 1.5)] if cells.single else []
+    """Return the line below the rows of missing and single ranks."""
+    return [_row_line(cells.first_band, colours.ink, 1.5)] if cells.first_band else []
 
 
 def _row_line(row: int, colour: str, width: float) -> dict[str, object]:

@@ -26,7 +26,10 @@ BANDS = 64
 pixels."""
 
 _LABELLED = 8
-"""Maximum number of named ranks with a label; hover texts name the others."""
+"""Named ranks that all have a label; of more, the hover text names those without."""
+
+MOST_MISSING = 4
+"""Ranks that did not report and have a row each."""
 
 _LABEL = 0.055
 """Part of the height for a row with a label: 15 of 340 pixels in the lowest plot."""
@@ -43,15 +46,17 @@ class HeatRows:
     """The rows to draw, from top to bottom: those of single ranks, then bands of neighbouring ranks.
 
     Attributes:
-        value_KN: ns, in K rows. names: of the rows, all different.
-        single: ranks with rows of their own above the bands; empty if every rank has one.
-        rows_each: number of rows of each of them, because all rows of a heatmap have the same height.
-        ranks_each, steps_each: number of ranks and steps that one value in the bands represents.
+        value_KN: ns, in K rows. names: of the rows, each another.
+        missing: ranks that did not report; they have the first rows, without values.
+        single: ranks with rows of their own above the bands; empty where every rank has one.
+        rows_each: rows of each of them, because all rows of a heatmap have one height.
+        ranks_each, steps_each: how many ranks and steps one value below stands for.
         slowest: row of the slowest rank in the window's table. notes: what was merged.
     """
 
     value_KN: Floats
     names: tuple[str, ...]
+    missing: tuple[int, ...]
     single: tuple[int, ...]
     rows_each: int
     ranks_each: int
@@ -61,8 +66,8 @@ class HeatRows:
 
     @property
     def first_band(self) -> int:
-        """The row of the first band."""
-        return len(self.single) * self.rows_each
+        """The first row below those of missing and single ranks."""
+        return (len(self.missing) + len(self.single)) * self.rows_each
 
     def row_of(self, place: int) -> int:
         """Return the row of the band with the rank at a position of the window's table."""
@@ -70,45 +75,83 @@ class HeatRows:
 
     @property
     def labelled(self) -> list[tuple[int, int]]:
-        """Rank and middle row of the single ranks whose labels have room."""
-        return [
-            (rank, place * self.rows_each + self.rows_each // 2)
-            for place, rank in enumerate(self.single[:_LABELLED])
-        ]
+        """The rank and the middle row of missing and single ranks whose labels have room."""
+        found: list[tuple[int, int]] = []
+        for place, rank in enumerate((*self.missing, *self.single)):
+            row = place * self.rows_each + self.rows_each // 2
+            if not found or row - found[-1][1] >= self.label_rows:
+                found.append((rank, row))
+        return found
+
+    @property
+    def label_rows(self) -> int:
+        """Rows that a label takes."""
+        return math.ceil(_LABEL * len(self.names))
 
 
-def heat_rows(measures: Measures, value_RN: Floats, quantity: Quantity, named: Sequence[int]) -> HeatRows:
-    """Return one row per rank; for more than ``NAMED_RANKS``, rows of single ranks and bands that keep
-    extremes.
+def heat_rows(
+    measures: Measures,
+    value_RN: Floats,
+    quantity: Quantity,
+    named: Sequence[int],
+    missing: Sequence[int] = (),
+) -> HeatRows:
+    """Return one row per rank; of more than ``NAMED_RANKS`` single ranks, and bands that keep extremes.
 
     Args:
         value_RN: the quantity per rank and step, ns.
         named: ranks to show singly, in this order; the slowest follows them.
+        missing: ranks that did not report; the first ``MOST_MISSING`` have rows.
     """
     ranks = measures.window.ranks
     mean_R = value_RN.mean(axis=1)
     slowest = int(mean_R.argmin() if quantity in _LEAST_IS_SLOW else mean_R.argmax())
+    lost, empty = tuple(missing[:MOST_MISSING]), _missing_note(missing)
     if len(ranks) <= NAMED_RANKS:
-        cells, steps_each = _merged_steps(value_RN)
-        names = tuple(_name(ranks, place) for place in range(len(ranks)))
+        cells, steps_each = _merged_steps(_below_gaps(value_RN, len(lost)))
+        names = (*_missing_names(lost, 1), *(_name(ranks, place) for place in range(len(ranks))))
         notes = _merge_notes(value_RN.shape, quantity, 1, steps_each)
-        return HeatRows(cells, names, (), 1, 1, steps_each, slowest, notes)
+        return HeatRows(cells, names, lost, (), 1, 1, steps_each, slowest, (*empty, *notes))
     single = tuple(rank for rank in dict.fromkeys((*named, ranks.rank[slowest])) if rank in ranks.rank)
     ranks_each = _ranks_each(ranks)
     bands = _extremes(value_RN, quantity, ranks_each)
-    rows_each = _rows_each(len(bands), len(single))
+    rows_each = _rows_each(len(bands), len(lost) + len(single))
     places = [ranks.rank.index(rank) for rank in single]
-    cells, steps_each = _merged_steps(np.vstack([np.repeat(value_RN[places], rows_each, axis=0), bands]))
+    shown = np.vstack([np.repeat(value_RN[places], rows_each, axis=0), bands])
+    cells, steps_each = _merged_steps(_below_gaps(shown, len(lost) * rows_each))
     return HeatRows(
         cells,
-        (*_single_names(ranks, places, rows_each), *_band_names(ranks, ranks_each)),
+        (
+            *_missing_names(lost, rows_each),
+            *_single_names(ranks, places, rows_each),
+            *_band_names(ranks, ranks_each),
+        ),
+        lost,
         single,
         rows_each,
         ranks_each,
         steps_each,
         slowest,
-        _merge_notes(value_RN.shape, quantity, ranks_each, steps_each),
+        (*empty, *_merge_notes(value_RN.shape, quantity, ranks_each, steps_each)),
     )
+
+
+def _below_gaps(value_KN: Floats, gaps: int) -> Floats:
+    """Return values below rows without any."""
+    return np.vstack([np.full((gaps, value_KN.shape[1]), np.nan), value_KN]) if gaps else value_KN
+
+
+def _missing_names(missing: Sequence[int], rows_each: int) -> list[str]:
+    return [
+        f"rank {rank} did not report" + "\u200b" * (row + 1) for rank in missing for row in range(rows_each)
+    ]
+
+
+def _missing_note(missing: Sequence[int]) -> tuple[str, ...]:
+    more = len(missing) - MOST_MISSING
+    if more <= 0:
+        return ()
+    return (f"{format.counted(more, 'more rank')} did not report: {format.ranges(missing[MOST_MISSING:])}.",)
 
 
 def _ranks_each(ranks: RankTable) -> int:

@@ -163,6 +163,6 @@ _FULL = 0.25
 def _tile_font(above: float, is_stale: bool, dark: bool) -> dict[str, Any]:
     colours = palette.theme(dark)
     if is_stale or not np.isfinite(above):
-        return {"size": 11, "color": colours.alarm if is_stale else colours.muted}
+        return {"size": 12, "color": colours.alarm if is_stale else colours.muted}
     tile = palette.at(palette.diverging(colours), above / (2 * _FULL) + 0.5)
-    return {"size": 11, "color": palette.readable_on(tile)}
+    return {"size": 12, "color": palette.readable_on(tile)}

@@ -31,14 +31,16 @@ from sfapp.views.figures.base import (
     revision,
     step_axis,
 )
+from sfapp.views.figures.missing_ranks import hatched, missing_hovers, missing_on
 from sfapp.views.plot_registry import Placement, PlotSpec, WindowInput
 
 RANKS = PlotSpec(
     name="node_ranks",
     title="Ranks of a node",
     help=(
-        "One tile per rank: its time in the suspect stage, without waits for other ranks if those were "
-        "measured, and how often it is the slowest there. ▲ marks a rank that delays the others."
+        "One tile per rank: its time in the suspect stage, and how often it is the slowest there; without "
+        "waits for other ranks, where those were measured. ▲ marks a rank that delays the others. A hatched "
+        "tile is a rank that did not report."
     ),
     source=WindowInput,
     build=lambda given, dark: node_ranks(given.measures, given.diagnosis, given.node, dark=dark),
@@ -124,13 +126,14 @@ def node_ranks(measures: Measures, diagnosis: Diagnosis, node: int, *, dark: boo
     if not places:
         return empty_figure(f"no rank of node {node} is in this group", dark=dark, title=title)
     stage = _stage(measures, diagnosis)
-    tiles = _tiles(measures, diagnosis, places, stage, dark)
+    missing = missing_on(diagnosis, measures.window.ranks, node)
+    tiles = _tiles(measures, diagnosis, places, missing, stage, dark)
     ranks = measures.window.ranks
     marked = stragglers(measures, diagnosis)
     inside = [ranks.rank[place] for place in places if ranks.rank[place] in marked]
     hidden = {"visible": False, "fixedrange": True}
     return figure(
-        [_tile_map(tiles, dark)],
+        [_tile_map(tiles, dark), *_missing_tiles(tiles, missing, dark)],
         dark=dark,
         title=title,
         subtitle=(
@@ -139,20 +142,26 @@ def node_ranks(measures: Measures, diagnosis: Diagnosis, node: int, *, dark: boo
         ),
         alt=(
             f"Node {node} holds {format.counted(len(places), 'rank')}; "
+            + (f"rank {format.ranges(missing)} did not report; " if missing else "")
             + (f"stragglers: rank {format.ranges(inside)}." if inside else "no straggler.")
         ),
         height=30 + 84 * tiles.shape[0],
         margin={"l": 4, "r": 4, "t": 4, "b": 4},
         xaxis=hidden,
         yaxis=hidden | {"autorange": "reversed"},
-        # In a narrow plot, the texts of stragglers take precedence.
-        annotations=sorted(
-            (
-                note(text, column, row, dark, font={"size": 12, "color": palette.readable_on(colour)})
-                for (row, column), text, colour in zip(tiles.cells, tiles.texts, tiles.colours, strict=True)
+        # Where a narrow plot lacks room for all texts, those of missing ranks and stragglers stay.
+        annotations=[
+            *_missing_notes(tiles, missing, dark),
+            *sorted(
+                (
+                    note(text, column, row, dark, font={"size": 12, "color": palette.readable_on(colour)})
+                    for (row, column), text, colour in zip(
+                        tiles.cells, tiles.texts, tiles.colours, strict=True
+                    )
+                ),
+                key=lambda drawn: "▲" not in drawn["text"],
             ),
-            key=lambda drawn: "▲" not in drawn["text"],
-        ),
+        ],
         uirevision=revision(diagnosis, "node", node),
     )
 
@@ -162,11 +171,13 @@ class _Tiles:
     """The ranks of a node in a grid; lists hold one entry per rank.
 
     Attributes:
-        time: mean time in the stage, ns; own time if waits are known.
-        full: the time at the scale's last colour.
+        empty: cells of the ranks that did not report, in their order.
+        time: mean time in the stage, ns, own time where waits are known.
+        full: the time of the scale's last colour.
     """
 
     cells: list[tuple[int, int]]
+    empty: list[tuple[int, int]]
     time: list[float]
     full: float
     scale: list[list[Any]]
@@ -176,14 +187,17 @@ class _Tiles:
     @property
     def shape(self) -> tuple[int, int]:
         """Rows and columns."""
-        return max(row for row, _ in self.cells) + 1, max(column for _, column in self.cells) + 1
+        cells = [*self.cells, *self.empty]
+        return max(row for row, _ in cells) + 1, max(column for _, column in cells) + 1
 
     @property
     def colours(self) -> list[str]:
         return [palette.at(self.scale, time / self.full) for time in self.time]
 
 
-def _tiles(measures: Measures, diagnosis: Diagnosis, places: list[int], stage: str, dark: bool) -> _Tiles:
+def _tiles(
+    measures: Measures, diagnosis: Diagnosis, places: list[int], missing: list[int], stage: str, dark: bool
+) -> _Tiles:
     whole_R, waited_NR = time_in(measures, stage).mean(axis=0), waits_in(measures, stage)
     # Ranks that wait in a stage for a slow rank take equally long; own time distinguishes them.
     time_R = whole_R if waited_NR is None else whole_R - waited_NR.mean(axis=0)
@@ -214,9 +228,13 @@ def _tiles(measures: Measures, diagnosis: Diagnosis, places: list[int], stage: s
             + f"<br>slowest at {plain(short)} in {format.percent(slowest_R[place])} of the steps"
             + ("<br>▲ straggler" if mark else "")
         )
-    columns = min(_COLUMNS if len(places) > 4 * _FEW_COLUMNS else _FEW_COLUMNS, len(places))
+    there = [measures.window.ranks.rank[place] for place in places]
+    every = sorted((*there, *missing))
+    columns = min(_COLUMNS if len(every) > 4 * _FEW_COLUMNS else _FEW_COLUMNS, len(every))
+    cell_of = {rank: divmod(index, columns) for index, rank in enumerate(every)}
     return _Tiles(
-        cells=[divmod(index, columns) for index in range(len(places))],
+        cells=[cell_of[rank] for rank in there],
+        empty=[cell_of[rank] for rank in missing],
         time=[float(time_R[place]) for place in places],
         # A typical rank has a middle colour, so that a healthy node does not look alarming.
         full=max(float(time_R.max()), 2 * float(np.median(time_R)), 1.0),
@@ -249,6 +267,31 @@ def _tile_map(tiles: _Tiles, dark: bool) -> Trace:
         "xgap": 4,
         "ygap": 4,
     }
+
+
+def _missing_tiles(tiles: _Tiles, missing: list[int], dark: bool) -> list[Trace]:
+    """Return hatched tiles for the ranks that did not report."""
+    if not missing:
+        return []
+    return [
+        hatched(
+            dark,
+            x=[column for _, column in tiles.empty],
+            y=[0.92] * len(missing),
+            base=[row - 0.46 for row, _ in tiles.empty],
+            width=0.96,
+            hovertext=missing_hovers(missing),
+        )
+    ]
+
+
+def _missing_notes(tiles: _Tiles, missing: list[int], dark: bool) -> list[dict[str, Any]]:
+    theme = palette.theme(dark)
+    font = {"size": 12, "color": theme.alarm}
+    return [
+        note(f"<b>rank {rank}</b><br>missing", column, row, dark, font=font, bgcolor=theme.surface)
+        for rank, (row, column) in zip(missing, tiles.empty, strict=True)
+    ]
 
 
 def host_names(measures: Measures, places: list[int]) -> str:

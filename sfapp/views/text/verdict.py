@@ -14,6 +14,7 @@ from sfapp.views.text.findings import jitter_words
 from sfapp.views.text.key_numbers import Number, key_numbers
 from sfapp.views.text.limitations import unknown
 from sfapp.views.text.long_steps import long_steps
+from sfapp.views.text.moved_gates import headline_stays
 from sfapp.views.text.narrative import action, explanation
 from sfapp.views.text.problems import missing_title
 
@@ -30,6 +31,7 @@ class VerdictText:
         headline, place: ``callbacks on rank 3`` and ``(node-0, local 3), every step``.
         explanation: what happened.
         action: what to do next; empty in healthy windows.
+        stays: that moved thresholds cannot change the headline; empty where none is moved.
         chips: labels with their explanation.
         numbers: step time, exposed imbalance, evidence.
         evidence: one line per check.
@@ -46,6 +48,7 @@ class VerdictText:
     place: str
     explanation: tuple[str, ...]
     action: str
+    stays: str
     chips: tuple[Chip, ...]
     numbers: tuple[Number, ...]
     evidence: tuple[EvidenceWords, ...]
@@ -75,6 +78,7 @@ def verdict(diagnosis: Diagnosis, ranks: RankTable | None = None) -> VerdictText
         place=place,
         explanation=explanation(diagnosis),
         action=action(diagnosis),
+        stays=headline_stays(diagnosis),
         chips=chips(diagnosis),
         numbers=key_numbers(diagnosis),
         evidence=evidence_lines(diagnosis),
