@@ -5,39 +5,60 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 from fastapi import Request
 from nicegui import background_tasks, ui
 
-from sfapp.app.connection import connected
-from sfapp.app.notifications import follow
+from sfapp.app.definitions import defined
+from sfapp.app.notifications import event_of
 from sfapp.app.pages.not_found import missing
 from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
+from sfapp.app.panels.capture_card import CaptureCard
 from sfapp.app.panels.note_card import NoteCard
 from sfapp.app.panels.plot_card import FigureCard, draw
 from sfapp.app.panels.problem_actions import ProblemActions
+from sfapp.app.panels.role_buttons import role_links
 from sfapp.app.panels.run_timeline import RunTimeline
-from sfapp.app.panels.tables import titled
+from sfapp.app.panels.tables import data_table, titled
 from sfapp.app.theme import Crumb, author_of, box, frame, is_dark, label_text, link
 from sfapp.errors import SfappError, WindowNotFoundError
 from sfapp.incidents import MAX_TEXT, IncidentState
+from sfapp.model import ALL_RANKS, Diagnosis
 from sfapp.model.incidents import Note, Pin
 from sfapp.model.problems import Problem, ProblemStatus
 from sfapp.model.view import OVERVIEW, ViewState, WindowKey
+from sfapp.operators import Agreement, agreement
 from sfapp.service.judging import JudgedWindow
 from sfapp.service.problems import ListedProblem, listed
 from sfapp.service.workspace import Workspace
 from sfapp.views import format
 from sfapp.views import text as words
-from sfapp.views.address import run_page, window_page
+from sfapp.views.address import problem_page, run_page, window_page
 from sfapp.views.plot_registry import PLOTS, WindowInput
-from sfapp.views.text.problems import problem_action, problem_explanation, problem_facts, problem_text
+from sfapp.views.tables import TableColumn
+from sfapp.views.text.problem_evidence import episode_rows, problem_sources, sources_summary
+from sfapp.views.text.problems import (
+    is_about,
+    problem_action,
+    problem_explanation,
+    problem_facts,
+    problem_text,
+)
 
 LISTED_WINDOWS = 12
 """Maximum number of links to windows of a problem, the latest ones. The timeline has all."""
 
 LISTED_NOTES = 50
 """Maximum number of shown notes on the windows of a problem, the latest ones."""
+
+EPISODE_COLUMNS = (
+    TableColumn("windows", "windows"),
+    TableColumn("ranks", "ranks", "that all of its windows name"),
+    TableColumn("began_step", "began at", "first step with it, and its 95 % interval", "began"),
+    TableColumn("ended", "ended at", "last step with it, and its 95 % interval"),
+    TableColumn("effect", "largest effect", "of one window, as a part of its mean step", "effect_text"),
+)
 
 TONES: dict[ProblemStatus, str] = {
     "ongoing": "alarm",
@@ -55,6 +76,7 @@ class ProblemView:
     Attributes:
         judged: its latest window; None if that cannot be read, for the ``reason`` given.
         rows: windows of its run.
+        agreement: of the verdict with the findings in operators, where these were examined already.
     """
 
     generation: int
@@ -62,10 +84,16 @@ class ProblemView:
     judged: JudgedWindow | None
     reason: str
     rows: list[dict[str, Any]]
+    agreement: Agreement | None = None
 
     @classmethod
-    def of(cls, workspace: Workspace, problem_id: str, run_id: str | None) -> ProblemView:
-        """Read the problem from the store. Blocking.
+    def of(
+        cls, workspace: Workspace, problem_id: str, run_id: str | None, group: str = ALL_RANKS
+    ) -> ProblemView:
+        """Read it from the store. Blocking.
+
+        Args:
+            group: the ranks that its latest window is judged by; all where the window lacks it.
 
         Raises:
             WindowNotFoundError: there is no such problem.
@@ -75,10 +103,20 @@ class ProblemView:
         key = WindowKey(problem.run_id, problem.windows[-1])
         judged, reason = None, ""
         try:
-            judged = workspace.judge(workspace.source(key), ViewState())
+            source = workspace.source(key)
+            view, _ = ViewState(group=group).fitted(workspace.window(source))
+            judged = workspace.judge(source, view)
         except SfappError as error:
             reason = str(error)
-        return cls(generation, problem, judged, reason, workspace.timeline(problem.run_id))
+        rows = workspace.timeline(problem.run_id)
+        return cls(generation, problem, judged, reason, rows, _known_agreement(workspace, judged))
+
+
+def _known_agreement(workspace: Workspace, judged: JudgedWindow | None) -> Agreement | None:
+    examined = None if judged is None else workspace.cached_findings(judged)
+    if judged is None or examined is None or examined.findings is None:
+        return None
+    return agreement(judged.diagnosis, examined.findings, judged.measures.window)
 
 
 def build(workspace: Workspace) -> None:
@@ -87,9 +125,10 @@ def build(workspace: Workspace) -> None:
     @ui.page("/problems/{problem_id}", response_timeout=30)
     async def problem_page(request: Request, problem_id: str) -> None:
         run_id = request.query_params.get("run")
+        group = request.query_params.get("group") or ALL_RANKS
 
         def find() -> ProblemView:
-            return ProblemView.of(workspace, problem_id, run_id)
+            return ProblemView.of(workspace, problem_id, run_id, group)
 
         try:
             view = await asyncio.to_thread(find)
@@ -132,12 +171,28 @@ class ProblemPage:
                     self._summary = box("summary")
                     self._facts = box("facts")
                     self._actions = ProblemActions(self._workspace.incident_service, self._toolbar)
+                if self._view.judged is not None:
+                    role_links(self._view.judged.window.ranks, self._group, self._page_of_group)
+                    captures = CaptureCard(self._workspace, self._view.judged, lambda: self._toolbar.name)
+                    captures.propose(self._view.judged, None)
                 self._plot_box = box("problem-plot")
+                self._evidence = box("stack")
                 self._windows = box()
                 latest = WindowKey(problem.run_id, problem.windows[-1])
                 self._timeline = RunTimeline(latest, lambda key: ui.navigate.to(window_page(key)))
                 self._notes = box()
         self._show()
+
+    @property
+    def _group(self) -> str:
+        """The group of ranks that its latest window is judged by."""
+        return ALL_RANKS if self._view.judged is None else self._view.judged.diagnosis.group
+
+    def _page_of_group(self, group: str) -> str:
+        page = problem_page(self._view.problem)
+        if group == ALL_RANKS:
+            return page
+        return f"{page}{'&' if '?' in page else '?'}group={quote(group, safe=':')}"
 
     async def start(self) -> None:
         """Draw the plots, then follow the store and the decisions about the problem."""
@@ -162,8 +217,13 @@ class ProblemPage:
             return
         self._shown = (one, notes, self._view.generation)
         self._card.classes(replace=f"card verdict tone-{TONES[one.status]}")
-        for part, fill in ((self._summary, self._fill_summary), (self._facts, self._fill_facts),
-                           (self._windows, self._fill_windows)):  # fmt: skip
+        parts = (
+            (self._summary, self._fill_summary),
+            (self._facts, self._fill_facts),
+            (self._evidence, self._fill_evidence),
+            (self._windows, self._fill_windows),
+        )
+        for part, fill in parts:
             part.clear()
             with part:
                 fill(one)
@@ -193,9 +253,27 @@ class ProblemPage:
         diagnosis = None if self._view.judged is None else self._view.judged.diagnosis
         for fact in problem_facts(one.problem, diagnosis):
             with box("fact"):
-                label_text(fact.title, "div", "eyebrow")
+                defined(fact.title, "div", "eyebrow")
                 label_text(fact.value, "div", "value")
                 label_text(fact.note, "div", "small")
+
+    def _fill_evidence(self, one: ListedProblem) -> None:
+        """Show the independent sources that the problem rests on, and its stretches of windows."""
+        problem = one.problem
+        sources = problem_sources(problem, self._diagnosis_about(problem), self._view.agreement)
+        with titled("Evidence", sources_summary(sources)), box("grounds", "dl"):
+            for source in sources:
+                label_text(f"{source.mark} {source.title}", "dt").mark("source")
+                label_text(source.text, "dd")
+        rows = episode_rows(problem)
+        if rows:
+            with titled("Episodes", "stretches of windows with this problem, the latest first"):
+                data_table(EPISODE_COLUMNS, rows, "first_window").mark("episodes")
+
+    def _diagnosis_about(self, problem: Problem) -> Diagnosis | None:
+        """Return the verdict on its latest window where it is about this problem."""
+        diagnosis = None if self._view.judged is None else self._view.judged.diagnosis
+        return diagnosis if diagnosis is not None and is_about(diagnosis, problem) else None
 
     def _fill_windows(self, one: ListedProblem) -> None:
         numbers = one.problem.windows
@@ -276,7 +354,9 @@ class ProblemPage:
             return
         problem = self._view.problem
         try:
-            self._view = await asyncio.to_thread(ProblemView.of, self._workspace, problem.id, problem.run_id)
+            self._view = await asyncio.to_thread(
+                ProblemView.of, self._workspace, problem.id, problem.run_id, self._group
+            )
         except WindowNotFoundError as error:
             ui.notify(f"{error}; showing the last state", type="warning")
             return

@@ -22,6 +22,7 @@ from sfapp.app.panels.notes_panel import NotesPanel
 from sfapp.app.panels.plot_card import Reactions
 from sfapp.app.panels.plot_help import PlotHelp
 from sfapp.app.panels.report_dialog import report_button
+from sfapp.app.panels.role_buttons import RoleButtons
 from sfapp.app.panels.run_timeline import RunTimeline
 from sfapp.app.panels.stragglers_tab import StragglersPanel
 from sfapp.app.panels.tab_bar import TabBar
@@ -153,6 +154,7 @@ class WindowPage:
                 if example is not None:
                     lesson_card(example, model.judged)
                 self._verdict = VerdictCard()
+                self._roles = RoleButtons(model.window.ranks, self._session.choose_group)
                 welcome(request, WELCOME)
                 self._tabs = TabBar(model.window, self._session.change, self._session.next_step)
                 with self._tabs.actions:
@@ -306,6 +308,7 @@ class WindowPage:
         verdict = model.verdict
         is_overview = model.view.tab == OVERVIEW
         self._verdict.show(verdict, as_line=not is_overview)
+        self._roles.show(model.view.group)
         self._evidence.show(verdict)
         self._evidence.set_visible(is_overview)
         self._controls.show(model.judged, model.view, verdict.recorder)
