@@ -12,6 +12,7 @@ from sfapp.views import format
 from sfapp.views.text.advice import STAGE_MEANING
 from sfapp.views.text.evidence import EVIDENCE_MEANING, EVIDENCE_TITLES
 from sfapp.views.text.stragglers import CAUSE_KINDS, COLLECTIVE_VERDICTS, NATURES, TERMS
+from sfapp.views.text.terms import ACCOUNTING_TERMS
 
 Row = dict[str, str]
 
@@ -41,10 +42,13 @@ def glossary() -> list[Row]:
 
 
 def term_rows() -> list[Row]:
-    """Return one row per term of the straggler views (kair.md)."""
+    """Return one row per term of the accounting, and of the straggler views (kair.md)."""
     return [
-        _row("term", name, name.replace("_", " "), meaning, symbol=symbol)
-        for name, (symbol, meaning) in TERMS.items()
+        *(_row("term", name, words, meaning) for name, (words, meaning) in ACCOUNTING_TERMS.items()),
+        *(
+            _row("term", name, name.replace("_", " "), meaning, symbol=symbol)
+            for name, (symbol, meaning) in TERMS.items()
+        ),
     ]
 
 

@@ -14,6 +14,9 @@ def _numeric(field: str, title: str, help: str) -> TableColumn:
     return TableColumn(field, title, help, f"{field}_text")
 
 
+CAUSE_FLOOR = 0.001
+"""A cause of which less than this part of the steps is lost is counted and not listed."""
+
 CAUSE_COLUMNS: tuple[TableColumn, ...] = (
     TableColumn("place", "#", "causes that delayed other ranks first, then by cost"),
     TableColumn("rank", "rank", "rank of the cause; for a transfer, the rank that arrived last"),
@@ -57,6 +60,18 @@ COLLECTIVE_COLUMNS: tuple[TableColumn, ...] = (
     TableColumn("verdict", "verdict", "skew or transfer if one is at least twice the other, else mixed"),
     TableColumn("why", "why", "why the verdict is inconclusive"),
 )
+
+
+def telling_causes(findings: Findings, step_ns: float, chosen: int | None = None) -> list[int]:
+    """Return the positions of the causes that cost enough to matter: ``CAUSE_FLOOR`` of the examined steps.
+
+    Args:
+        step_ns: mean step of the window.
+        chosen: position of a cause to keep in any case; the first one is kept too.
+    """
+    least = CAUSE_FLOOR * step_ns * max(1, len(findings.operators.steps))
+    causes = findings.blame.causes
+    return [place for place, cause in enumerate(causes) if cause.delay_ns >= least or place in (0, chosen)]
 
 
 def cause_rows(findings: Findings) -> list[Row]:

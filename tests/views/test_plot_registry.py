@@ -46,10 +46,13 @@ HELPERS = {
     "draw",
     "heatmap_rows",
     "live_lateness",
+    "missing_ranks",
     "notes",
+    "plot_table",
     "prefix_curves",
     "swim_lane_words",
     "timeline_lanes",
+    "window_spans",
 }
 """Modules of the package that draw no plot of their own: a new plot is not listed here, a new helper is."""
 

@@ -16,7 +16,7 @@ SECTIONS = {
     "reason": "Reasons",
     "culprit": "Recurrence",
     "evidence": "Checks",
-    "term": "Stragglers",
+    "term": "Terms",
     "cause": "Kinds of causes",
     "nature": "Kinds of work",
     "collective": "Time of a collective",

@@ -11,11 +11,12 @@ from typing import Any
 from nicegui import events, ui
 from nicegui.elements.mixins.text_element import TextElement
 
+from sfapp.app.definitions import defined, show_definitions
 from sfapp.app.panels.notes_panel import NotesPanel
 from sfapp.app.panels.plot_help import PlotHelp
+from sfapp.app.panels.plot_table_view import PlotTableView
 from sfapp.app.panels.view_model import Key, TabViewModel
-from sfapp.app.theme import box, label_text
-from sfapp.model.parse import whole_number
+from sfapp.app.theme import box, label_text, with_keys
 from sfapp.model.view import ViewState
 from sfapp.operators import Findings
 from sfapp.service.judging import JudgedWindow
@@ -52,6 +53,9 @@ _RELAID = """(event) => {
 }"""
 
 
+HEALTHY = "healthy"
+"""Group of the traces that show a run's healthy windows."""
+
 Axes = Mapping[str, tuple[float, float] | None]
 """By axis (``x``, ``y2``): the ends of the visible part, None for the whole axis."""
 
@@ -81,6 +85,8 @@ class PlacedPlot:
         findings = None if model.examined is None else model.examined.findings
         height = self.place.height
         drawn = draw(self.name, model.judged, findings, model.view, dark=model.dark, height=height)
+        # The browser links what is under the pointer between plots (assets/plotly.js).
+        drawn["layout"]["meta"] |= {"steps": self.spec.has_step_axis}
         return with_notes(drawn, self.name, model.notes, step=model.view.step, dark=model.dark)
 
     def axes(self, model: TabViewModel) -> dict[str, tuple[float, float]]:
@@ -180,12 +186,13 @@ class FigureCard:
             self.plot.props["role"] = "figure"  # an image has nothing in it to focus
             self.plot.props["aria-label"] = meta["alt"]
             self._texts["notes"] = label_text(_texts(meta)["notes"], "div", "notes")
+            self._table = PlotTableView(lambda: self.figure)
 
     def _head(self, meta: Mapping[str, Any], add_help: Callable[[ui.element], None] | None) -> None:
         with box("card-head") as head, box("grow"):
             texts = _texts(meta)
-            self._texts["title"] = label_text(texts["title"], "h2")
-            self._texts["subtitle"] = label_text(texts["subtitle"], "div", "subtitle")
+            self._texts["title"] = defined(texts["title"], "h2")
+            self._texts["subtitle"] = defined(texts["subtitle"], "div", "subtitle")
         if add_help is not None:
             add_help(head)
 
@@ -196,9 +203,12 @@ class FigureCard:
         meta = self._meta()
         texts = _texts(meta)
         for name, element in self._texts.items():
-            element.text = texts[name]
+            if element.text != texts[name]:
+                element.text = texts[name]
+                show_definitions(element)
         self.plot.props["aria-label"] = meta["alt"]
         self.plot.update_figure(figure)
+        self._table.refresh()
 
     def on_click(self, handler: Callable[[Mapping[str, Any]], Any]) -> None:
         """Call back with ``x``, ``y`` and ``customdata`` of a clicked point."""
@@ -293,16 +303,25 @@ def plot_card(plot: PlacedPlot, model: TabViewModel, reactions: Reactions) -> Fi
 
     def add_buttons(head: ui.element) -> None:
         with head:
+            if any(trace.get("legendgroup") == HEALTHY for trace in figure["data"]):
+                _healthy_switch()
             reactions.notes_panel.plot_buttons(plot.name)
         reactions.plot_help.place(plot.name, head, span)
 
-    card = FigureCard(plot.figure(model), span, add_help=add_buttons, axes=plot.axes(model))
+    figure = plot.figure(model)
+    card = FigureCard(figure, span, add_help=add_buttons, axes=plot.axes(model))
     if plot.spec.picks_step:
         card.on_click(lambda point: _pick_step(point, reactions))
     if gates:
         card.on_drag(lambda name, value: reactions.move_gate(name, value) if name in gates else None)
     card.on_zoom(lambda axes: reactions.zoom(plot.name, axes))
     return card
+
+
+def _healthy_switch() -> None:
+    """Build the button and the key that hide and show the healthy windows in a plot, as its legend does."""
+    switch = with_keys(label_text("Healthy", "button", "key"), "h", "Hide or show the healthy windows")
+    switch.on("click", js_handler="(event) => sfapp.switchLegend(event.target, 'healthy')").mark("healthy")
 
 
 def _pick_step(point: Mapping[str, Any], reactions: Reactions) -> Any:

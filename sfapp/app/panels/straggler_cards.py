@@ -119,8 +119,12 @@ def cause_table(model: TabViewModel, reactions: Reactions) -> Follow | None:
     subtitle = (
         "those that delay other ranks first, then by cost; select one to see its path, timeline and frequency"
     )
-    if len(causes) > CAUSES_LISTED:
-        subtitle += f"; the first {CAUSES_LISTED} of {format.count(len(causes))}"
+    telling = tables.telling_causes(findings, model.diagnosis.step_time.mean_ns, model.view.cause)
+    if len(telling) > CAUSES_LISTED:
+        subtitle += f"; the first {CAUSES_LISTED} of {format.count(len(telling))}"
+    if len(telling) < len(causes):
+        small = format.count(len(causes) - len(telling))
+        subtitle += f"; {small} more below {format.percent(tables.CAUSE_FLOOR, 1)} of a step"
     with titled("Causes", subtitle):
         if not causes:
             few = len(findings.similarity.ranks) < MIN_COHORT
@@ -133,7 +137,8 @@ def cause_table(model: TabViewModel, reactions: Reactions) -> Follow | None:
             seen = place < len(causes) and step in causes[place].steps
             reactions.look(cause=place or None, operator=None, ranks=(), step=step if seen else None)
 
-        rows = tables.cause_rows(findings)[:CAUSES_LISTED]
+        every = tables.cause_rows(findings)
+        rows = [every[place] for place in telling[:CAUSES_LISTED]]
         table = choice_table(tables.CAUSE_COLUMNS, rows, "cause", choose, "name").mark("causes")
 
     def follow(model: TabViewModel) -> None:

@@ -8,21 +8,23 @@ from typing import Any
 
 from nicegui import events, ui
 
-from sfapp.app.address import rooted
-from sfapp.app.theme import box, label_text
+from sfapp.accounting import Measures
+from sfapp.app.definitions import defined
+from sfapp.app.theme import box
 from sfapp.model import Diagnosis
 from sfapp.views import gate_tables, tables
 from sfapp.views.address import term_page
 from sfapp.views.tables import TableColumn
+from sfapp.views.text.terms import definitions_in
 
 
 @contextmanager
 def titled(title: str, subtitle: str = "") -> Iterator[None]:
     """Build a card with a title; the content goes into the body of ``with``."""
     with box("card", "section"):
-        label_text(title, "h2")
+        defined(title, "h2")
         if subtitle:
-            label_text(subtitle, "div", "subtitle")
+            defined(subtitle, "div", "subtitle")
         yield
 
 
@@ -119,7 +121,7 @@ def _column(column: TableColumn, rows: Sequence[Mapping[str, Any]]) -> dict[str,
         "label": _sentence_case(column.title),
         "field": column.field,
         "align": "right" if measured else "left",
-        "help": column.help,
+        "help": column.help or definitions_in(column.title),
         "sortable": True,
     }
     if column.shown != column.field:
