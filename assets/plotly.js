@@ -80,6 +80,7 @@ Plotly.newPlot = (plot, ...settings) => {
   const tidy = () => leaveOutWhatCollides(plot);
   plot.on("plotly_afterplot", tidy);
   plot.on("plotly_relayout", tidy);
+  linkHovers(plot);
   return drawn.then((element) => (tidy(), element));
 };
 
@@ -90,3 +91,75 @@ Plotly.Plots.resize = async (plot) => {
   await resize(plot);
   if (plot._fullLayout?.showlegend && plot._fullLayout.width !== before) await Plotly.redraw(plot);
 };
+
+// --- hover links: a rank or step under the pointer is marked in every plot on the page, and a rank in the headline
+const RANK = /^(?:<b>)?rank (\d+)\b/;
+
+function rankUnder(plot, point) {
+  if (plot.layout.meta?.lanes && typeof point.customdata === "number") return point.customdata;
+  const words = [point.y, point.hovertext, point.data?.hovertext?.[point.pointNumber]];
+  const found = words.map((text) => typeof text === "string" && text.match(RANK)).find(Boolean);
+  return found ? Number(found[1]) : null;
+}
+
+function rowsOf(plot, rank) {
+  const rows = [];
+  for (const trace of plot.data) {
+    if (plot.layout.meta?.lanes && Array.isArray(trace.customdata))
+      trace.customdata.forEach((each, place) => each === rank && rows.push(trace.y[place]));
+    else if (trace.type === "heatmap" && Array.isArray(trace.y))
+      rows.push(...trace.y.filter((name) => typeof name === "string" && Number(name.match(RANK)?.[1]) === rank));
+  }
+  return [...new Set(rows)];
+}
+
+// A band along an axis over the values given, each as wide as one unit.
+function mark(plot, letter, values) {
+  const axis = plot._fullLayout?.[`${letter}axis`];
+  const other = plot._fullLayout?.[letter === "x" ? "yaxis" : "xaxis"];
+  const places = axis ? values.map((value) => axis.d2p(value)).filter(Number.isFinite) : [];
+  if (!places.length || !axis._length) return;
+  const half = Math.abs(axis.l2p(1) - axis.l2p(0)) / 2;
+  const low = Math.max(0, Math.min(...places) - half), high = Math.min(axis._length, Math.max(...places) + half);
+  if (high <= low) return;
+  const band = document.createElement("div");
+  band.className = "link-band";
+  const [left, top, width, height] =
+    letter === "x"
+      ? [axis._offset + low, other._offset, high - low, other._length]
+      : [other._offset, axis._offset + low, other._length, high - low];
+  Object.assign(band.style, { left: `${left}px`, top: `${top}px`, width: `${width}px`, height: `${height}px` });
+  plot.querySelector(".svg-container")?.append(band);
+}
+
+function showLinks(rank, step, source) {
+  hideLinks();
+  for (const plot of document.querySelectorAll(".js-plotly-plot")) {
+    if (plot === source || !plot.offsetParent || !plot._fullLayout) continue;
+    if (rank !== null) mark(plot, "y", rowsOf(plot, rank));
+    if (step !== null && plot.layout.meta?.steps) mark(plot, "x", [step]);
+  }
+  const headline = document.querySelector(".verdict .headline");
+  headline?.classList.toggle("linked", rank !== null && new RegExp(`\\brank ${rank}\\b`, "i").test(headline.textContent));
+}
+
+function hideLinks() {
+  for (const band of document.querySelectorAll(".link-band")) band.remove();
+  document.querySelector(".verdict .headline.linked")?.classList.remove("linked");
+}
+
+function linkHovers(plot) {
+  plot.on("plotly_hover", ({ points: [point] }) => {
+    if (!point) return;
+    const step = plot.layout.meta?.steps ? Number(point.x) : null;
+    showLinks(rankUnder(plot, point), Number.isFinite(step) ? step : null, plot);
+  });
+  plot.on("plotly_unhover", hideLinks);
+}
+
+document.addEventListener("mouseover", (event) => {
+  const headline = event.target.closest?.(".verdict .headline");
+  const rank = headline?.textContent.match(/\brank (\d+)\b/i);
+  if (rank) showLinks(Number(rank[1]), null, null);
+});
+document.addEventListener("mouseout", (event) => event.target.closest?.(".verdict .headline") && hideLinks());

@@ -52,6 +52,7 @@ KEYS = (
     ("o", "Overview"),
     ("u  ⌃Z", "Undo the last change of the view (also the browser's Back)"),
     ("c", "Open, close the controls on a narrow screen"),
+    ("h", "Hide, show the healthy windows in the swim-lane"),
     ("n", "Write a note on this view"),
     ("a", "Add this view to an incident"),
     ("z", "Undo the last edit of a note or incident"),

@@ -118,7 +118,7 @@ def swim_lane(
     rows = len(found.lanes)
     low, high = drawing.ends_ns
     room = 0.01 * max(1.0, high - low)
-    return figure(
+    drawn = figure(
         [*_stages(drawing), *_waiting(drawing), *_healthy(drawing), _step_marks(drawing)],
         dark=dark,
         title=PLOT.title,
@@ -152,6 +152,8 @@ def swim_lane(
         hovermode="closest",
         uirevision=revision(diagnosis, "swim_lane"),
     )
+    drawn["layout"]["meta"]["lanes"] = True
+    return drawn
 
 
 def _bars(drawing: _Drawing, blocks: Sequence[tuple[int, SwimLane, Block]], name: str) -> Trace:

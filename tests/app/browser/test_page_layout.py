@@ -111,7 +111,7 @@ def test_the_finder_leads_to_ranks_windows_runs_and_commands(page: Page) -> None
     finder = page.get_by_role("dialog", name="Find")
     page.keyboard.press("/")
     page.keyboard.type("rank 3")
-    expect(finder.get_by_role("option", name="rank 3")).to_be_visible()
+    expect(finder.get_by_role("option", name="rank 3").first).to_be_visible()
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile(r"/w/gpt-small-ddp/10\?tab=ranks&ranks=3"))
     expect(page.locator(".panels .main-svg").first).to_be_visible()
