@@ -86,6 +86,8 @@ def _head(report: Report) -> Iterator[str]:
         yield table(("", ""), [(name, value) for name, value in report.facts])
     if report.summary:
         yield lines(report.summary)
+    for line in report.problem_lines:
+        yield f"**{shown(line)}**"
     if windows:
         rows = [(f"{section.run_id} / {section.window}", section.verdict.sentence) for section in windows]
         yield table(("window", "verdict"), rows)

@@ -160,6 +160,12 @@ class Report:
         return tuple(part for part in self.parts if isinstance(part, kind))
 
     @property
+    def problem_lines(self) -> tuple[str, ...]:
+        """Return the problems of all its windows in words, each once, in the order of the windows."""
+        lines = (line for section in self.of(Section) for line in section.problem_lines)
+        return tuple(dict.fromkeys(lines))
+
+    @property
     def plots(self) -> tuple[ReportPlot, ...]:
         """Return every plot in order."""
         return tuple(plot for part in self.parts for plot in plots_of(part))

@@ -19,8 +19,15 @@ from sfapp.report.plots import ReportPlot
 from sfapp.report.svg import to_svg
 from sfapp.views import format
 
+TALL = 0.62
+"""Height of a drawing relative to its width, from which on it is drawn smaller."""
+
+_SIZE = re.compile(r'viewBox="0 0 ([0-9.]+) ([0-9.]+)"')
 _UNBREAKABLE = re.compile(r"\S{48,}")
 _EVERY = 24
+_OTHER_SCRIPTS = re.compile(r"[\u0530-\u1dff\u2e80-\ud7ff\uf900-\ufdff\ufe30-\uffef\U00010000-\U0010ffff]")
+"""Letters beyond Latin, Greek and Cyrillic; symbols and punctuation are in our fonts."""
+
 _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
 
 
@@ -35,7 +42,7 @@ def to_pdf(report: Report) -> bytes:
         return typst.compile(
             _template(),
             sys_inputs={"report": data},
-            font_paths=_fonts(),
+            font_paths=_fonts(_has_other_scripts(data)),
             timestamp=0,
         )
     except typst.TypstError as error:
@@ -43,9 +50,18 @@ def to_pdf(report: Report) -> bytes:
 
 
 @cache
-def _fonts() -> typst.Fonts:
-    """Return our fonts and typst's, without system fonts, so that a report looks the same everywhere."""
-    return typst.Fonts(include_system_fonts=False, font_paths=[str(assets() / "fonts")])
+def _fonts(other_scripts: bool = False) -> typst.Fonts:
+    """Return our fonts and typst's, so that a report looks the same everywhere: Latin, Greek and Cyrillic.
+
+    Args:
+        other_scripts: use the fonts of this machine, too, for characters that ours lack.
+    """
+    return typst.Fonts(include_system_fonts=other_scripts, font_paths=[str(assets() / "fonts")])
+
+
+def _has_other_scripts(text: str) -> bool:
+    """Return whether a text has letters that our fonts lack, such as Chinese or Arabic ones."""
+    return _OTHER_SCRIPTS.search(text) is not None
 
 
 @cache
@@ -63,6 +79,7 @@ def _data(report: Report) -> Mapping[str, Any]:
         "subtitle": f"{format.counted(len(windows), 'window')} · sfapp {report.version}",
         "version": report.version,
         "facts": [[name, _breakable(value)] for name, value in report.facts],
+        "problems": [_breakable(line) for line in report.problem_lines],
         "summary": _breakable(report.summary),
         "contents": [
             {
@@ -153,13 +170,21 @@ def _compared(part: ReportComparison) -> Mapping[str, Any]:
 
 def _plot(plot: ReportPlot) -> Mapping[str, Any]:
     words = caption(plot)
+    drawing = to_svg(plot.light)
     return {
         "title": words.title,
         "subtitle": _breakable(words.subtitle),
         "alt": words.alt,
         "caption": _breakable(words.below),
-        "svg": to_svg(plot.light),
+        "svg": drawing,
+        "tall": _is_tall(drawing),
     }
+
+
+def _is_tall(drawing: str) -> bool:
+    """Return whether a drawing at the width of the page would leave half a page empty before it."""
+    found = _SIZE.search(drawing)
+    return found is not None and float(found[2]) > TALL * float(found[1])
 
 
 def _breakable(words: str) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from sfapp.accounting import Comparison, Measures
 from sfapp.model import Diagnosis
@@ -19,6 +21,8 @@ RANKS_IN_FULL = 64
 so that a page on five windows of 64 ranks stays below a megabyte."""
 
 LEFT_OUT = "its operators are left out to keep the report small; to show them, add their plots to an incident"
+
+_DRAG_MARKS = re.compile(r"\s*[⇕⇔]\s*$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,4 +82,20 @@ def _plot(name: str, given: WindowInput | FindingsInput, notes: Sequence[Note]) 
 
 
 def _in_both_themes(name: str, draw: Callable[[bool], figures.Figure]) -> ReportPlot:
-    return ReportPlot(name, draw(False), draw(True), PLOTS[name].help)
+    return ReportPlot(name, still(draw(False)), still(draw(True)), PLOTS[name].help)
+
+
+def still(figure: figures.Figure) -> figures.Figure:
+    """Return a figure in which nothing can be dragged, without the marks that invite to it."""
+    layout = dict(figure["layout"])
+    if "shapes" in layout:
+        layout["shapes"] = [_without_mark(shape) for shape in layout["shapes"]]
+    config = {name: value for name, value in figure["config"].items() if name != "edits"}
+    return {**figure, "layout": layout, "config": config}
+
+
+def _without_mark(shape: Mapping[str, Any]) -> Mapping[str, Any]:
+    label = shape.get("label", {})
+    if "texttemplate" not in label:
+        return shape
+    return {**shape, "label": {**label, "texttemplate": _DRAG_MARKS.sub("", label["texttemplate"])}}

@@ -72,7 +72,7 @@ def window_report(workspace: Workspace, key: WindowKey, view: ViewState) -> Repo
         store = workspace.store_of(key.run_id)
         manifest = store.window(key.run_id, key.window).manifest
         ended = manifest.ended_at or manifest.started_at
-        name = "" if options.redact else f"{path_segment(key.run_id)[:_MOST_OF_NAME]}-"
+        name = "" if options.redact else _name_of_run(key.run_id)
         request = ReportRequest(
             output=f"sfapp-{name}window-{key.window}{options.ending}",
             paths=_paths(workspace, store, key),
@@ -91,8 +91,10 @@ def incident_report(workspace: Workspace, incident_id: str) -> ReportMaker:
 
     def make(options: ReportOptions, progress: ReportProgress) -> tuple[str, bytes]:
         incident = workspace.incident_log.state().incident(incident_id)
+        runs = {item.window.run_id for item in incident.items if item.window is not None}
+        name = _name_of_run(runs.pop()) if len(runs) == 1 and not options.redact else ""
         request = ReportRequest(
-            output=f"sfapp-incident-{incident.short_id}{options.ending}",
+            output=f"sfapp-{name}incident-{incident.short_id}{options.ending}",
             paths=tuple(map(str, workspace.paths)),
             incident=incident.id,
             called=incident.short_id,
@@ -101,6 +103,11 @@ def incident_report(workspace: Workspace, incident_id: str) -> ReportMaker:
         return create_report(workspace, request, options, progress)
 
     return make
+
+
+def _name_of_run(run_id: str) -> str:
+    """Return a run's name as the beginning of a file's name."""
+    return f"{path_segment(run_id)[:_MOST_OF_NAME]}-"
 
 
 def create_report(
