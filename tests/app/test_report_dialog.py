@@ -152,8 +152,8 @@ def test_an_incident_is_handed_over_with_what_was_collected(own_workspace: Works
     )
     page = content.decode()
     assert name == f"sfapp-{RUN}-incident-{incident.short_id}.html"
-    for said in ("<h1>Slow callback</h1>", "job is slow.", "γA 0.6 (default 0.4)", "callbacks on rank 3"):
-        assert said in page
+    for expected in ("<h1>Slow callback</h1>", "job is slow.", "γA 0.6 (default 0.4)", "callbacks on rank 3"):
+        assert expected in page
     assert f"sfapp report {incident.short_id} " in page
     hidden = incident_report(own_workspace, incident_id)(ReportOptions(".html", True), ReportProgress())[
         1

@@ -10,8 +10,9 @@ from urllib.parse import quote
 from fastapi import Request
 from nicegui import background_tasks, ui
 
+from sfapp.app.connection import connected
 from sfapp.app.definitions import defined
-from sfapp.app.notifications import event_of
+from sfapp.app.notifications import follow
 from sfapp.app.pages.not_found import missing
 from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
 from sfapp.app.panels.capture_card import CaptureCard
@@ -90,7 +91,7 @@ class ProblemView:
     def of(
         cls, workspace: Workspace, problem_id: str, run_id: str | None, group: str = ALL_RANKS
     ) -> ProblemView:
-        """Read it from the store. Blocking.
+        """Read the problem from the store. Blocking.
 
         Args:
             group: the ranks that its latest window is judged by; all where the window lacks it.

@@ -17,6 +17,7 @@ from sfapp.app.panels.plot_help import PlotHelp
 from sfapp.app.panels.plot_table_view import PlotTableView
 from sfapp.app.panels.view_model import Key, TabViewModel
 from sfapp.app.theme import box, label_text, with_keys
+from sfapp.model.parse import whole_number
 from sfapp.model.view import ViewState
 from sfapp.operators import Findings
 from sfapp.service.judging import JudgedWindow

@@ -8,7 +8,7 @@ from typing import Any
 
 from nicegui import events, ui
 
-from sfapp.accounting import Measures
+from sfapp.app.address import rooted
 from sfapp.app.definitions import defined
 from sfapp.app.theme import box
 from sfapp.model import Diagnosis
