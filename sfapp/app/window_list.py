@@ -56,10 +56,10 @@ class ListState:
     @property
     def asked(self) -> WindowQuery:
         """Return what is asked of the store."""
-        ends = [None if key is None else (key.run_id, key.window) for key in (self.first, self.last)]
+        first, last = (None if key is None else (key.run_id, key.window) for key in (self.first, self.last))
         return WindowQuery(
             self.run, self.label, self.stage, self.text, self.min_severity, self.needs_attention,
-            *ends, parse_sort(self.sort or ""),
+            first, last, parse_sort(self.sort or ""),
         )  # fmt: skip
 
     @property

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sfapp.model import BETWEEN, CULPRITS, DEFAULT_STAGES, LABELS, stage_category
-from sfapp.model.diagnosis import QUIET_SEVERITY
+from sfapp.model.diagnosis import HEALTHY_SEVERITY
 from sfapp.model.labels import UNIVERSAL_LABEL
 from sfapp.model.reasons import UNNAMED_RANKS
 from sfapp.model.search_words import search_words
@@ -75,8 +75,8 @@ def _percent(fraction: str) -> str:
 
 def _severity(fraction: str) -> str:
     return (
-        f"CASE WHEN {fraction} < {QUIET_SEVERITY} AND format('{{:.0f}}', 100 * {fraction}) = "
-        f"'{100 * QUIET_SEVERITY:.0f}' THEN '<{100 * QUIET_SEVERITY:.0f} %' ELSE {_percent(fraction)} END"
+        f"CASE WHEN {fraction} < {HEALTHY_SEVERITY} AND format('{{:.0f}}', 100 * {fraction}) = "
+        f"'{100 * HEALTHY_SEVERITY:.0f}' THEN '<{100 * HEALTHY_SEVERITY:.0f} %' ELSE {_percent(fraction)} END"
     )
 
 

@@ -50,14 +50,18 @@ class WindowsToolbar:
                 .mark("search")
             )
             with_keys(self._search, "/")
+            self._options = {
+                "run": {ALL: "all runs", **runs},
+                "stage": {ALL: "any stage", **named},
+                "label": {ALL: "any label", **labels},
+            }
             self._choosers = {
-                "run": self._chooser("run", {ALL: "all runs", **runs}, state.run),
-                "stage": self._chooser("stage", {ALL: "any stage", **named}, state.stage),
-                "label": self._chooser("label", {ALL: "any label", **labels}, state.label),
+                name: self._chooser(name, options, getattr(state, name))
+                for name, options in self._options.items()
             }
             self._attention = ui.switch(
                 "Needs attention only",
-                value=state.calls_for_action,
+                value=state.leaves_out_healthy,
                 on_change=lambda event: self._changed(needs_attention=event.value or None, min_severity=None),
             )
             self._attention.props("dense").mark("loud")
@@ -78,8 +82,8 @@ class WindowsToolbar:
             self._search.value = state.text or ""
             for name, chooser in self._choosers.items():
                 value = getattr(state, name)
-                chooser.set_options(_with(chooser.options, value), value=value or ALL)
-            self._attention.value = state.calls_for_action
+                chooser.set_options(_with(self._options[name], value), value=value or ALL)
+            self._attention.value = state.leaves_out_healthy
             self._axis.value = state.axis or next(iter(AXES))
         self._brush.text = f"{state.brushed} ✕"
         self._brush.set_visibility(bool(state.brushed))
