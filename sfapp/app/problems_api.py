@@ -11,7 +11,7 @@ from starlette.responses import Response
 from sfapp.app.answers import csv_answer, json_answer
 from sfapp.errors import StoreError
 from sfapp.model.search_words import MAX_SEARCH
-from sfapp.service.problem_list import ORDERS, ProblemQuery, problem_row
+from sfapp.service.problem_query import ORDERS, ProblemQuery, problem_row
 from sfapp.service.problems import ListedProblem, listed
 from sfapp.service.workspace import Workspace
 from sfapp.views import format

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from string import digits
+
+from sfapp.model.parse import whole_number
 
 MOST_WORDS = 8
 """Words of a search that count; more do not narrow a list down any further."""
@@ -42,8 +45,8 @@ def is_found(words: tuple[SearchWord, ...], text: str, names: str = "") -> bool:
 
 def _word(part: str) -> SearchWord:
     noun, separator, number = part.partition("~")
-    if separator and number.isdigit():
+    if separator and whole_number(number) is not None:
         return SearchWord(f"{noun} {number}", rf"{noun}s? {number}($|[^0-9])")
-    before = r"(^|[^0-9.,])" if part[:1].isdigit() else ""
-    after = r"($|[^0-9])" if part[-1:].isdigit() else ""
+    before = r"(^|[^0-9.,])" if part[0] in digits else ""
+    after = r"($|[^0-9])" if part[-1] in digits else ""
     return SearchWord(part, f"{before}{re.escape(part)}{after}")

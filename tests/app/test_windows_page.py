@@ -172,7 +172,7 @@ async def test_windows_are_shown_by_time(user: User) -> None:
     await user.should_see("drag across windows to list only those")
 
 
-async def test_an_order_that_does_not_exist_is_said(user: User) -> None:
+async def test_an_order_that_does_not_exist_is_reported(user: User) -> None:
     await user.open("/windows?sort=nothing:asc&axis=sideways")
     await user.should_see("cannot sort by 'nothing:asc'")
     await user.should_see("there is no axis 'sideways'")

@@ -46,7 +46,7 @@ def judged(measures: Measures, diagnosis: Diagnosis, gates: Gates) -> Diagnosis:
     return judge(measures, gates, diagnosis.frontier, diagnosis.reference)
 
 
-def test_the_card_says_that_a_moved_threshold_cannot_change_the_headline() -> None:
+def test_the_card_states_that_a_moved_threshold_cannot_change_the_headline() -> None:
     measures, diagnosis = jobs.look(jobs.slow_callback())
     assert headline_stays(diagnosis) == ""
     moved = judged(measures, diagnosis, Gates(tau_c=0.5, gamma_a=0.9))

@@ -46,7 +46,7 @@ def test_tiles_are_read_from_their_words() -> None:
     assert "▲ straggler" in found.rows[3][1]
 
 
-def test_large_tables_are_cut_and_say_so() -> None:
+def test_large_tables_are_cut_with_a_notice() -> None:
     measures, diagnosis = jobs.look(jobs.ddp(ranks=8, steps=300))
     found = plot_table(step_timeline(measures, diagnosis))
     assert (len(found.rows), found.left_out) == (MOST_ROWS, "Shown are the first 200 of 300 rows.")

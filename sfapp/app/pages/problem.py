@@ -259,7 +259,7 @@ class ProblemPage:
                 label_text(fact.note, "div", "small")
 
     def _fill_evidence(self, one: ListedProblem) -> None:
-        """Show the independent sources that the problem rests on, and its stretches of windows."""
+        """Show the independent sources of evidence and the stretches of windows."""
         problem = one.problem
         sources = problem_sources(problem, self._diagnosis_about(problem), self._view.agreement)
         with titled("Evidence", sources_summary(sources)), box("grounds", "dl"):

@@ -29,7 +29,7 @@ from sfapp.incidents import IncidentState
 from sfapp.model import Gates
 from sfapp.model.problems import Problem
 from sfapp.model.search_words import MAX_SEARCH
-from sfapp.service.problem_list import ORDERS, ProblemQuery
+from sfapp.service.problem_query import ORDERS, ProblemQuery
 from sfapp.service.problems import ListedProblem, listed
 from sfapp.service.workspace import Workspace
 from sfapp.store import WindowQuery

@@ -10,7 +10,7 @@ from nicegui import ui
 
 from sfapp.app.panels.windows_timeline import AXES, axis_chooser
 from sfapp.app.theme import box, label_text, link, set_address, with_keys
-from sfapp.service.problem_list import ORDERS, ProblemQuery
+from sfapp.service.problem_query import ORDERS, ProblemQuery
 from sfapp.views import format
 
 _FIRST_ORDER, _FIRST_AXIS = next(iter(ORDERS)), next(iter(AXES))

@@ -46,7 +46,7 @@ def plot_table(figure: Figure) -> PlotTable:
     Bars and lines have a row per place on the axis and a column per trace, a heatmap its cells, and a plot
     whose marks have words these words.
     """
-    layout, traces = figure["layout"], [trace for trace in figure["data"] if _tells(trace)]
+    layout, traces = figure["layout"], [trace for trace in figure["data"] if _has_values(trace)]
     sentence = str(layout["meta"]["alt"])
     worded = [trace for trace in traces if _is_worded(trace)]
     if worded and len(worded) == len(traces):
@@ -74,7 +74,7 @@ def _without_gaps(value: Any) -> Any:
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
-def _tells(trace: Trace) -> bool:
+def _has_values(trace: Trace) -> bool:
     """Return whether a trace holds values: keys of legends and guides do not."""
     if trace["type"] == "heatmap":
         return True

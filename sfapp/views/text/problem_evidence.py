@@ -1,4 +1,4 @@
-"""What a problem rests on: independent sources, counted once each, and the stretches in which it occurred."""
+"""Evidence of a problem: independent sources, counted once each, and the stretches in which it occurred."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TITLES = {
     "the run's windows": "Waits of the run",
     "device events": "Device events",
 }
-"""Titles of the sources that checks of a verdict rest on."""
+"""Titles of the sources of a verdict's checks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class ProblemSource:
 def problem_sources(
     problem: Problem, diagnosis: Diagnosis | None, agreement: Agreement | None = None
 ) -> tuple[ProblemSource, ...]:
-    """Return what a problem rests on. Checks of one matrix are one source, however many they are.
+    """Return the evidence of a problem. Checks of one matrix are one source, however many they are.
 
     Args:
         diagnosis: of its latest window; None where that cannot be read or is about another problem.
