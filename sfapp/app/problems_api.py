@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Query
 from fastapi import Path as PathParameter
 from starlette.responses import Response
 
-from sfapp.app.answers import csv_answer, json_answer
+from sfapp.app.answers import CsvResponse, csv_answer, json_answer
 from sfapp.errors import StoreError
 from sfapp.model.search_words import MAX_SEARCH
 from sfapp.service.problem_query import ORDERS, ProblemQuery, problem_row
@@ -61,7 +61,7 @@ def add(routes: APIRouter, workspace: Workspace) -> None:
     ) -> Response:
         return json_answer({"problems": [one.document() for one in _found(workspace, asked)]})
 
-    @routes.get("/problems.csv", summary="The same problems as a table")
+    @routes.get("/problems.csv", summary="The same problems as a table", response_class=CsvResponse)
     def problems_csv(asked: Asked) -> Response:
         return csv_answer([problem_row(one) for one in _found(workspace, asked)], "problems")
 
