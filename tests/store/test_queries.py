@@ -110,7 +110,8 @@ def test_the_timeline_is_in_order_and_small(store: Store) -> None:
     rows = store.timeline("a")
     assert [row["window"] for row in rows] == list(range(6))
     assert set(rows[0]) == {
-        "run_id", "window", "started_at", "ended_at", "first_step", "last_step", "step_time_ns", "shares", "label",
+        "run_id", "window", "started_at", "ended_at", "first_step", "last_step", "step_time_ns", "shares",
+        "label",
         "severity",
         "needs_attention", "aim_stage", "aim_rank", "aim_hostname", "culprit_kind", "is_reference",
         "missing_ranks", "first_missing_rank", "lacks_data",
