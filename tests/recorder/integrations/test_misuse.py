@@ -130,7 +130,7 @@ def test_layers_timed_again_are_timed_once_and_never_after_the_end(tmp_path: Pat
 
 
 def test_memory_is_watched_of_modules_alone(perf: Recorder) -> None:
-    with pytest.raises(RecorderError, match="not of a list"):
+    with pytest.raises(RecorderError, match="not a list"):
         perf.watch_memory([network()])
 
 
