@@ -1,7 +1,8 @@
 """Read and append to the log of all edits, a file of JSON lines next to the packets.
 
 Several processes may use it: an exclusive lock keeps their lines apart, and each continues to read where it
-stopped. A line that cannot be read is kept, reported and skipped.
+stopped. A line that cannot be read is kept, reported and skipped. Once there are many lines, older
+ones are compressed (``compaction``).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from sfapp.errors import IncidentError
 from sfapp.files import open_regular, sync_folder
+from sfapp.incidents.compaction import compact, is_pack, tail_before, unpack
 from sfapp.incidents.events import Event, checked, decode, encode
 from sfapp.incidents.state import IncidentState
 from sfapp.incidents.state_builder import StateBuilder
@@ -22,7 +24,10 @@ from sfapp.incidents.state_builder import StateBuilder
 NAME = "incidents.jsonl"
 
 MAX_BYTES = 256 << 20
-"""Size limit of a log, bytes: about a million edits."""
+"""Size limit of a log and of its lines, bytes: about a million edits."""
+
+COMPACT_AT = 4 << 20
+"""Size of the lines outside packs from which on the log is compacted, bytes: about 10,000 edits."""
 
 
 class IncidentLog:
@@ -32,8 +37,9 @@ class IncidentLog:
         path: the file; it need not exist before the first edit.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, compact_at: int = COMPACT_AT) -> None:
         self.path = path
+        self._compact_at = self._next_compaction = compact_at
         self._lock = threading.Lock()
         self._known: IncidentState | None = None
         self._reset()
@@ -62,7 +68,7 @@ class IncidentLog:
         An edit that the log already has is not written again.
 
         Raises:
-            IncidentError: a field is out of bounds, or the file cannot be written.
+            IncidentError: a field is out of bounds, the log is full, or the file cannot be written.
         """
         lines = [(event, encode(event)) for event in checked(events)]
         with self._lock:
@@ -70,9 +76,17 @@ class IncidentLog:
                 self.path.parent.mkdir(exist_ok=True)
                 with self._locked() as file:
                     self._read_on()
-                    new = dict.fromkeys(line for event, line in lines if event.id not in self._edits)
-                    _write(file, b"".join(new))
+                    new = b"".join(
+                        dict.fromkeys(line for event, line in lines if event.id not in self._edits)
+                    )
+                    if new and self._line_bytes + len(new) > MAX_BYTES:
+                        raise IncidentError(
+                            f"{self.path} is full: its edits have {MAX_BYTES >> 20} MB; export what is still "
+                            "needed, move the file away and import the export"
+                        )
+                    _write(file, new)
                     self._read_on()
+                    self._compact_if_large(file)
             except OSError as error:
                 raise IncidentError(
                     f"{self.path} cannot be written: {error.strerror}; notes need a folder that "
@@ -90,8 +104,11 @@ class IncidentLog:
         self._edits = StateBuilder()
         self._notices: list[str] = []
         self._offset = 0
+        self._plain_begin = 0
         self._line = 1
+        self._line_bytes = 0
         self._inode = -1
+        self._tail = b""
         self._torn = False
         self._known = None
 
@@ -100,28 +117,50 @@ class IncidentLog:
         try:
             with open_regular(self.path) as file:
                 status = os.fstat(file.fileno())
-                if status.st_ino != self._inode or status.st_size < self._offset:
+                if (
+                    status.st_ino != self._inode
+                    or status.st_size < self._offset
+                    or tail_before(file.fileno(), self._offset) != self._tail
+                ):
                     self._reset()
                     self._inode = status.st_ino
                 if status.st_size > MAX_BYTES:
-                    raise IncidentError(
-                        f"{self.path} has over {MAX_BYTES >> 20} MB: it is not a log of notes"
-                    )
+                    raise self._oversized()
                 if status.st_size > self._offset:
                     file.seek(self._offset)
                     self._take_in(file.read())
+                    self._tail = tail_before(file.fileno(), self._offset)
         except FileNotFoundError:
             self._reset()
+
+    def _oversized(self) -> IncidentError:
+        self._reset()
+        return IncidentError(f"{self.path} has over {MAX_BYTES >> 20} MB: it is not a log of notes")
 
     def _take_in(self, content: bytes) -> None:
         *lines, rest = content.split(b"\n")
         for line in lines:
-            self._note_line(line)
             self._offset += len(line) + 1
+            if is_pack(line):
+                self._take_in_pack(line)
+                self._plain_begin = self._offset
+            else:
+                self._note_line(line)
         self._torn = bool(rest)
         self._known = None
 
+    def _take_in_pack(self, line: bytes) -> None:
+        try:
+            lines = unpack(line, MAX_BYTES - self._line_bytes)
+        except IncidentError as error:
+            self._notices.append(f"line {self._line}: {error}; kept and skipped")
+            self._line += 1
+        else:
+            for each in lines[:-1].split(b"\n"):
+                self._note_line(each)
+
     def _note_line(self, line: bytes) -> None:
+        self._line_bytes += len(line) + 1
         try:
             event = decode(line) if line else None
         except IncidentError as error:
@@ -131,14 +170,39 @@ class IncidentLog:
                 self._edits.add(event)
         self._line += 1
 
+    def _compact_if_large(self, file: int) -> None:
+        plain = self._offset - self._plain_begin
+        if plain < self._next_compaction:
+            return
+        try:
+            done = compact(self.path, file, self._plain_begin, self._offset)
+        except OSError:  # The edit itself is on disk. Compaction is tried again when there are twice as many.
+            self._next_compaction = 2 * plain
+            return
+        self._next_compaction = self._compact_at
+        self._inode, self._tail, self._plain_begin = done.inode, done.tail, done.plain_begin
+        self._offset += done.shift
+
     @contextmanager
     def _locked(self) -> Iterator[int]:
-        new = not self.path.exists()
-        with open_regular(self.path, "ab+", permissions=0o644) as file:  # Closing it releases the lock too.
-            fcntl.flock(file, fcntl.LOCK_EX)
-            if new:
-                sync_folder(self.path.parent)
-            yield file.fileno()
+        """Open the log and lock it. Closing it releases the lock too."""
+        while True:
+            new = not self.path.exists()
+            with open_regular(self.path, "ab+", permissions=0o644) as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                if not _is_at(self.path, file.fileno()):
+                    continue  # Another process compacted it meanwhile: this file is no longer the log.
+                if new:
+                    sync_folder(self.path.parent)
+                yield file.fileno()
+                return
+
+
+def _is_at(path: Path, file: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(file))
+    except FileNotFoundError:
+        return False
 
 
 def _write(file: int, content: bytes) -> None:
