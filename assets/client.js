@@ -276,6 +276,12 @@ history.replaceState({ ...history.state, view: sfapp.view }, "");
   const tell = () => (window.did_handshake ? emitEvent("system_theme", dark) : setTimeout(tell, 10));
   if (drawn && dark !== (drawn === "dark")) tell();
 }
+// NiceGUI sets the color scheme with every update of the page, and even an equal one restyles all of it.
+{
+  const scheme = document.getElementById("nicegui-color-scheme");
+  const set = scheme.setAttribute.bind(scheme);
+  scheme.setAttribute = (name, value) => scheme.getAttribute(name) === value || set(name, value);
+}
 // Follow the system's theme when it changes, unless a theme was chosen here.
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", (event) => {
   if (sfapp.remembered("dark")) return;

@@ -1,4 +1,5 @@
-"""Measure the waiting times of a user: the first page of 20,000 windows, a moved gate, another baseline.
+"""Measure the waiting times of a user: the first page of 20,000 windows, the page of a window of 100,000
+ranks, changes of a window's view, the swim-lane and the live page.
 
 Uses a real server process and a real Chromium. A page is drawn when Plotly reports it, or when the grid shows
 its rows.
@@ -13,17 +14,19 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, sync_playwright
 
 from benchmarks.accounting import job
 from benchmarks.harness import Result
 from benchmarks.live_page import SimulatedStream, refreshes
 from benchmarks.swim_lane import swim_lane_drawn
+from benchmarks.view_changes import view_changes, write_viewed_windows
+from benchmarks.wide_window import wide_window, write_wide_windows
 from sfapp.packets import packet_path, write_packet
 
 CHROMIUM = "/usr/bin/chromium"
@@ -36,25 +39,11 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
-RANKS = 1_024
 
 WINDOWS, RUNS = 20_000, 4
 """Windows of the first page; every tenth is 50 % slower."""
 
-# Time from the next key or click to the last plot drawn after it, by the page's own clock.
-SIGTERM_WATCH = """() => {
-  const seen = window.drawnAfter = { begin: undefined, last: undefined };
-  const start = () => { seen.begin ??= performance.now(); };
-  window.addEventListener('keydown', start, { capture: true, once: true });
-  window.addEventListener('click', start, { capture: true, once: true });
-  for (const plot of document.querySelectorAll('.js-plotly-plot')) {
-    plot.on('plotly_afterplot', () => { if (seen.begin) seen.last = performance.now(); });
-  }
-}"""
-DRAWN = "() => window.drawnAfter.last && performance.now() - window.drawnAfter.last > 400"
-TOOK = "() => window.drawnAfter.last - window.drawnAfter.begin"
-
-FIRST_DRAWN = """() => new Promise((resolve) => {
+_FIRST_DRAWN = """() => new Promise((resolve) => {
   const look = () => {
     const problem = document.querySelector('.problem');
     const plot = document.querySelector('.js-plotly-plot .main-svg');
@@ -126,63 +115,24 @@ def first_page(address: str, browser: Browser) -> Iterator[Result]:
         context = browser.new_context(viewport={"width": 1480, "height": 1080})
         page = context.new_page()
         page.goto(address, wait_until="commit")
-        times.append(page.evaluate(FIRST_DRAWN) / 1e3)
+        times.append(page.evaluate(_FIRST_DRAWN) / 1e3)
         context.close()
     yield Result(f"first page of {WINDOWS:,} windows: drawn, cold", statistics.median(times), 2.0)
 
 
-def until_drawn(page: Page, acts: Iterable[Callable[[], None]]) -> float:
-    """Return the median seconds from an action to its last drawn plot."""
-    times: list[float] = []
-    for act in acts:
-        page.evaluate(SIGTERM_WATCH)
-        act()
-        page.wait_for_function(DRAWN)
-        times.append(page.evaluate(TOOK) / 1e3)
-    return statistics.median(times)
-
-
-def window_page(address: str, browser: Browser) -> Iterator[Result]:
-    """Yield results for a gate moved by keyboard and a changed baseline, on the Overview tab at 1,024 × 100 ×
-    6."""
-    page = browser.new_page(viewport={"width": 1480, "height": 1080})
-    page.goto(f"{address}/w/bench/2")
-    page.wait_for_selector(".js-plotly-plot .main-svg")
-    page.wait_for_timeout(3_000)
-    page.get_by_role("slider", name="candidate threshold").locator("[tabindex='0']").focus()
-    keys = [lambda key=key: page.keyboard.press(key) for key in ("ArrowLeft", "ArrowRight") * 5]
-    yield Result("moved gate, 1,024 × 100 × 6, until drawn", until_drawn(page, keys), 0.100)
-    picks = [
-        lambda word=word: page.get_by_role("button", name=word, exact=True).click()
-        for word in ("rank", "cohort") * 4
-    ]
-    yield Result("another baseline, 1,024 × 100 × 6, until drawn", until_drawn(page, picks), 0.250)
-    yield Result("another group, 1,024 × 100 × 6, until drawn", until_drawn(page, groups(page)), 0.250)
-    page.close()
-
-
-def groups(page: Page) -> Iterator[Callable[[], None]]:
-    """Yield the time of alternating choices of a node; opening the list of nodes is not timed."""
-    for name in ("node 3", "node 7", "node 5", "node 9"):
-        page.get_by_role("combobox", name="group").click()
-        option = page.get_by_role("option", name=name, exact=True)
-        option.wait_for()
-        yield option.click
-
-
 def run() -> Iterator[Result]:
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        many, wide = Path(folder) / "many", Path(folder) / "wide"
+        many, viewed, wide = Path(folder) / "many", Path(folder) / "viewed", Path(folder) / "wide"
         write_windows(many)
-        for number in range(3):
-            window = job(RANKS, seed=number)
-            window = replace(window, manifest=replace(window.manifest, window=number))
-            write_packet(window, packet_path(wide, window.run_id, number))
+        write_viewed_windows(viewed)
+        write_wide_windows(wide)
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
         with server(many) as (address, _):
             yield from first_page(address, browser)
-        with server(wide) as (address, _):
-            yield from window_page(address, browser)
+        with server(wide) as (address, pid):
+            yield from wide_window(address, pid)
+        with server(viewed) as (address, _):
+            yield from view_changes(address, browser)
         yield from swim_lane_drawn(browser)
         live = Path(folder) / "live"
         with SimulatedStream(live), server(live) as (address, pid):

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Literal
 
+from sfapp.accounting.findings import STRONG_PART
 from sfapp.accounting.judge import judge
 from sfapp.accounting.leaders import eligible_steps, stage_leaders, switch_rate
 from sfapp.accounting.measures import Measures
 from sfapp.model import Diagnosis
 from sfapp.model.gates import GATE_BY_NAME
+from sfapp.model.labels import STRONG_LABELS
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,8 @@ def _changes(measures: Measures, diagnosis: Diagnosis, gate: str) -> Iterable[Ga
 
 def _judged(measures: Measures, diagnosis: Diagnosis, gate: str, value: float) -> Diagnosis:
     typed = int(value) if GATE_BY_NAME[gate].whole else value
-    return judge(measures, diagnosis.gates.with_values(**{gate: typed}), diagnosis.frontier)
+    gates = diagnosis.gates.with_values(**{gate: typed})
+    return judge(measures, gates, diagnosis.frontier, diagnosis.reference)
 
 
 def _around(critical: float, step: float) -> tuple[float, float]:
@@ -147,6 +150,38 @@ def _host_ratio(diagnosis: Diagnosis) -> list[float]:
     return [device.host_ratio] if device and device.host_ratio is not None else []
 
 
+def _is_noise_decisive(diagnosis: Diagnosis) -> bool:
+    """Return whether labels could be suppressed or restored as within noise (§17)."""
+    within_noise = any(label.reasons == ("within_noise",) for label in diagnosis.suppressed)
+    has_strong = any(name in STRONG_LABELS for name in diagnosis.label_names)
+    is_on = diagnosis.gates.noise_floor == "measured" and diagnosis.knows_noise
+    return is_on and (has_strong or within_noise)
+
+
+def _effects(diagnosis: Diagnosis) -> list[float]:
+    """Return the effects of findings, and the growth that remains without the stages of the largest ones."""
+    if not _is_noise_decisive(diagnosis):
+        return []
+    effects = [finding.effect for finding in diagnosis.findings if finding.chance is not None]
+    delta = diagnosis.delta_ns
+    if delta is not None:
+        late = [finding.stage for finding in diagnosis.findings if finding.kind == "rank"]
+        explained = accumulate((max(0.0, delta[stage]) for stage in late), initial=0.0)
+        effects += [(sum(delta.values()) - part) / diagnosis.step_time.mean_ns for part in explained]
+    return effects
+
+
+def _chances(diagnosis: Diagnosis) -> list[float]:
+    """Return the chances of findings as compared with α, and round values: a larger α finds more."""
+    if not _is_noise_decisive(diagnosis):
+        return []
+    chances = [finding.chance for finding in diagnosis.findings if finding.chance is not None]
+    doc = GATE_BY_NAME["alpha"]
+    low, high = math.floor(math.log10(doc.low)), math.ceil(math.log10(doc.high))
+    rounds = [factor * 10.0**power for power in range(low, high) for factor in (1, 2, 5)]
+    return [*rounds, *chances, *(chance / STRONG_PART for chance in chances)]
+
+
 COMPARED_WITH: dict[str, Callable[[Diagnosis], Iterable[float]]] = {
     "tau_c": lambda diagnosis: accumulate(_shares(diagnosis)),
     "gamma_a": lambda diagnosis: _shares(diagnosis)[:1],
@@ -163,6 +198,8 @@ COMPARED_WITH: dict[str, Callable[[Diagnosis], Iterable[float]]] = {
     "min_event_ready": _ready_ratio,
     "gamma_dev": _device_shares,
     "gamma_host": _host_ratio,
+    "alpha": _chances,
+    "min_effect": _effects,
 }
 """For gates that are compared with few values: a function that returns these values."""
 

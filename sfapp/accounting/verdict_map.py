@@ -90,17 +90,31 @@ def verdict_map(measures: Measures, diagnosis: Diagnosis) -> VerdictMap | None:
     shares, gains, top = diagnosis.top_stages(), diagnosis.static_gain, diagnosis.top_stage
     if not shares or gains is None or top is None:
         return None
-    cuts = tuple(sorted({gain for gain in (gains[top], max(gains.values())) if 0 <= gain < 1}))
-    below, from_on = (
-        tuple(_judged(measures, diagnosis, gamma_a, gamma_g) for gamma_g in (*cuts, 1.0))
-        for gamma_a in (0.0, 1.0)
-    )
-    return VerdictMap(shares[top], cuts, (below, from_on))
+    # The map is the same for all γA and γG and, without device events, for all τC (§7.8).
+    others = diagnosis.gates.with_values(gamma_a=0.0, gamma_g=0.0)
+    if measures.device is None:
+        others = others.with_values(tau_c=0.0)
+    key = others, diagnosis.frontier, diagnosis.reference, measures.run_waits
+    last: _LastMap = measures.keep("verdict_map", None, lambda _: _LastMap())
+    if last.found is None or last.found[0] != key:
+        cuts = tuple(sorted({gain for gain in (gains[top], max(gains.values())) if 0 <= gain < 1}))
+        below, from_on = (
+            tuple(_judged(measures, diagnosis, gamma_a, gamma_g) for gamma_g in (*cuts, 1.0))
+            for gamma_a in (0.0, 1.0)
+        )
+        last.found = key, VerdictMap(shares[top], cuts, (below, from_on))
+    return last.found[1]
+
+
+class _LastMap:
+    """The last map of a window: a dragged threshold shows it many times."""
+
+    found: tuple[object, VerdictMap] | None = None
 
 
 def _judged(measures: Measures, diagnosis: Diagnosis, gamma_a: float, gamma_g: float) -> StageVerdict:
     gates = diagnosis.gates.with_values(gamma_a=gamma_a, gamma_g=gamma_g)
-    return stage_verdict(judge(measures, gates, diagnosis.frontier))
+    return stage_verdict(judge(measures, gates, diagnosis.frontier, diagnosis.reference))
 
 
 def stage_verdict(diagnosis: Diagnosis) -> StageVerdict:

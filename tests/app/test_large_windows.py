@@ -16,7 +16,7 @@ from sfapp.model import Diagnosis
 from sfapp.service.workspace import Workspace
 from sfapp.store import Store
 from sfapp.views import tables
-from tests.app.page_elements import href
+from tests.app.page_elements import href, slider, until
 from tests.app.recorded_job import job_window, put
 from tests.builders import CALLBACKS, MS
 
@@ -54,6 +54,28 @@ async def test_tables_are_computed_off_the_event_loop(user: User, monkeypatch: p
     # Then each was computed once for its page, and never on the event loop's thread
     assert all(len(found) == 1 for found in threads.values())
     assert threading.main_thread() not in [each for found in threads.values() for each in found]
+
+
+async def test_judgements_of_any_window_leave_the_event_loop_free_while_a_gate_moves(
+    user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a window that is not large, and the thread noted that looks for changes of its verdict
+    monkeypatch.setattr(view_model, "LARGE", 1 << 20)
+    await user.open("/w/job/0?tab=ambiguity")
+    await user.should_see("distance to the next change of verdict")
+    threads: list[threading.Thread] = []
+    gate_rows = tabs.gate_rows
+
+    def noted(measures: Measures, diagnosis: Diagnosis) -> list[tables.Row]:
+        threads.append(threading.current_thread())
+        return gate_rows(measures, diagnosis)
+
+    monkeypatch.setattr(tabs, "gate_rows", noted)
+    # When a gate has moved
+    slider(user, "tau_c").value = 0.5
+    await until(lambda: bool(threads))
+    # Then they were made on a thread
+    assert threading.main_thread() not in threads
 
 
 async def test_a_large_window_shows_changes_of_the_view(user: User) -> None:

@@ -16,6 +16,7 @@ from nicegui import ui
 from nicegui.testing import User
 
 from sfapp.accounting import WhatIf
+from sfapp.app.panels import view_model
 from sfapp.cli import cli
 from sfapp.model import Fix
 from sfapp.service.judging import JudgedWindow
@@ -193,7 +194,7 @@ def one_number(user: User) -> Any:
 async def test_a_result_that_comes_after_another_choice_is_not_shown(
     user: User, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Given a page that works on a prediction
+    # Given a page of a window so large that it is replayed on a thread
     predict = workspace.what_if
     asked = {rank: threading.Event() for rank in (6, 7)}
     resume = {rank: threading.Event() for rank in (6, 7)}
@@ -207,6 +208,7 @@ async def test_a_result_that_comes_after_another_choice_is_not_shown(
     await user.open(SLOW)
     await user.should_see("Make rank 3 typical in data")
     monkeypatch.setattr(workspace, "what_if", predict_slowly)
+    monkeypatch.setattr(view_model, "LARGE", 1)
     chooser(user, "what-if-ranks").value = "6"
     assert await asyncio.to_thread(asked[6].wait, 20)
     # When another choice is made before its result is there

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-
+import pytest
 from nicegui import ui
 from nicegui.testing import User
 
-from tests.app.page_elements import fire, href, plot, slider
+from sfapp.app.panels.plot_card import PlotElement
+from sfapp.views.figures import Figure
+from tests.app.page_elements import fire, href, plot, slider, until
 from tests.app.recorded_job import SICK
 
 
@@ -97,5 +98,46 @@ async def test_the_table_of_gates_follows_once_a_drag_rests(user: User) -> None:
         slider(user, "gamma_a").value = value
     assert dominance() == before
     # Then the table follows, once, after the last move
-    await asyncio.sleep(0.1)
-    assert dominance()["value_text"] == "0.7"
+    await until(lambda: dominance()["value_text"] == "0.7")
+
+
+async def test_a_plot_that_a_gate_does_not_change_is_not_sent_again(
+    user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a page that notes which plots it sends
+    await user.open(SICK)
+    await user.should_see("Work and waiting by rank")
+    sent: list[str] = []
+    update = PlotElement.update_figure
+
+    def noted(element: PlotElement, figure: Figure) -> None:
+        sent.append(figure["layout"]["meta"]["title"])
+        update(element, figure)
+
+    monkeypatch.setattr(PlotElement, "update_figure", noted)
+    # When a gate is moved that the swim-lane does not show
+    slider(user, "tau_c").value = 0.5
+    await user.should_see("default 0.8")
+    assert "tau_c=0.5" in href(user, "json")
+    assert sent == []
+    # Then another step is drawn nevertheless
+    user.find(marker="next-step").click()
+    assert "Work and waiting by rank" in sent
+
+
+async def test_tables_that_follow_a_gate_keep_their_elements(user: User) -> None:
+    # Given the tables of the Analysis tab, which a user may have sorted
+    await user.open(f"{SICK}?tab=ambiguity")
+    await user.should_see("distance to the next change of verdict")
+    before = {table.id: list(table.rows) for table in user.find(kind=ui.table).elements}
+    # When a gate moves, then rows change in place
+    slider(user, "tau_c").value = 0.5
+    now: dict[int, list[dict[str, object]]] = {}
+
+    def changed() -> bool:
+        now.update({table.id: list(table.rows) for table in user.find(kind=ui.table).elements})
+        gates = [row for rows in now.values() for row in rows if row.get("gate") == "tau_c"]
+        return [row["value"] for row in gates] == [0.5]
+
+    await until(changed)
+    assert list(now) == list(before)

@@ -22,7 +22,7 @@ class ChangeHints:
         place: the element whose removal ends the page.
         model: returns what the page shows now.
         gates: returns the gates whose change is shown.
-        compute: computes what else is drawn at rest of a large window, on a thread.
+        compute: computes what else is drawn at rest, on a thread.
         show: shows the nearest changes of the present model.
     """
 
@@ -45,7 +45,7 @@ class ChangeHints:
         self._is_computing = False
 
     def show_soon(self) -> None:
-        """Show them after a pause, and once those of a large window were computed, unless they are shown."""
+        """Show them after a pause, once they were computed, unless they are shown."""
         if self._key() == self._shown:
             return
         if self._due is not None:
@@ -60,10 +60,8 @@ class ChangeHints:
     def _rest(self) -> None:
         if self._place.is_deleted:  # The page was closed during the pause.
             return
-        if self._model().is_large:
-            background_tasks.create(self._compute_and_show(), context=self._place)
-        else:
-            self.show_now()
+        # Judgements of even a small window take tenths of a second together, during which a control may move.
+        background_tasks.create(self._compute_and_show(), context=self._place)
 
     async def _compute_and_show(self) -> None:
         """Compute on a thread until that is what the page shows."""

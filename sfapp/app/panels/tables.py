@@ -39,12 +39,9 @@ def data_table(
     Args:
         glossary: the kind of the glossary's terms, and the column whose cells link to the term ``row[key]``.
     """
-    shown = [_needed(row, columns, key) for row in rows]
-    if glossary is not None:
-        shown = [{**row, "term": rooted(term_page(glossary[0], row[key]))} for row in shown]
     table = ui.table(
         columns=[_column(column, rows) for column in columns],
-        rows=shown,
+        rows=_shown(columns, rows, key, glossary),
         row_key=key,
         pagination=0,
     ).classes("table-data")
@@ -96,11 +93,32 @@ def show_choice(table: ui.table, key: str, chosen: int) -> None:
 
 
 def refill(
-    table: ui.table, columns: Sequence[TableColumn], rows: Sequence[Mapping[str, Any]], key: str
+    table: ui.table,
+    columns: Sequence[TableColumn],
+    rows: Sequence[Mapping[str, Any]],
+    key: str,
+    glossary: tuple[str, str] | None = None,
 ) -> None:
-    """Replace the rows of a ``data_table`` without a glossary; its sort order is kept."""
-    table.columns = [_column(column, rows) for column in columns]
-    table.rows = [_needed(row, columns, key) for row in rows]
+    """Replace the rows of a ``data_table`` in place; its sort order is kept. Equal rows are not sent."""
+    described = [_column(column, rows) for column in columns]
+    if described != table.columns:
+        table.columns = described
+    shown = _shown(columns, rows, key, glossary)
+    if shown != table.rows:
+        table.rows = shown
+
+
+def _shown(
+    columns: Sequence[TableColumn],
+    rows: Sequence[Mapping[str, Any]],
+    key: str,
+    glossary: tuple[str, str] | None,
+) -> list[dict[str, Any]]:
+    """Return the rows with the fields that the browser needs, and their links to the glossary."""
+    shown = [_needed(row, columns, key) for row in rows]
+    if glossary is not None:
+        shown = [{**row, "term": rooted(term_page(glossary[0], row[key]))} for row in shown]
+    return shown
 
 
 def _in_cells(table: ui.table, column: str, tag: str, props: str) -> ui.element:
@@ -158,10 +176,18 @@ def label_table(diagnosis: Diagnosis) -> None:
     data_table(LABEL_COLUMNS, tables.label_rows(diagnosis), "label", ("label", "words"))
 
 
-def gate_table(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Every gate with the distance to its nearest change of verdict.
+GATE_GLOSSARY = ("gate", "symbol")
+
+
+def gate_table(rows: Sequence[Mapping[str, Any]]) -> ui.table:
+    """Build the table of every gate with the distance to its nearest change of verdict.
 
     Args:
         rows: of ``gate_rows``.
     """
-    data_table(gate_tables.GATE_COLUMNS, rows, "gate", ("gate", "symbol"))
+    return data_table(gate_tables.GATE_COLUMNS, rows, "gate", GATE_GLOSSARY)
+
+
+def refill_gates(table: ui.table, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Replace the rows of a ``gate_table`` in place."""
+    refill(table, gate_tables.GATE_COLUMNS, rows, "gate", GATE_GLOSSARY)

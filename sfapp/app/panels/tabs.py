@@ -23,7 +23,15 @@ from sfapp.app.panels.straggler_cards import (
     outlier_table,
     timeline_choosers,
 )
-from sfapp.app.panels.tables import data_table, evidence_table, gate_table, label_table, titled
+from sfapp.app.panels.tables import (
+    data_table,
+    evidence_table,
+    gate_table,
+    label_table,
+    refill,
+    refill_gates,
+    titled,
+)
 from sfapp.app.panels.view_model import Follow, Key, TabViewModel
 from sfapp.app.theme import box, label_text
 from sfapp.model.view import NOTES, STRAGGLERS
@@ -58,12 +66,18 @@ Item = PlacedPlot | TabBlock
 
 
 def _stage_table() -> TabBlock:
-    def build(model: TabViewModel, _: Reactions) -> None:
+    def build(model: TabViewModel, _: Reactions) -> Follow:
         with titled("Stages", "hover a column title for its meaning"):
             rows = tables.stage_rows(model.diagnosis)
-            data_table(tables.stage_columns(rows), rows, "stage")
+            table = data_table(tables.stage_columns(rows), rows, "stage")
 
-    return TabBlock(build, lambda model: (*model.matrix_key, *model.verdict_key))
+        def follow(model: TabViewModel) -> None:
+            rows = tables.stage_rows(model.diagnosis)
+            refill(table, tables.stage_columns(rows), rows, "stage")
+
+        return follow
+
+    return TabBlock(build, lambda model: model.matrix_key, follows=lambda model: model.verdict_key)
 
 
 def _rank_table(node: int | None = None) -> TabBlock:
@@ -127,11 +141,12 @@ def _gate_table() -> TabBlock:
         rows = partial(gate_rows, model.measures, model.diagnosis)
         return model.computed.get("gate table", key(model), rows)
 
-    def build(model: TabViewModel, _: Reactions) -> None:
+    def build(model: TabViewModel, _: Reactions) -> Follow:
         with titled("Gates", "distance to the next change of verdict, other thresholds fixed"):
-            gate_table(compute(model))
+            table = gate_table(compute(model))
+        return lambda model: refill_gates(table, compute(model))
 
-    return TabBlock(build, key, is_slow=True, compute=compute)
+    return TabBlock(build, lambda model: model.matrix_key, is_slow=True, follows=key, compute=compute)
 
 
 def _why() -> TabBlock:

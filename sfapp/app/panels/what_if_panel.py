@@ -85,7 +85,7 @@ class FixPlaces:
 class WhatIfPanel:
     """Two choosers, stage and ranks, and the predicted step. Starts with the likely cause of the verdict.
 
-    A window is replayed on a thread. The result is shown only if it belongs to the current choice.
+    A large window is replayed on a thread. The result is shown only if it belongs to the current choice.
     """
 
     def __init__(
@@ -127,7 +127,9 @@ class WhatIfPanel:
         asked = self._asked
         if asked == self._shown:
             return
-        known = self._workspace.known_what_if(model.judged, asked.fix)
+        known: WhatIf | SfappError | None = self._workspace.known_what_if(model.judged, asked.fix)
+        if known is None and not model.is_large:  # shorter than another update of the page
+            known = self._predicted(asked)
         if known is not None:
             self._show_found(asked, known)
             return
@@ -147,17 +149,19 @@ class WhatIfPanel:
         """Predict for the current choice, or for one that has replaced it meanwhile."""
         try:
             while (asked := self._asked) != self._shown:
-                found: WhatIf | SfappError
-                try:
-                    found = await asyncio.to_thread(self._workspace.what_if, self._model.judged, asked.fix)
-                except SfappError as error:  # The group lacks the chosen part.
-                    found = error
+                found = await asyncio.to_thread(self._predicted, asked)
                 if self._place.is_deleted:
                     return
                 if asked == self._asked:
                     self._show_found(asked, found)
         finally:
             self._working = False
+
+    def _predicted(self, asked: PredictionRequest) -> WhatIf | SfappError:
+        try:
+            return self._workspace.what_if(self._model.judged, asked.fix)
+        except SfappError as error:  # The group lacks the chosen part.
+            return error
 
     def _show_found(self, asked: PredictionRequest, found: WhatIf | SfappError) -> None:
         ranks = self._model.window.ranks
