@@ -43,6 +43,6 @@ def _window(section: Section) -> dict[str, Any]:
         "what_if": section.what_if,
         "not_known": section.verdict.unknown,
         "packets": section.packets,
-        "diagnosis": section.diagnosis,
+        "diagnosis": section.diagnosis.document(),
         "problems": section.problems,
     }

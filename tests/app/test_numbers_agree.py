@@ -1,36 +1,30 @@
-"""One window has one step time, one top stage with one share and one suspect, on every surface."""
+"""Every step time, share, stage and rank shown for a window is the same on every surface."""
 
 from __future__ import annotations
 
-import base64
 import csv
+import html
 import io
-import re
+import json
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
-import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from sfapp.cli.analyze import analyze
 from sfapp.cli.report import report
-from sfapp.model import Diagnosis
 from sfapp.model.examples import CROSSINGS, DISPLACED
 from sfapp.model.view import ViewState, WindowKey
+from sfapp.notebook.packets import Packets, open_packets
 from sfapp.service.judging import JudgedWindow
 from sfapp.service.workspace import Workspace
 from sfapp.store import Store, WindowQuery
-from sfapp.views import format
 from sfapp.views import text as words
-from sfapp.views.figures.frontier import frontier_steps
-from sfapp.views.figures.routing import routing_pareto
-from sfapp.views.figures.step_timeline import step_timeline
-from sfapp.views.tables import stage_rows
-from sfapp.views.window_list_rows import window_row
+from sfapp.views.text.problems import problem_text
+from tests.app import shown_facts as facts
 from tests.app.data_client import client_of
 from tests.app.recorded_job import put
 
@@ -39,28 +33,11 @@ RUN = "gpt-small-ddp"
 CALLBACK = WindowKey(RUN, 10)
 """A callback after the last sync: step-aligned shares blame backward for it."""
 
-KEYS = (
-    WindowKey(RUN, 1),
-    WindowKey(RUN, 3),
-    WindowKey(RUN, 8),
-    CALLBACK,
-    WindowKey(DISPLACED.run_id, 0),
-    WindowKey(CROSSINGS.run_id, 0),
-)
-
-
-@dataclass(frozen=True)
-class Shown:
-    """What one surface shows of a window; None where it does not show it.
-
-    Attributes:
-        step: the mean step. top: the stage with the largest share, and the share.
-        suspect: stage and rank; the string ``healthy`` for a healthy window.
-    """
-
-    step: str | None = None
-    top: tuple[str, str] | None = None
-    suspect: tuple[str, str] | str | None = None
+WINDOWS = 16
+EXAMPLE_KEYS = (WindowKey(DISPLACED.run_id, 0), WindowKey(CROSSINGS.run_id, 0))
+KEYS = (*(WindowKey(RUN, number) for number in range(WINDOWS)), *EXAMPLE_KEYS)
+REPORTED = (WindowKey(RUN, 1), CALLBACK, *EXAMPLE_KEYS)
+"""Windows in the reports: healthy, blamed on another stage by step-aligned shares, and worked examples."""
 
 
 @pytest.fixture(scope="module")
@@ -105,141 +82,116 @@ def terminal(folders: list[Path]) -> str:
     return run(analyze, *folders)
 
 
-def stage_and_share(stage: str, share: float) -> tuple[str, str]:
-    return format.short_stage(stage), format.percent(share)
-
-
-def suspect_of(needs_attention: bool, stage: str, rank: object) -> tuple[str, str] | str:
-    return (
-        (format.short_stage(stage), "" if rank in (None, "") else str(rank)) if needs_attention else "healthy"
-    )
-
-
-def in_document(found: dict[str, Any]) -> Shown:
-    name = "carry_over_shares" if found["frontier"] == "carry_over" else "shares"
-    top, aim = found["routing_set"][0], found["aim"]
-    return Shown(
-        format.duration(found["step_time"]["mean_ns"]),
-        stage_and_share(top, found[name][top]),
-        suspect_of(found["needs_attention"], aim["stage"], aim["rank"]),
-    )
-
-
-def in_csv(row: dict[str, str]) -> Shown:
-    name = "carry_over_share" if row["frontier"] == "carry_over" else "share"
-    top = row["routing_set"].split(";")[0]
-    return Shown(
-        format.duration(float(row["step_time_mean_ns"])),
-        stage_and_share(top, float(row[f"{name}.{top}"])),
-        suspect_of(row["needs_attention"] == "True", row["aim_stage"], row["aim_rank"]),
-    )
-
-
-def in_index(workspace: Workspace, key: WindowKey) -> Iterator[Shown]:
-    """The row of the table, its bar of shares, and the timeline above it."""
-    rows = workspace.store.windows(WindowQuery(run=key.run_id)).rows
-    row = next(row for row in rows if row["window"] == key.window)
-    shown = window_row(row)
-    stage, _, share = shown["top"].partition(" ")
-    suspect, _, rank = shown["aim"].partition(" on rank ")
-    yield Shown(shown["time"], (stage, share), "healthy" if suspect == "healthy" else (suspect, rank))
-    largest = max(shown["bar"], key=lambda part: part[1])[2]
-    yield Shown(top=tuple(largest.split(" ", 1)))
-    point = next(row for row in workspace.store.timeline(key.run_id) if row["window"] == key.window)
-    top = max(point["shares"], key=point["shares"].get)
-    yield Shown(
-        format.duration(point["step_time_ns"]),
-        stage_and_share(top, point["shares"][top]),
-        suspect_of(point["needs_attention"], point["aim_stage"], point["aim_rank"]),
-    )
-
-
-def in_card(diagnosis: Diagnosis) -> Shown:
-    card = words.verdict(diagnosis)
-    stage, _, rank = card.headline.partition(" on rank ")
-    return Shown(card.numbers[0].value, suspect="healthy" if card.tone == "quiet" else (stage, rank))
-
-
-def decoded(values: dict[str, str]) -> np.ndarray:
-    """Return an array as Plotly receives it."""
-    return np.frombuffer(base64.b64decode(values["bdata"]), values["dtype"])
-
-
-def in_plots(found: JudgedWindow) -> Iterator[Shown]:
-    """The frontier's total and tallest block, the largest bar of the routing set, the steps' mean, and the
-    table of stages."""
-    diagnosis = found.diagnosis
-    blocks, *lines = frontier_steps(found.measures, diagnosis)["data"]
-    step = next(line["name"] for line in lines if line.get("legendrank") == 1).rpartition("frontier ")[2]
-    tallest = max(range(len(blocks["y"])), key=lambda place: blocks["y"][place])
-    yield Shown(step, stage_and_share(blocks["customdata"][tallest], blocks["y"][tallest] / sum(blocks["y"])))
-    bars = routing_pareto(diagnosis)["data"][0]
-    yield Shown(top=(bars["x"][0], format.percent(bars["y"][0])))
-    stacks = [trace for trace in step_timeline(found.measures, diagnosis)["data"] if trace["type"] == "bar"]
-    means = {trace["name"]: float(decoded(trace["y"]).mean()) for trace in stacks}
-    largest = max(means, key=lambda name: means[name])
-    yield Shown(top=(largest, format.percent(means[largest] / sum(means.values()))))
-    rows = stage_rows(diagnosis)
-    longest = max(rows, key=lambda row: row["advance_ns"])
-    total = sum(row["advance_ns"] for row in rows)
-    yield Shown(format.duration(total), (longest["name"], format.percent(longest["advance_ns"] / total)))
+@pytest.fixture(scope="module")
+def packets(folders: list[Path]) -> Iterator[Packets]:
+    with open_packets(*folders) as packets:
+        yield packets
 
 
 @pytest.mark.parametrize("key", KEYS, ids=str)
 async def test_every_surface_shows_the_same_numbers(
     client: httpx.AsyncClient,
     workspace: Workspace,
+    packets: Packets,
     csv_rows: dict[WindowKey, dict[str, str]],
     key: WindowKey,
 ) -> None:
     found = judged(workspace, key)
-    document = in_document((await client.get(f"/w/{key}.json")).json())
+    in_notebook = packets.window(key.run_id, key.window)
+    point = next(row for row in workspace.store.timeline(key.run_id) if row["window"] == key.window)
     surfaces = {
-        "stored": in_document(workspace.store.diagnosis(key.run_id, key.window).document()),
-        "csv": in_csv(csv_rows[key]),
-        "card": in_card(found.diagnosis),
-        **{f"index {place}": shown for place, shown in enumerate(in_index(workspace, key))},
-        **{f"plot {place}": shown for place, shown in enumerate(in_plots(found))},
+        "json": facts.in_document((await client.get(f"/w/{key}.json")).json()),
+        "stored": facts.in_document(workspace.store.diagnosis(key.run_id, key.window).document()),
+        "csv": facts.in_csv(csv_rows[key]),
+        "timeline": facts.in_timeline(point),
+        "card": facts.in_card(found.diagnosis),
+        "notebook": facts.in_document(in_notebook.diagnosis.document()),
+        "notebook's card": facts.in_card(in_notebook.diagnosis),
+        **{f"index {place}": each for place, each in enumerate(facts.in_stored_row(row_of(workspace, key)))},
+        **{f"plot {place}": each for place, each in enumerate(facts.in_plots(found))},
+        **{f"words of {name}": each for name, each in facts.in_alternatives(found)},
+        **{
+            f"notebook's windows {place}": each
+            for place, each in enumerate(facts.in_stored_row(frame_row(packets, key)))
+        },
     }
+    expected = facts.expected(found.diagnosis)
     for name, shown in surfaces.items():
-        for value in ("step", "top", "suspect"):
-            assert getattr(shown, value) in (None, getattr(document, value)), (name, value)
-    assert document.suspect == "healthy" or document.top is not None
+        assert shown, name
+        for fact, text in shown.items():
+            assert text == expected[fact], (name, fact)
+    # And together they show every fact
+    assert set().union(*surfaces.values()) == set(expected)
 
 
-def is_row_of(line: str, window: int, step: str) -> bool:
-    """Whether a row of the terminal is about a window: by itself with its step time, or among others."""
-    first, _, rest = line.partition("  ")
-    parts = [re.fullmatch(r"(\d+)(?:–(\d+))?", part) for part in re.split(", | and ", first)]
-    ends = [(int(part[1]), int(part[2] or part[1])) for part in parts if part]
-    if not any(low <= window <= high for low, high in ends):
-        return False
-    return step in rest or " … " in rest
+def row_of(workspace: Workspace, key: WindowKey) -> dict[str, Any]:
+    rows = workspace.store.windows(WindowQuery(run=key.run_id, limit=100)).rows
+    return next(row for row in rows if row["window"] == key.window)
 
 
-def test_terminal_and_report_show_them_too(
-    workspace: Workspace, folders: list[Path], terminal: str, tmp_path: Path
+def frame_row(packets: Packets, key: WindowKey) -> dict[str, Any]:
+    rows = packets.windows.iter_rows(named=True)
+    return next(row for row in rows if WindowKey(row["run_id"], row["window"]) == key)
+
+
+def test_the_terminal_shows_them_too(workspace: Workspace, terminal: str) -> None:
+    shown = {WindowKey(run, window): found for run, window, found in facts.in_terminal(terminal)}
+    assert set(shown) == set(KEYS)
+    for key, found in shown.items():
+        expected = facts.expected(judged(workspace, key).diagnosis)
+        assert found.items() <= expected.items(), key
+
+
+def test_a_problem_shows_the_numbers_of_its_windows(workspace: Workspace) -> None:
+    problems = workspace.problems(RUN)
+    assert len(problems) == 9
+    for problem in problems:
+        (number,) = problem.windows
+        expected = facts.expected(judged(workspace, WindowKey(RUN, number)).diagnosis)
+        sentence = problem_text(problem).sentence
+        assert f"of {expected[facts.STEP]} per step" in sentence
+        stage, _, rank = expected[facts.SUSPECT].partition(" on rank ")
+        assert f"in {stage}" in sentence
+        assert not rank or f"Rank {rank} " in sentence
+
+
+@pytest.mark.parametrize("form", ["html", "md"])
+def test_reports_show_them_too(workspace: Workspace, folders: list[Path], tmp_path: Path, form: str) -> None:
+    text = html.unescape(reported(folders, tmp_path / f"r.{form}"))
+    for key in REPORTED:
+        found = judged(workspace, key)
+        card = words.verdict(found.diagnosis)
+        assert facts.in_card(found.diagnosis).items() <= facts.expected(found.diagnosis).items()
+        for sentence in (card.headline, card.numbers[0].value, card.why[0], card.evidence_summary):
+            assert sentence in text, sentence
+        for name, shown in facts.in_alternatives(found):
+            assert all(each in text for each in shown.values()), (key, name)
+
+
+def test_a_report_as_json_has_the_same_objects(
+    workspace: Workspace, folders: list[Path], tmp_path: Path
 ) -> None:
-    for key in KEYS:
-        diagnosis = judged(workspace, key).diagnosis
-        step, sentence = format.duration(diagnosis.step_time.mean_ns), words.summary(diagnosis)
-        assert any(
-            is_row_of(line, key.window, step) and sentence in line for line in terminal.splitlines()
-        ), key
-    run(report, *folders, "--window", str(CALLBACK), "-o", tmp_path / "r.html")
-    text = (tmp_path / "r.html").read_text(encoding="utf-8")
-    card = words.verdict(judged(workspace, CALLBACK).diagnosis)
-    for sentence in (card.headline, card.numbers[0].value, card.why[0], card.evidence_summary):
-        assert sentence in text, sentence
+    windows = json.loads(reported(folders, tmp_path / "r.json"))["report"]["windows"]
+    assert len(windows) == len(REPORTED)
+    for window in windows:
+        diagnosis = judged(workspace, WindowKey(window["run_id"], window["window"])).diagnosis
+        assert facts.in_document(window["diagnosis"]) == facts.expected(diagnosis)
+
+
+def reported(folders: list[Path], path: Path) -> str:
+    options = [part for key in REPORTED for part in ("--window", str(key))]
+    run(report, *folders, *options, "-o", path)
+    return path.read_text(encoding="utf-8")
 
 
 def test_a_fault_after_the_last_sync_has_one_name(workspace: Workspace) -> None:
     # Given a callback on rank 3, which step-aligned shares charge to the next step's backward
     found = judged(workspace, CALLBACK)
-    assert max(found.diagnosis.shares or {}, key=lambda stage: (found.diagnosis.shares or {})[stage]) == (
-        "model.backward_cpu_wall"
-    )
-    # Then index, timeline, card and every plot say callbacks
-    shown = [*in_index(workspace, CALLBACK), in_card(found.diagnosis), *in_plots(found)]
-    assert {each.top[0] for each in shown if each.top} == {"callbacks"}
-    assert {each.suspect for each in shown if each.suspect} == {("callbacks", "3")}
+    aligned = found.diagnosis.shares or {}
+    assert max(aligned, key=lambda stage: aligned[stage]) == "model.backward_cpu_wall"
+    # Then every plot has its largest share in callbacks
+    for shown in facts.in_plots(found):
+        shares = {stage: text for (kind, stage), text in shown.items() if kind == "share"}
+        largest = max(shares, key=lambda stage: float(shares[stage].strip("< %")))
+        assert largest == "callbacks.cpu_wall"
+    assert facts.in_card(found.diagnosis)[facts.SUSPECT] == "callbacks on rank 3"
