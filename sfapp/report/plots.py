@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +12,7 @@ from sfapp.model import Diagnosis
 from sfapp.model.incidents import Note, notes_on
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.operators import Findings
+from sfapp.report.svg.values import without_drag_mark
 from sfapp.views import figures
 from sfapp.views.plot_registry import PLOTS, ComparisonInput, FindingsInput, InputT, WindowInput
 
@@ -21,8 +21,6 @@ RANKS_IN_FULL = 64
 so that a page on five windows of 64 ranks stays below a megabyte."""
 
 LEFT_OUT = "its operators are left out to keep the report small; to show them, add their plots to an incident"
-
-_DRAG_MARKS = re.compile(r"\s*[⇕⇔]\s*$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,4 +96,4 @@ def _without_mark(shape: Mapping[str, Any]) -> Mapping[str, Any]:
     label = shape.get("label", {})
     if "texttemplate" not in label:
         return shape
-    return {**shape, "label": {**label, "texttemplate": _DRAG_MARKS.sub("", label["texttemplate"])}}
+    return {**shape, "label": {**label, "texttemplate": without_drag_mark(label["texttemplate"])}}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -12,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from sfapp.errors import ReportError
+from sfapp.views.figures.base import typed_array
 
 Floats = npt.NDArray[np.float64]
 
-_TYPES = {"f4": "<f4", "f8": "<f8", "i4": "<i4", "i2": "<i2", "i1": "<i1", "u1": "<u1", "u2": "<u2"}
+_DRAG_MARK = re.compile(r"\s*[⇕⇔]\s*$")
 _TEMPLATE = re.compile(r"%\{(\w+)(?::([^}]*))?\}")
-_DRAG_MARKS = re.compile(r"\s*[⇕⇔]\s*$")
 
 
 def values(data: Any) -> list[Any]:
@@ -35,12 +34,10 @@ def matrix(data: Any) -> Floats:
 
 
 def _typed(data: Mapping[str, Any]) -> npt.NDArray[Any]:
-    kind = data["dtype"]
-    if kind not in _TYPES:
-        raise unsupported("typed array", kind)
-    array = np.frombuffer(base64.b64decode(data["bdata"]), dtype=_TYPES[kind])
-    shape = data.get("shape")
-    return array.reshape([int(size) for size in shape.split(",")]) if shape else array
+    try:
+        return typed_array(data)
+    except KeyError:
+        raise unsupported("typed array", data.get("dtype")) from None
 
 
 def each(value: Any, place: int, default: Any = None) -> Any:
@@ -80,7 +77,12 @@ def filled(template: str, found: Mapping[str, Any]) -> str:
         inner = found.get(match[1], "")
         return formatted(float(inner), match[2]) if match[2] else str(inner)
 
-    return _DRAG_MARKS.sub("", _TEMPLATE.sub(value, template))
+    return without_drag_mark(_TEMPLATE.sub(value, template))
+
+
+def without_drag_mark(text: str) -> str:
+    """Return a label without the mark that invites to drag."""
+    return _DRAG_MARK.sub("", text)
 
 
 def unsupported(what: str, name: object) -> ReportError:

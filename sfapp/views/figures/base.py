@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,20 @@ def f4(values: npt.ArrayLike) -> dict[str, Any]:
     if array.ndim == 2:
         spec["shape"] = f"{array.shape[0]}, {array.shape[1]}"
     return spec
+
+
+_DTYPES = {"f4": "<f4", "f8": "<f8", "i4": "<i4", "i2": "<i2", "i1": "<i1", "u1": "<u1", "u2": "<u2"}
+
+
+def typed_array(spec: Mapping[str, Any]) -> npt.NDArray[Any]:
+    """Return the values of a typed array, such as ``f4`` makes.
+
+    Raises:
+        KeyError: it has an element type that no figure uses.
+    """
+    array = np.frombuffer(base64.b64decode(spec["bdata"]), dtype=_DTYPES[spec["dtype"]])
+    shape = spec.get("shape")
+    return array.reshape([int(size) for size in shape.split(",")]) if shape else array
 
 
 def revision(source: Diagnosis | Window, *extra: object) -> str:

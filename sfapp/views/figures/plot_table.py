@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import html
 import math
 import re
@@ -10,10 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from sfapp.views import format
-from sfapp.views.figures.base import Figure, Trace
+from sfapp.views.figures.base import Figure, Trace, typed_array
 
 MOST_ROWS = 200
 """Rows of a table; the CSV files and the JSON of the page have all values."""
@@ -22,7 +19,6 @@ MOST_COLUMNS = 40
 
 _BREAK = re.compile(r"<br\s*/?>")
 _TAG = re.compile(r"<[^>]*>")
-_TYPES = {"f4": "<f4", "f8": "<f8", "i4": "<i4", "i2": "<i2", "i1": "<i1", "u1": "<u1", "u2": "<u2"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +57,7 @@ def plot_table(figure: Figure) -> PlotTable:
 def values_of(data: Any) -> list[Any]:
     """Return a column or table of a trace as lists, from a typed array too; None for gaps."""
     if isinstance(data, Mapping) and "bdata" in data:
-        array = np.frombuffer(base64.b64decode(data["bdata"]), dtype=_TYPES[data["dtype"]])
-        if "shape" in data:
-            array = array.reshape([int(size) for size in data["shape"].split(",")])
-        return [_without_gaps(each) for each in array.tolist()]
+        return [_without_gaps(each) for each in typed_array(data).tolist()]
     return [_without_gaps(each) for each in ([] if data is None else data)]
 
 
