@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -19,7 +20,20 @@ from sfapp.errors import ServeError
 from sfapp.model.view import WindowKey
 from sfapp.views.address import run_page, window_page
 from tests.app.recorded_job import job_window, put
-from tests.app.served import refused, served
+from tests.app.served import Served, refused, served
+
+RUN_IDS = ("two\nlines", "job.json", "job.csv", "~job.json", "job.json\n", "a/b", "..", "~", "über'\"\\")
+"""Run ids that mean something to routes and browsers."""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server without a token over the runs of ``RUN_IDS``, for the tests that only send requests."""
+    folder = tmp_path_factory.mktemp("served")
+    for name in RUN_IDS:
+        put(folder / "packets", job_window(0, {}, run_id=name))
+    with served(folder / "packets", "--memory", cwd=folder) as server:
+        yield server
 
 
 def options(**changes: object) -> ServeOptions:
@@ -64,14 +78,7 @@ def test_a_public_address_must_be_one_and_demands_a_token(address: str, message:
     assert message in refusal(public_url=address)
 
 
-def test_the_token_is_read_from_a_file(packets: Path, tmp_path: Path) -> None:
-    file = tmp_path / "token"
-    file.write_text(" s3cret of the app \nanother line\n")
-    with served(packets, "--memory", "--token-file", file, cwd=tmp_path) as server:
-        assert server.url.endswith("/?token=s3cret%20of%20the%20app")
-
-
-def test_a_token_file_that_holds_none_is_refused(packets: Path, tmp_path: Path) -> None:
+def test_a_token_file_that_holds_none_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "token"
     for content, message in (
         (b"", "fewer than 16"),
@@ -79,9 +86,10 @@ def test_a_token_file_that_holds_none_is_refused(packets: Path, tmp_path: Path) 
         (b"x" * 100_000, "more than"),
     ):
         file.write_bytes(content)
-        code, complaint = refused(packets, "--token-file", file, cwd=tmp_path)
-        assert code == 2
-        assert message in complaint
+        arguments = [str(tmp_path), "--memory", "--port", "0", "--no-browser", "--token-file", str(file)]
+        result = CliRunner().invoke(serve_command, arguments)
+        assert isinstance(result.exception, ServeError)
+        assert message in str(result.exception)
 
 
 def test_the_help_names_ways_to_hide_the_token_first() -> None:
@@ -89,9 +97,8 @@ def test_the_help_names_ways_to_hide_the_token_first() -> None:
     assert help_text.index("--token-file") < help_text.index("SFAPP_TOKEN") < help_text.index("--token TEXT")
 
 
-def test_large_headers_are_refused_by_the_running_server(packets: Path, tmp_path: Path) -> None:
-    with served(packets, "--memory", cwd=tmp_path) as server:
-        assert httpx.get(server.url, headers={"X": "y" * 100_000}).status_code == 431
+def test_large_headers_are_refused_by_the_running_server(server: Served) -> None:
+    assert httpx.get(server.url, headers={"X": "y" * 100_000}).status_code == 431
 
 
 def test_a_port_in_use_is_named() -> None:
@@ -128,18 +135,19 @@ def test_a_second_server_on_the_same_store_names_the_first(packets: Path, tmp_pa
     assert "--db" in complaint
 
 
-def test_a_foreign_websocket_is_refused_by_the_running_server(packets: Path, tmp_path: Path) -> None:
-    with served(packets, "--memory", cwd=tmp_path) as server:
-        address = f"ws://127.0.0.1:{server.port}/_nicegui_ws/socket.io/?EIO=4&transport=websocket"
-        with pytest.raises(InvalidStatus) as caught:
-            connect(address, origin="http://evil.example")
-        assert caught.value.response.status_code == 403
-        with connect(address, origin=f"http://127.0.0.1:{server.port}") as own:
-            assert own.recv(timeout=5).startswith("0{")  # engine.io's greeting
+def test_a_foreign_websocket_is_refused_by_the_running_server(server: Served) -> None:
+    address = f"ws://127.0.0.1:{server.port}/_nicegui_ws/socket.io/?EIO=4&transport=websocket"
+    with pytest.raises(InvalidStatus) as caught:
+        connect(address, origin="http://evil.example")
+    assert caught.value.response.status_code == 403
+    with connect(address, origin=f"http://127.0.0.1:{server.port}") as own:
+        assert own.recv(timeout=5).startswith("0{")  # engine.io's greeting
 
 
-def test_the_token_opens_the_running_server(packets: Path, tmp_path: Path) -> None:
-    with served(packets, "--memory", "--token", "s3 cret of the app", cwd=tmp_path) as server:
+def test_the_token_of_a_file_opens_the_running_server(recorded: Path, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(" s3 cret of the app \nanother line\n")
+    with served(recorded, "--memory", "--token-file", file, cwd=tmp_path) as server:
         assert server.url.endswith("/?token=s3%20cret%20of%20the%20app")
         base = server.url.split("?")[0]
         with httpx.Client(follow_redirects=True) as visitor:
@@ -148,24 +156,15 @@ def test_the_token_opens_the_running_server(packets: Path, tmp_path: Path) -> No
             assert page.status_code == 200
             assert "token" not in str(page.url)
             assert visitor.get(f"{base}index.json").status_code == 200
-        assert (
-            httpx.get(f"{base}metrics", headers={"Authorization": "Bearer s3 cret of the app"}).status_code
-            == 200
-        )
+        reply = httpx.get(f"{base}metrics", headers={"Authorization": "Bearer s3 cret of the app"})
+        assert reply.status_code == 200
 
 
-RUN_IDS = ("two\nlines", "job.json", "job.csv", "~job.json", "job.json\n", "a/b", "..", "~", "über'\"\\")
-
-
-def test_every_run_has_its_pages_whatever_its_name(tmp_path: Path) -> None:
-    # Given runs whose ids mean something to routes and browsers
-    root = tmp_path / "packets"
-    for name in RUN_IDS:
-        put(root, job_window(0, {}, run_id=name))
-    with served(root, "--memory", cwd=tmp_path) as server, httpx.Client(base_url=server.url) as visitor:
+def test_every_run_has_its_pages_whatever_its_name(server: Served) -> None:
+    with httpx.Client(base_url=server.url) as visitor:
         while visitor.get("/healthz").json()["store"] == "reading":
             time.sleep(0.1)
-        # Then each has the page of its history and of its window, and these have their data
+        # Each run has the page of its history and of its window, and these have their data
         for name in RUN_IDS:
             for page in (run_page(name), window_page(WindowKey(name, 0))):
                 reply = visitor.get(page)
@@ -173,7 +172,7 @@ def test_every_run_has_its_pages_whatever_its_name(tmp_path: Path) -> None:
                 assert reply.headers["content-type"].startswith("text/html"), page
             data = visitor.get(f"{run_page(name)}.json").json()
             assert data["run"]["run_id"] == name
-        # And a window number that Python cannot read is a page that message what is missing
+        # A window number that Python cannot read is a page that is missing
         assert visitor.get(f"/w/x/{'9' * 5000}").status_code == 404
         assert visitor.post("/windows.json").status_code == 405
         assert visitor.post("/windows").status_code == 405
