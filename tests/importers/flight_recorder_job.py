@@ -1,17 +1,14 @@
-"""A rank of a real job over Gloo that leaves its Flight Recorder's dump: FOLDER RANK WORLD PORT LATE_RANK.
+"""A rank of a real job over Gloo that leaves its Flight Recorder's dump: FOLDER LATE_RANK.
 
 The late rank comes 30 ms late to the first collective of every step.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from pathlib import Path
 from typing import Any
-
-os.environ["TORCH_FR_BUFFER_SIZE"] = "2000"
 
 import torch
 import torch.distributed as dist
@@ -20,8 +17,9 @@ from torch._C import _distributed_c10d
 recorder: Any = _distributed_c10d  # torch's stub lacks the functions that dump
 
 
-def main(folder: Path, rank: int, world: int, port: int, late: int) -> None:
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world)
+def main(folder: Path, late: int) -> None:
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
     for _ in range(6):
         if rank == late:
             time.sleep(0.03)
@@ -34,4 +32,4 @@ def main(folder: Path, rank: int, world: int, port: int, late: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), *map(int, sys.argv[2:]))
+    main(Path(sys.argv[1]), int(sys.argv[2]))

@@ -1,6 +1,6 @@
 """Two ranks that train with DistributedDataParallel over Gloo under torch.profiler; rank 1 waits for data.
 
-``torchrun --nproc-per-node 2 profiled_job.py FOLDER``
+profiled_job.py FOLDER
 """
 
 from __future__ import annotations

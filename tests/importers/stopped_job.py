@@ -1,4 +1,4 @@
-"""A rank of a real job over Gloo that comes to stand still: FOLDER RANK WORLD PORT STOPPED_RANK.
+"""A rank of a real job over Gloo that comes to stand still: FOLDER STOPPED_RANK.
 
 Ranks are in pairs and in a group of all. The stopped rank does not call the second step's call of its pair.
 Every rank leaves its dump once no rank can go on.
@@ -13,8 +13,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-os.environ["TORCH_FR_BUFFER_SIZE"] = "2000"
-
 import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d
@@ -22,8 +20,9 @@ from torch._C import _distributed_c10d
 recorder: Any = _distributed_c10d  # torch's stub lacks the functions that dump
 
 
-def main(folder: Path, rank: int, world: int, port: int, stopped: int) -> None:
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world)
+def main(folder: Path, stopped: int) -> None:
+    dist.init_process_group("gloo")
+    rank, world = dist.get_rank(), dist.get_world_size()
     pairs = [dist.new_group([at, at + 1], group_desc="TENSOR") for at in range(0, world, 2)]
     threading.Thread(target=train, args=(pairs[rank // 2], rank, stopped), daemon=True).start()
     deadline = time.monotonic() + 60
@@ -56,4 +55,4 @@ def train(pair: Any, rank: int, stopped: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), *map(int, sys.argv[2:]))
+    main(Path(sys.argv[1]), int(sys.argv[2]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ from sfapp.importers import write_imported
 from sfapp.model.operators import CATEGORIES
 from sfapp.model.stages import BACKWARD, DATA, FORWARD, OPTIMIZER, RESIDUAL
 from sfapp.packets import operators_path, read_operators, read_window, validate_packet
+from tests.forked_ranks import forked
 from tests.importers.kineto_events import LOADER, PLAIN_STEP, event, imported, notes_text, of_rank, trace
 
 
@@ -133,16 +133,7 @@ def test_a_really_profiled_job_gives_its_slow_loader(tmp_path: Path) -> None:
     script = Path(__file__).parent / "profiled_job.py"
     traces = tmp_path / "traces"
     subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "torch.distributed.run",
-            "--standalone",
-            "--nproc-per-node",
-            "2",
-            script,
-            traces,
-        ],
+        forked(2, script, traces),
         check=True,
         capture_output=True,
         timeout=300,

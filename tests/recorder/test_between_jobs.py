@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ import pytest
 from sfapp.accounting import diagnose
 from sfapp.model import BETWEEN, Window
 from sfapp.packets import read_windows
+from tests.forked_ranks import forked
 
 pytestmark = [pytest.mark.torchrun, pytest.mark.quiet]  # which rank is late is a matter of milliseconds
 
@@ -27,9 +27,8 @@ LATE_STEPS = (5, 15, 25, 35)
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Window]:
     """A window of each run, all from one job."""
     root = tmp_path_factory.mktemp("packets")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4"]
     result = subprocess.run(
-        [*command, str(JOB), str(root), *RUNS],
+        forked(4, JOB, root, *RUNS),
         capture_output=True,
         text=True,
         timeout=120,

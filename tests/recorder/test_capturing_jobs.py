@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +17,7 @@ from sfapp.operators.sampling import Sampling, SamplingState, observed, propose
 from sfapp.packets import read_operators, read_packet_operators, read_windows
 from sfapp.packets.captures import ask_for_capture, captures, new_id
 from sfapp.packets.paths import operator_files_of, packet_path
+from tests.forked_ranks import forked
 
 pytestmark = pytest.mark.torchrun
 
@@ -36,9 +36,8 @@ def wait_for(what: str, found: object, deadline: float) -> None:
 def captured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, CaptureState]:
     """A job that was captured because its first window called for it, and that has ended since."""
     root = tmp_path_factory.mktemp("packets")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4"]
     with subprocess.Popen(
-        [*command, str(JOB), str(root)],
+        forked(4, JOB, root),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import torch
 
 from sfapp.model import Window
 from sfapp.packets import read_windows
+from tests.forked_ranks import forked
 
 pytestmark = pytest.mark.torchrun
 
@@ -21,20 +23,19 @@ JOBS = Path(__file__).parent / "gather_jobs.py"
 
 def torchrun(root: Path, job: str, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3", *options]
-    return subprocess.run(
-        [*command, str(JOBS), str(root), job],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
+    return completed([*command, str(JOBS), str(root), job])
+
+
+def completed(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
 
 
 @pytest.fixture(scope="module")
 def together(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One job that runs every scenario which all ranks survive."""
     root = tmp_path_factory.mktemp("packets")
-    result = torchrun(root, "together")
+    result = completed(forked(3, JOBS, root, "together"))
     assert result.returncode == 0, result.stderr[-3000:]
     return root
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ import pytest
 from sfapp.accounting import measure
 from sfapp.model import Window
 from sfapp.packets import read_windows
+from tests.forked_ranks import forked
 
 pytestmark = pytest.mark.torchrun
 
@@ -23,9 +23,8 @@ RANKS = 8
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("packets")
     job = Path(__file__).parent / "reduce_jobs.py"
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={RANKS}"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    subprocess.run([*command, str(job), str(folder)], check=True, timeout=180, env=environment)
+    subprocess.run(forked(RANKS, job, folder), check=True, timeout=180, env=environment)
     return folder
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from sfapp.model import Window
 from sfapp.model.window import NOT_MEASURED
 from sfapp.packets import read_window, read_windows
 from sfapp.recorder import Recorder
+from tests.forked_ranks import forked
 
 pytestmark = [pytest.mark.torchrun, pytest.mark.quiet]  # lateness is a matter of milliseconds
 
@@ -42,9 +42,8 @@ RUNS = (
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Window]:
     """A window of each run, all from one job."""
     root = tmp_path_factory.mktemp("packets")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4"]
     result = subprocess.run(
-        [*command, str(JOB), str(root), *RUNS],
+        forked(4, JOB, root, *RUNS),
         capture_output=True,
         text=True,
         timeout=180,

@@ -1,6 +1,6 @@
-"""Training with Lightning, Hugging Face's Trainer and Accelerate; started under torchrun, not collected.
+"""Training with Lightning, Hugging Face's Trainer and Accelerate; started by the tests, not collected.
 
-frameworks.py FOLDER lightning | trainer | accelerate
+frameworks.py FOLDER (lightning | trainer | accelerate)...
 
 Each on 2 ranks. Rank 1 waits 100 ms for each step's data unless stated otherwise.
 """
@@ -238,7 +238,8 @@ def accelerate() -> None:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    {"lightning": lightning, "trainer": trainer, "accelerate": accelerate}[sys.argv[2]]()
+    for name in sys.argv[2:]:
+        {"lightning": lightning, "trainer": trainer, "accelerate": accelerate}[name]()
     if dist.is_initialized():  # Lightning takes it down after an error
         dist.barrier()
         dist.destroy_process_group()

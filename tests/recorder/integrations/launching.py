@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,16 +12,16 @@ import numpy as np
 import sfapp
 from sfapp.model import Window
 from sfapp.packets import read_windows
+from tests.forked_ranks import HEAVY, forked
 
 DATA = "data.next_wait"
 STEPS, DELAY_NS = 6, 100_000_000
 
 
-def torchrun(script: str, root: Path, *job: str) -> None:
-    """Run a job of this folder on two ranks."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+def run_job(script: str, root: Path, *job: str, modules: Sequence[str] = HEAVY) -> None:
+    """Run a job of this folder on two ranks, forked once modules are imported."""
     result = subprocess.run(
-        [*command, str(Path(__file__).parent / script), str(root), *job],
+        forked(2, Path(__file__).parent / script, root, *job, modules=modules),
         capture_output=True,
         text=True,
         timeout=180,

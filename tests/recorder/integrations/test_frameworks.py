@@ -10,6 +10,7 @@ import pytest
 import sfapp
 from sfapp.model import BETWEEN, Accumulation, Window
 from sfapp.packets import read_windows
+from tests.forked_ranks import HEAVY
 from tests.recorder.integrations.launching import (
     DATA,
     DELAY_NS,
@@ -17,7 +18,7 @@ from tests.recorder.integrations.launching import (
     is_whole,
     likely_cause_is_data_of_rank_1,
     only_window,
-    torchrun,
+    run_job,
 )
 
 pytestmark = pytest.mark.torchrun
@@ -30,25 +31,17 @@ IN_TWO = Accumulation(factor=2, ordered=True, sync="last")
 def lightning(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("lightning", reason="lightning is not installed", exc_type=ImportError)
     root = tmp_path_factory.mktemp("lightning")
-    torchrun("frameworks.py", root, "lightning")
+    run_job("frameworks.py", root, "lightning", modules=(*HEAVY, "lightning.pytorch"))
     return root
 
 
 @pytest.fixture(scope="module")
-def trainer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def hugging_face(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The runs of the Trainer and those with Accelerate, one after the other in the same processes."""
     pytest.importorskip("transformers", reason="transformers is not installed", exc_type=ImportError)
     pytest.importorskip("accelerate", reason="accelerate is not installed", exc_type=ImportError)
-    root = tmp_path_factory.mktemp("trainer")
-    torchrun("frameworks.py", root, "trainer")
-    return root
-
-
-@pytest.fixture(scope="module")
-def accelerate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("accelerate", reason="accelerate is not installed", exc_type=ImportError)
-    pytest.importorskip("transformers", reason="transformers is not installed", exc_type=ImportError)
-    root = tmp_path_factory.mktemp("accelerate")
-    torchrun("frameworks.py", root, "accelerate")
+    root = tmp_path_factory.mktemp("hugging-face")
+    run_job("frameworks.py", root, "trainer", "accelerate", modules=(*HEAVY, "transformers.trainer"))
     return root
 
 
@@ -118,8 +111,8 @@ def test_a_fit_that_fails_leaves_the_steps_before(lightning: Path) -> None:
 
 
 @pytest.mark.parametrize("run_id", ["trainer", "trainer-accumulating"])
-def test_the_trainer_leaves_whole_packets_that_name_the_slow_rank(trainer: Path, run_id: str) -> None:
-    window = only_window(trainer, run_id)
+def test_the_trainer_leaves_whole_packets_that_name_the_slow_rank(hugging_face: Path, run_id: str) -> None:
+    window = only_window(hugging_face, run_id)
     is_whole(window)
     assert window.manifest.wrapper == "ddp"
     assert CALLBACKS not in window.stages  # no event of the Trainer tells other callbacks' time
@@ -128,24 +121,24 @@ def test_the_trainer_leaves_whole_packets_that_name_the_slow_rank(trainer: Path,
     waits_in(window, backward if run_id == "trainer" else f"{backward}[1]")
 
 
-def test_an_evaluation_of_the_trainer_lies_between_steps(trainer: Path) -> None:
+def test_an_evaluation_of_the_trainer_lies_between_steps(hugging_face: Path) -> None:
     plain, evaluating = (
-        between_ns(only_window(trainer, name)) for name in ("trainer", "trainer-accumulating")
+        between_ns(only_window(hugging_face, name)) for name in ("trainer", "trainer-accumulating")
     )
     # after every second step, with a batch for each of the samples
     assert evaluating[[2, 4]].min() > 3 * np.median(plain[1:])
     assert evaluating[[2, 4]].min() > 3 * np.median(evaluating[[1, 3, 5]])
 
 
-def test_the_trainer_s_accumulation_is_kept_apart(trainer: Path) -> None:
-    window = only_window(trainer, "trainer-accumulating")
+def test_the_trainer_s_accumulation_is_kept_apart(hugging_face: Path) -> None:
+    window = only_window(hugging_face, "trainer-accumulating")
     assert window.manifest.accumulation == IN_TWO
     # it fetches both batches before the first micro-step
     assert int(window.duration_SNR[window.stages.index(f"{DATA}[1]")].sum()) == 0
 
 
-def test_a_compiled_model_s_forward_pass_still_ends_where_it_ends(trainer: Path) -> None:
-    window = only_window(trainer, "trainer-compiled")
+def test_a_compiled_model_s_forward_pass_still_ends_where_it_ends(hugging_face: Path) -> None:
+    window = only_window(hugging_face, "trainer-compiled")
     is_whole(window)
     forward, backward = (
         np.median(window.duration_SNR[window.stages.index(name)], axis=0).tolist()
@@ -156,9 +149,9 @@ def test_a_compiled_model_s_forward_pass_still_ends_where_it_ends(trainer: Path)
 
 @pytest.mark.parametrize("run_id", ["accelerate", "accelerate-accumulating"])
 def test_a_loop_with_accelerate_leaves_whole_packets_that_name_the_slow_rank(
-    accelerate: Path, run_id: str
+    hugging_face: Path, run_id: str
 ) -> None:
-    window = only_window(accelerate, run_id)
+    window = only_window(hugging_face, run_id)
     is_whole(window)
     assert window.manifest.wrapper == "ddp"
     likely_cause_is_data_of_rank_1(window)
@@ -169,8 +162,8 @@ def test_a_loop_with_accelerate_leaves_whole_packets_that_name_the_slow_rank(
     waits_in(window, backward if run_id == "accelerate" else f"{backward}[1]")
 
 
-def test_an_accelerate_loop_records_when_gradients_are_exchanged(accelerate: Path) -> None:
-    window = only_window(accelerate, "accelerate-accumulating")
+def test_an_accelerate_loop_records_when_gradients_are_exchanged(hugging_face: Path) -> None:
+    window = only_window(hugging_face, "accelerate-accumulating")
     assert window.manifest.accumulation == IN_TWO
     first, last = (window.stages.index(f"model.backward_and_clip_cpu_wall[{micro}]") for micro in range(2))
     waits = np.median(window.duration_SNR, axis=1)[:, 0]

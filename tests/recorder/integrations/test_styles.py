@@ -14,7 +14,7 @@ from tests.recorder.integrations.launching import (
     is_whole,
     likely_cause_is_data_of_rank_1,
     only_window,
-    torchrun,
+    run_job,
 )
 
 pytestmark = pytest.mark.torchrun
@@ -25,7 +25,7 @@ MODEL_BYTES = (64 * 64 + 64 + 64 * 8 + 8) * 4
 @pytest.fixture(scope="module")
 def packets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("packets")
-    torchrun("loop_styles.py", root)
+    run_job("loop_styles.py", root)
     return root
 
 
