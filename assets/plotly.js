@@ -4,8 +4,9 @@ import "./vendor/plotly-cartesian-3.7.0.min.js";
 
 export const Plotly = window.Plotly;
 
-const AXES_AND_KEYS =
-  '[class*="tick"] text, [class*="title"], .legendtext, .shape-label text, .infolayer [class*="cbtitle"] text';
+const TITLES_AND_KEYS =
+  '[class*="title"], .legendtext, .shape-label text, .infolayer [class*="cbtitle"] text';
+const TICKS = '[class*="tick"] text';
 const IN_TRACES = ".bartext, .textpoint text, .heatmap-label text";
 
 // The corners of a drawn text in pixels of the page, turned as the text is.
@@ -50,12 +51,15 @@ function moveInside(group, text, frame) {
   return found.map(([x, y]) => [x + right, y + down]);
 }
 
-// Axes, keys and thresholds stay; then pinned notes, annotations in their order, and texts of traces, while there is
-// room. What is left out is in the hover text.
+// Titles, keys and thresholds stay; then marked ticks, other ticks, pinned notes, annotations in their order, and texts of
+// traces, while there is room. What is left out is in the hover text.
 function leaveOutWhatCollides(plot) {
   const frame = plot.querySelector(".main-svg")?.getBoundingClientRect();
   if (!frame?.width) return;
-  const taken = [...plot.querySelectorAll(AXES_AND_KEYS)].map(corners).filter(Boolean);
+  const taken = [...plot.querySelectorAll(TITLES_AND_KEYS)].map(corners).filter(Boolean);
+  const isPlain = (text) => !/[▶✕]/.test(text.textContent);
+  const ticks = [...plot.querySelectorAll(TICKS)].sort((one, other) => isPlain(one) - isPlain(other));
+  for (const text of ticks) keepOrHide(text, corners(text), taken);
   const named = plot._fullLayout.annotations ?? [];
   const annotations = [...plot.querySelectorAll(".annotation")].map((group) => {
     const index = Number(group.dataset.index);

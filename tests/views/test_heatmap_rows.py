@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -98,3 +99,16 @@ def test_bands_keep_what_is_furthest_from_the_median(quantity: Quantity) -> None
     assert first <= 777 <= last
     assert "furthest from the median" in figure["layout"]["meta"]["notes"][0]
     assert "average on rank 777" in figure["layout"]["meta"]["alt"]
+
+
+def test_labels_of_nodes_have_room_whatever_the_number_of_their_ranks() -> None:
+    # Given nodes of one rank between nodes of many
+    slow = jobs.ddp(ranks=40, steps=12, extra_SNR={"data": jobs.on(20, SLOW_MS, 40, 12)})
+    nodes = tuple(node for node, size in enumerate((1, 1, 1, 2, 1, 16, 18)) for _ in range(size))
+    measures, diagnosis = jobs.look(replace(slow, ranks=replace(slow.ranks, node_rank=nodes)))
+    figure = rank_step_heatmap(measures, diagnosis, STAGE)
+    # Then no two labels are closer than 12 pixels in the lowest plot, and the large nodes have one
+    rows = sorted(figure["layout"]["yaxis"]["tickvals"])
+    apart = 275 / len(figure["data"][0]["y"]) * np.diff(rows).min()
+    assert apart >= 12
+    assert {"node 5", "node 6"} <= set(labels(figure))

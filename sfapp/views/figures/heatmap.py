@@ -202,8 +202,11 @@ def _rank_axis(measures: Measures, cells: HeatRows, aimed: int | None, dark: boo
         groups = _node_rows(measures, cells)
         every = max(1, -(-len(groups) // _NODES_LABELLED))
         last = named[-1][0] if named else -cells.label_rows
-        places = [(round((low + high) / 2), node) for node, low, high in groups[::every]]
-        ticks += [(row, f"node {node}") for row, node in places if row - last >= cells.label_rows]
+        for node, low, high in groups[::every]:
+            row = round((low + high) / 2)
+            if row - last >= cells.label_rows:  # nodes may have one rank each, beside those of many
+                ticks.append((row, f"node {node}"))
+                last = row
     return axis(
         dark, type="category", autorange="reversed", showgrid=False, tickvals=[row for row, _ in ticks],
         ticktext=[text for _, text in ticks], tickfont={"color": palette.theme(dark).ink, "size": 12},

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
 
+from benchmarks.accounting import job
 from sfapp.accounting import compare, judge, measure
 from sfapp.model import Window
 from sfapp.model.examples import EXAMPLES
@@ -102,6 +104,20 @@ def test_texts_of_the_sample_job_do_not_collide(
 ) -> None:
     (window,) = [window for window in windows if (window.run_id, window.number) == (run_id, number)]
     assert wrong_in(page, plots_of(window, view)) == []
+
+
+def many_ranks() -> Window:
+    """A job of 64 ranks, one of them late, on nodes of one rank and of many."""
+    window = job(64, 40, waits=True)
+    nodes = tuple(node for node, size in enumerate((1, 1, 2, 1, 1, 2, 24, 32)) for _ in range(size))
+    duration_SNR = window.duration_SNR.copy()
+    duration_SNR[0, :, 40] += 80_000_000
+    ranks = replace(window.ranks, node_rank=nodes, hostname=tuple(f"node-{node}" for node in nodes))
+    return replace(window, ranks=ranks, duration_SNR=duration_SNR, wall_NR=duration_SNR.sum(axis=0))
+
+
+def test_texts_of_many_ranks_do_not_collide(page: Page) -> None:
+    assert wrong_in(page, plots_of(many_ranks(), ViewState(ranks=(0, 20))), PLOT_WIDTHS[::2]) == []
 
 
 def test_texts_of_timelines_and_comparisons_do_not_collide(page: Page, windows: list[Window]) -> None:
