@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
@@ -21,6 +22,7 @@ from sfapp.accounting import diagnose_runs
 from sfapp.accounting.episodes import episodes_of
 from sfapp.accounting.onset import located
 from sfapp.model import Diagnosis
+from sfapp.model.findings import FindingKind
 from sfapp.model.labels import STRONG_LABELS
 from sfapp.model.onsets import Episode, StepEstimate
 from sfapp.model.stages import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER
@@ -109,6 +111,8 @@ def outcome(job: SimulatedJob, diagnosis: Diagnosis) -> str:
 def at_resolution(count: int, seed: int) -> tuple[Counter[bool], Counter[bool]]:
     """Plant faults of exactly the stated resolution, and return how often they are found.
 
+    Only a finding of their own kind counts: a late rank also shows as growth, which has another resolution.
+
     Returns:
         for one rank that is late in a stage in every step; for growth on all ranks.
     """
@@ -125,7 +129,7 @@ def at_resolution(count: int, seed: int) -> tuple[Counter[bool], Counter[bool]]:
             stage = str(random.choice(stages))
             size = shown[stage] * _healthy_steps(alone)
             fault = Fault("persistent", stage, int(random.integers(job.ranks)), size)
-            rank[_planted(job, fault).needs_attention] += 1
+            rank[_shows(_planted(job, fault), "rank")] += 1
         found = _growth_at_resolution(job, alone)
         if found is not None:
             growth[found] += 1
@@ -135,17 +139,30 @@ def at_resolution(count: int, seed: int) -> tuple[Counter[bool], Counter[bool]]:
 def _growth_at_resolution(job: SimulatedJob, alone: Diagnosis) -> bool | None:
     """Return whether growth of exactly the resolution is found; None if it is too large to test.
 
-    Only a finding of growth counts, not a false alarm about a late rank. The healthy windows depend on the
-    growth, and the resolution on the healthy windows, so the resolution is read again.
+    A job that drifts grows by itself from the healthy windows on; the fault is what this lacks. The healthy
+    windows depend on the growth, and the resolution on the healthy windows, so the resolution is read again.
     """
     diagnosis = alone
     for _ in range(3):
         growth = None if diagnosis.resolution is None else diagnosis.resolution.growth
         if growth is None or growth > 2 * _AT_MOST:
             return None
-        size = growth * _healthy_steps(diagnosis)
-        diagnosis = _planted(job, Fault("all", BACKWARD, 0, size))
-    return any(finding.kind == "growth" and finding.needs_attention for finding in diagnosis.findings)
+        size = growth * _healthy_steps(diagnosis) - _drifted(job, diagnosis)
+        diagnosis = _planted(job, Fault("all", BACKWARD, 0, max(0.0, size)))
+    return _shows(diagnosis, "growth")
+
+
+def _drifted(job: SimulatedJob, diagnosis: Diagnosis) -> float:
+    """Return by how much the job's drift makes a window longer than the healthy windows, in healthy steps."""
+    windows = () if diagnosis.reference is None else diagnosis.reference.windows
+    if not windows:
+        return 0.0
+    return job.drift * (diagnosis.window - statistics.fmean(windows)) * STEPS / (job.windows * STEPS - 1)
+
+
+def _shows(diagnosis: Diagnosis, kind: FindingKind) -> bool:
+    """Return whether a window has a finding of this kind that needs attention."""
+    return any(finding.kind == kind and finding.needs_attention for finding in diagnosis.findings)
 
 
 def _planted(job: SimulatedJob, fault: Fault) -> Diagnosis:

@@ -73,7 +73,8 @@ class SimulatedJob:
             of freedom); ``memory``: its autocorrelation from step to step.
         common: noise of all ranks' time in a step together, such as varying sequence lengths.
         bias: between ranks, the same in all steps. drift: by how much the last step is longer than the first.
-        windows: number of windows.
+        windows: number of windows. between: noise of all ranks' time in a window together, such as other
+            programs on shared machines.
     """
 
     seed: int
@@ -87,6 +88,7 @@ class SimulatedJob:
     drift: float
     faults: tuple[Fault, ...] = ()
     windows: int = WINDOWS
+    between: float = 0.0
 
 
 def jobs(count: int, seed: int, *, healthy: bool) -> Iterator[SimulatedJob]:
@@ -168,6 +170,9 @@ def _work(job: SimulatedJob, random: np.random.Generator, steps: int) -> Floats:
     work = base_S11 * np.clip(1 + job.noise * drawn, 0.05, None) * bias_R * drift_N1
     computing = [DEFAULT_STAGES.index(FORWARD), DEFAULT_STAGES.index(BACKWARD)]
     work[computing] *= common_N1
+    if job.between:
+        level_W = np.exp(job.between * random.standard_normal(job.windows))
+        work *= np.repeat(level_W, STEPS)[:, None]
     for fault in job.faults:
         _plant(fault, work, random)
     return work

@@ -20,6 +20,7 @@ from sfapp.accounting.judge import judge
 from sfapp.accounting.leaders import Handover
 from sfapp.accounting.measures import Measures, measure, measure_many
 from sfapp.accounting.nodes import CrossNode, StepTimes, cross_node, paced_steps, step_times
+from sfapp.accounting.noise import WindowSpread
 from sfapp.accounting.overflow import check_totals
 from sfapp.accounting.reference import (
     HealthyWindows,
@@ -110,6 +111,7 @@ __all__ = [
     "WaitFacts",
     "WhatIf",
     "WindowPace",
+    "WindowSpread",
     "aligned",
     "check_totals",
     "compare",

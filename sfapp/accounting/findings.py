@@ -13,7 +13,14 @@ import numpy as np
 from sfapp.accounting.carry_over import CarryOver
 from sfapp.accounting.late_ranks import Floats, StageLateness, chance_of_events, persistently_late
 from sfapp.accounting.measures import Measures
-from sfapp.accounting.noise import MeanError, difference_error, long_run, step_noise, step_spread
+from sfapp.accounting.noise import (
+    MeanError,
+    WindowSpread,
+    difference_error,
+    long_run,
+    step_noise,
+    step_spread,
+)
 from sfapp.accounting.window_lateness import lateness_of, lateness_that_costs, saved_time
 from sfapp.model import LABELS, Diagnosis, Gates, Reference
 from sfapp.model.findings import Finding, Resolution, StepNoise
@@ -181,7 +188,8 @@ def growth_error(noise: StepNoise | None, reference: Reference | None) -> MeanEr
     unknown."""
     if noise is None or reference is None or reference.noise is None:
         return None
-    return difference_error(noise, reference.noise, reference.steps, reference.between_ns)
+    spread = WindowSpread(reference.between_ns, reference.between_windows)
+    return difference_error(noise, reference.noise, reference.steps, spread)
 
 
 def growth_finding(diagnosis: Diagnosis, gates: Gates) -> Finding | None:

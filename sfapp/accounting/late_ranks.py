@@ -41,6 +41,10 @@ SingleSteps = tuple[tuple[int, tuple[int, ...]], ...]
 SAMPLED_RANKS = 256
 """Number of ranks, evenly spaced, from which the common noise is estimated."""
 
+_KNOWN_FROM = 2
+"""Number of ranks whose steps count for how well the common noise is known. It is the median of all ranks,
+but ranks differ, and a long memory is as hard to see in all of them."""
+
 _QUARTILE_VALUES = 1024
 """Maximum number of values from which an upper quartile is taken; enough for an error of 3 %."""
 
@@ -199,7 +203,7 @@ def stages_lateness(late_SNR: Floats) -> tuple[StageLateness, ...]:
     for stage, single in enumerate(late_steps(late_SNR, upper_S)):
         noise = StepNoise(steps, *common_4S[:, stage].tolist())
         run = long_run(noise, steps, max(1, sampled - 1))
-        error = run.error(steps, steps)
+        error = run.error(steps, steps * min(_KNOWN_FROM, max(1, sampled - 1)))
         found.append(
             StageLateness(
                 mean_SR[stage],

@@ -25,7 +25,7 @@ Floats = npt.NDArray[np.float64]
 LEAST_STEPS = 5
 """Minimum number of steps to estimate noise."""
 
-LEAST_WINDOWS = 4
+LEAST_WINDOWS = 5
 """Minimum number of windows to estimate how far windows differ beyond the noise of their steps."""
 
 BLOCK, LEAST_BLOCKS = 5, 4
@@ -44,6 +44,12 @@ LONGEST_MEMORY = 0.97
 LONGEST_BLOCK_MEMORY = 0.8
 """Largest autocorrelation assumed between blocks: their means are no autoregression, and the largest
 differences overstate it."""
+
+_EFFICIENCY = 0.37
+"""Degrees of freedom of an estimate from the closest half of normal values, relative to their variance."""
+
+_KEPT_SQUARE = 0.925
+"""Mean square of normal values that is left where each is capped at OUTLYING times the median size."""
 
 _ITERATIONS, _TINY = 300, 1e-300
 
@@ -185,21 +191,75 @@ def _inflation(rho: float, steps: int) -> float:
     return max(1.0, (1.0 + rho) / (1.0 - rho) - tail)
 
 
-def difference_error(ours: StepNoise, usual: StepNoise, steps: int, between: float) -> MeanError:
+@dataclass(frozen=True, slots=True)
+class WindowSpread:
+    """How far the means of a run's healthy windows differ beyond the noise of their steps.
+
+    Attributes:
+        ns: standard deviation. windows: number of windows in the estimate; 0 if there are too few.
+    """
+
+    ns: float = 0.0
+    windows: int = 0
+
+    @property
+    def df(self) -> float:
+        """Degrees of freedom of the estimate."""
+        return max(1.0, _EFFICIENCY * (self.windows - 1))
+
+
+def window_spread(mean_W: Sequence[float], noise: StepNoise, steps: int) -> WindowSpread:
+    """Return how far healthy windows differ, from windows of which some may be slow (§17).
+
+    Of two estimates the smaller one counts, because faults enlarge either. Differences between successive
+    windows are enlarged by frequent changes, but not by a few lasting ones nor by slow growth. The range of
+    the closest half of the windows is enlarged by slow growth, but not by frequent changes.
+
+    Args:
+        mean_W: mean steps of successive windows, ns. noise: of the run's steps. steps: of one window.
+    """
+    means = np.asarray(mean_W, dtype=np.float64)
+    count = len(means)
+    if count < LEAST_WINDOWS:
+        return WindowSpread()
+    lag1, lag2 = (_usual_square(means[lag:] - means[:-lag]) for lag in (1, 2))
+    longest = min(LONGEST_BLOCK_MEMORY, max(0.0, 1.0 - 2.0 / math.sqrt(count)))
+    successive = lag1 / (2.0 * (1.0 - _memory(lag1, lag2, longest)))
+    ordered = np.sort(means)
+    half = count // 2 + 1
+    closest = float((ordered[half - 1 :] - ordered[: count - half + 1]).min()) / 2.0
+    # The consistency factor of a normal distribution and its correction for few values (Rousseeuw and Leroy).
+    closest *= 1.4826 * (1.0 + 5.0 / (count - 1))
+    explained = long_run(noise, steps).variance / steps
+    return WindowSpread(math.sqrt(max(0.0, min(successive, closest**2) - explained)), count)
+
+
+def _usual_square(difference_W: Floats) -> float:
+    """Return the mean square of differences, each capped at OUTLYING times the usual size."""
+    square_W = difference_W * difference_W
+    capped_W = np.minimum(square_W, OUTLYING**2 * float(np.median(square_W)))
+    return float(capped_W.mean()) / _KEPT_SQUARE
+
+
+def difference_error(ours: StepNoise, usual: StepNoise, steps: int, spread: WindowSpread) -> MeanError:
     """Return the error of the difference between a window's mean step and the mean of healthy windows.
 
     Autocorrelation is estimated from many windows: within one window, a lasting change of level looks like a
-    long memory. A window noisier than usual counts with its own noise.
+    long memory. A window noisier than usual counts with its own noise. Degrees of freedom are those of the
+    sum of both variances (Welch and Satterthwaite).
 
     Args:
         usual: noise of the run's steps. steps: number of steps of the healthy windows.
-        between: standard deviation of window means beyond the noise of steps.
+        spread: of window means beyond the noise of steps.
     """
     noisier = max(1.0, ours.lag1 / usual.lag1) if usual.lag1 > 0.0 else 1.0
     own = long_run(usual, ours.steps)
-    variance = own.variance * (noisier / ours.steps + 1.0 / steps)
-    variance += between**2 * (1.0 + min(1.0, ours.steps / steps))
-    return MeanError(math.sqrt(variance), own.error(1, usual.steps).df)
+    within = own.variance * (noisier / ours.steps + 1.0 / steps)
+    between = spread.ns**2 * (1.0 + min(1.0, ours.steps / steps))
+    df = own.error(1, usual.steps).df
+    if between > 0.0:
+        df = (within + between) ** 2 / (within**2 / df + between**2 / spread.df)
+    return MeanError(math.sqrt(within + between), df)
 
 
 def student_t_sf(value: float, df: float) -> float:

@@ -6,10 +6,9 @@ import math
 import operator
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 from sfapp.accounting.measures import Measures
-from sfapp.accounting.noise import LEAST_WINDOWS, difference_error, long_run, pooled
+from sfapp.accounting.noise import WindowSpread, difference_error, pooled, window_spread
 from sfapp.model import Diagnosis, Reference
 from sfapp.model.findings import StepNoise
 
@@ -51,7 +50,17 @@ def _from_diagnosis(diagnosis: Diagnosis, stage_median_ns: dict[str, float]) -> 
 
 
 NOISE_WINDOWS = 32
-"""Maximum number of windows from which the noise of a run's steps is estimated."""
+"""Maximum number of windows from which the noise of a run's steps, and that between its windows, is
+estimated: the earliest ones, so that both stay the same as a run goes on."""
+
+_NO_SPREAD = WindowSpread()
+
+_KEPT_SPREAD = 0.9
+"""Standard deviation of normal values that is left without the largest part DOUBTFUL of them."""
+
+_MUCH_NARROWER = 0.75
+"""Ratio of the spread of healthy windows to that of all below which slow windows had enlarged the latter, and
+the former counts. Closer ones differ by chance."""
 
 DOUBTFUL = 0.05
 """Chance below which a window is too slow to be a healthy one."""
@@ -87,10 +96,15 @@ class WindowPace:
 
 @dataclass(frozen=True, slots=True)
 class HealthyWindows:
-    """The windows with which a run's other windows are compared, by number, and the noise of its steps."""
+    """The windows with which a run's other windows are compared.
+
+    Attributes:
+        windows: their numbers. noise: of the run's steps. spread: of window means beyond that noise.
+    """
 
     windows: tuple[int, ...]
     noise: StepNoise | None
+    spread: WindowSpread = _NO_SPREAD
 
 
 def healthy_windows(paces: Iterable[WindowPace], min_effect: float) -> HealthyWindows | None:
@@ -98,8 +112,8 @@ def healthy_windows(paces: Iterable[WindowPace], min_effect: float) -> HealthyWi
 
     Starting from the fastest, each next window is healthy unless its mean step exceeds that of the healthy
     windows by more than half of ``min_effect`` and by more than noise explains with the chance DOUBTFUL. The
-    fastest of many windows is fast by chance, so windows of similar speed belong to it. A window left out is
-    not necessarily slow.
+    fastest of many windows is fast by chance, so windows of similar speed belong to it: noise is that of the
+    steps, and that between windows. A window left out is not necessarily slow.
 
     Args:
         paces: of the complete windows after the first one of the run.
@@ -112,19 +126,50 @@ def healthy_windows(paces: Iterable[WindowPace], min_effect: float) -> HealthyWi
     usual = _usual_noise(pace for pace in every if pace.kind == ordered[0].kind)
     if usual is None or ordered[0].noise is None:  # too short to estimate noise: only the fastest
         return HealthyWindows((ordered[0].window,), None)
-    healthy: list[int] = []
+    spread = _spread(ordered, usual)
+    healthy = _similar(ordered, usual, spread, min_effect)
+    again = _spread(healthy, usual)
+    again = replace(again, ns=again.ns / _KEPT_SPREAD)
+    if again.windows and again.ns < _MUCH_NARROWER * spread.ns:  # slow windows had enlarged it
+        spread = again
+        healthy = _similar(ordered, usual, spread, min_effect)
+    numbers = sorted(pace.window for pace in healthy)
+    return HealthyWindows(tuple(numbers[:MOST_WINDOWS]), usual, spread)
+
+
+def _similar(
+    ordered: Sequence[WindowPace], usual: StepNoise, spread: WindowSpread, min_effect: float
+) -> list[WindowPace]:
+    """Return the windows that differ from the fastest ones by no more than noise, the fastest first.
+
+    Args:
+        ordered: the fastest first. usual: noise of the run's steps. spread: of window means beyond it.
+    """
+    healthy: list[WindowPace] = []
     total, steps = 0.0, 0
     for pace in ordered:
         if pace.noise is None:
             continue
         if healthy and pace.step_ns - total / steps >= min_effect / 2 * total / steps:
-            error = difference_error(pace.noise, usual, steps, 0.0)
-            if pace.step_ns - total / steps >= error.margin(DOUBTFUL):
+            error = difference_error(pace.noise, usual, steps, spread)
+            # The fastest of many windows are fast by chance, the more so the fewer they are.
+            if pace.step_ns - total / steps >= error.margin(DOUBTFUL * len(healthy) / len(ordered)):
                 break
-        healthy.append(pace.window)
+        healthy.append(pace)
         total += pace.step_ns * pace.noise.steps
         steps += pace.noise.steps
-    return HealthyWindows(tuple(sorted(healthy)[:MOST_WINDOWS]), usual)
+    return healthy
+
+
+def _spread(paces: Sequence[WindowPace], usual: StepNoise) -> WindowSpread:
+    """Return how far the means of a run's windows differ beyond the noise of steps, from its earliest
+    ones."""
+    earliest = sorted(paces, key=lambda pace: pace.window)[:NOISE_WINDOWS]
+    known = [(pace.step_ns, pace.noise.steps) for pace in earliest if pace.noise is not None]
+    if not known:
+        return WindowSpread()
+    means, steps = zip(*known, strict=True)
+    return window_spread(means, usual, sum(steps) // len(steps))
 
 
 def _usual_noise(paces: Iterable[WindowPace]) -> StepNoise | None:
@@ -137,13 +182,16 @@ def _usual_noise(paces: Iterable[WindowPace]) -> StepNoise | None:
     return pooled(noises) if noises else None
 
 
-def pooled_reference(windows: Sequence[Reference], noise: StepNoise | None = None) -> Reference:
+def pooled_reference(
+    windows: Sequence[Reference], noise: StepNoise | None = None, spread: WindowSpread = _NO_SPREAD
+) -> Reference:
     """Return the mean of several healthy windows, weighted by their steps.
 
     The window nearest to the mean represents them where one window is needed.
 
     Args:
         noise: of the run's steps; that of these windows if None.
+        spread: of the run's window means beyond that noise.
     """
     weights = [one.steps for one in windows]
     noises = [one.noise for one in windows if one.noise is not None]
@@ -167,24 +215,9 @@ def pooled_reference(windows: Sequence[Reference], noise: StepNoise | None = Non
         steps=sum(weights),
         windows=tuple(sorted(one.window for one in windows)),
         noise=noise,
-        between_ns=between_windows(windows, noise),
+        between_ns=spread.ns,
+        between_windows=spread.windows,
     )
-
-
-def between_windows(windows: Sequence[Reference], noise: StepNoise | None) -> float:
-    """Return the standard deviation of window means beyond the noise of steps, ns.
-
-    It is estimated from successive windows, so that a slow drift counts little; 0 for fewer than four
-    windows.
-    """
-    if noise is None or len(windows) < LEAST_WINDOWS:
-        return 0.0
-    means = [one.step_time_ns for one in sorted(windows, key=lambda one: one.window)]
-    differences = [later - earlier for earlier, later in pairwise(means)]
-    found = math.fsum(value * value for value in differences) / (2 * len(differences))
-    steps = sum(one.steps for one in windows) // len(windows)
-    explained = long_run(noise, steps).variance / steps
-    return math.sqrt(max(0.0, found - explained))
 
 
 def healthy_in_run(diagnoses: Iterable[Diagnosis]) -> HealthyWindows | None:

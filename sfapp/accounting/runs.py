@@ -168,7 +168,8 @@ class _Run:
         if healthy is None or not chosen:
             return None
         parts = [reference_of(known[number]) for number in chosen]
-        return pooled_reference(parts, healthy.noise if self.group == ALL_RANKS else None)
+        # Ranks of all groups wait for each other, so their windows differ as much as those of all ranks.
+        return pooled_reference(parts, healthy.noise if self.group == ALL_RANKS else None, healthy.spread)
 
     def diagnosed(self, fixed: Reference | None) -> list[Diagnosis]:
         """Diagnose every window against this reference, or against the run's healthy window.

@@ -155,7 +155,8 @@ class Reference:
         windows: the healthy windows over which all means are taken; ``window`` represents them in links.
         steps: number of their steps.
         noise: of the steps of the run; None if not known.
-        between_ns: standard deviation of their means beyond that noise; 0 if there are too few (§17).
+        between_ns: standard deviation of the means of the run's windows beyond that noise; 0 if there are
+            too few (§17). between_windows: number of windows from which it was estimated.
     """
 
     run_id: str
@@ -170,6 +171,7 @@ class Reference:
     windows: tuple[int, ...] = ()
     noise: StepNoise | None = None
     between_ns: float = 0.0
+    between_windows: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)  # Without slots, ``changed`` can copy all fields at once.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from sfapp.accounting import Measures, RunWaits, pooled_reference, reference_of
+from sfapp.accounting import Measures, RunWaits, WindowSpread, pooled_reference, reference_of
 from sfapp.model import ALL_RANKS, Diagnosis, Reference, Window
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.service.memory_cache import MemoryCache
@@ -155,7 +155,8 @@ class WindowJudge:
                 for window in stored.windows
             ]
             known = [part for part in parts if part is not None]
-            return pooled_reference(known) if known else None
+            spread = WindowSpread(stored.between_ns, stored.between_windows)
+            return pooled_reference(known, spread=spread) if known else None
         if not (self._measures_reference or view.baseline == "reference"):
             return stored
         measured = self._measured_reference(WindowKey(stored.run_id, stored.window), ALL_RANKS)

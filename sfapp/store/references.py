@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from sfapp.accounting import (
     HealthyWindows,
     WindowPace,
+    WindowSpread,
     healthy_windows,
     pooled_reference,
     reference_of,
@@ -57,10 +58,14 @@ class _Wanted:
 
 def runs_to_compare(cursor: Cursor, chosen: ReferenceChoices) -> list[str]:
     """Return the runs whose windows must be compared with other windows than they are now."""
-    rows = cursor.execute("SELECT run_id, healthy_windows, noise, chosen FROM run_references").fetchall()
+    rows = cursor.execute(
+        "SELECT run_id, healthy_windows, noise, between_ns, between_windows, chosen FROM run_references"
+    ).fetchall()
     stored = {
-        run_id: None if windows is None else _Wanted(HealthyWindows(tuple(windows), _noise(noise)), by_hand)
-        for run_id, windows, noise, by_hand in rows
+        run_id: None
+        if windows is None
+        else _Wanted(HealthyWindows(tuple(windows), _noise(noise), WindowSpread(*spread)), by_hand)
+        for run_id, windows, noise, *spread, by_hand in rows
     }
     wanted = _wanted(cursor, chosen, None)
     return sorted(run for run in stored.keys() | wanted.keys() if stored.get(run) != wanted.get(run))
@@ -81,6 +86,8 @@ def update_reference(cursor: Cursor, chosen: ReferenceChoices, run_id: str) -> N
             "reference_window": reference.window,
             "healthy_windows": list(wanted.healthy.windows),
             "noise": noise_values(noise),
+            "between_ns": wanted.healthy.spread.ns,
+            "between_windows": wanted.healthy.spread.windows,
             "chosen": wanted.by_hand,
             "reference": encode(reference),
         }
@@ -90,7 +97,7 @@ def update_reference(cursor: Cursor, chosen: ReferenceChoices, run_id: str) -> N
 def _reference(cursor: Cursor, run_id: str, wanted: _Wanted) -> Reference | None:
     found = _load(cursor, [(run_id, number) for number in wanted.healthy.windows])
     parts = [reference_of(window.diagnosis) for window in found]
-    return pooled_reference(parts, wanted.healthy.noise) if parts else None
+    return pooled_reference(parts, wanted.healthy.noise, wanted.healthy.spread) if parts else None
 
 
 def invalidate_references(cursor: Cursor, keys: Collection[Key]) -> None:
@@ -131,8 +138,10 @@ def _wanted(cursor: Cursor, chosen: ReferenceChoices, run_id: str | None) -> dic
     picked = [key for key in chosen.pairs() if run_id is None or key[0] == run_id]
     sql = f'SELECT run_id, "window", step_noise FROM windows WHERE {IN_KEYS}'
     there = cursor.execute(sql, key_values(picked)).fetchall()
+    spread = {run: found.healthy.spread for run, found in wanted.items()}
     return wanted | {
-        run: _Wanted(HealthyWindows((number,), _noise(noise)), True) for run, number, noise in there
+        run: _Wanted(HealthyWindows((number,), _noise(noise), spread.get(run, WindowSpread())), True)
+        for run, number, noise in there
     }
 
 

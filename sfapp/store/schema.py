@@ -23,7 +23,7 @@ from sfapp.model.samples import (
     sample_fields,
 )
 
-SCHEMA_VERSION = 16
+SCHEMA_VERSION = 17
 """Version of the tables and of the diagnoses in them; a store of another version is built again."""
 
 
@@ -262,6 +262,8 @@ RUN_REFERENCES = SchemaTable(
         SchemaColumn("reference_window", "BIGINT", "the healthy window that stands for all of them"),
         SchemaColumn("healthy_windows", "BIGINT[]", "all of them; null while one is being read again"),
         SchemaColumn("noise", "DOUBLE[]", "noise of the run's steps, as `step_noise`"),
+        SchemaColumn("between_ns", "DOUBLE", "standard deviation of window means beyond that noise, ns"),
+        SchemaColumn("between_windows", "BIGINT", "number of windows in that estimate; 0 if too few"),
         SchemaColumn("chosen", "BOOLEAN", "chosen by a user rather than measured"),
         SchemaColumn("reference", "JSON", "values of these windows that are compared with"),
     ),

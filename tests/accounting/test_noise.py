@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from sfapp.accounting.late_ranks import lateness, persistently_late, stages_lateness
 from sfapp.accounting.noise import (
+    WindowSpread,
     difference_error,
     long_run,
     pooled,
@@ -82,7 +85,7 @@ def test_too_few_steps_give_no_noise_estimate() -> None:
 def test_equal_steps_have_no_error() -> None:
     noise = step_noise(np.full(20, 5.0))
     assert noise is not None
-    error = difference_error(noise, noise, 20, 0.0)
+    error = difference_error(noise, noise, 20, WindowSpread())
     assert (error.se, error.chance(1.0), error.chance(0.0)) == (0.0, 0.0, 1.0)
 
 
@@ -90,4 +93,17 @@ def test_a_window_noisier_than_usual_counts_as_noisy_as_it_is() -> None:
     calm, rough = step_noise(series(0.0, 1, 40)[:, 0]), step_noise(10 * series(0.0, 1, 40, seed=1)[:, 0])
     assert calm is not None
     assert rough is not None
-    assert difference_error(rough, calm, 40, 0.0).se > 5 * difference_error(calm, calm, 40, 0.0).se
+    equal = WindowSpread()
+    assert difference_error(rough, calm, 40, equal).se > 5 * difference_error(calm, calm, 40, equal).se
+
+
+def late_ranks(seed: int, late: float) -> npt.NDArray[np.bool_]:
+    """Return which of 32 ranks with some memory are late on average in 20 steps, rank 3 being later."""
+    own_NR = series(0.6, count=32, steps=20, seed=seed)
+    own_NR[:, 3] += late
+    return persistently_late(stages_lateness(lateness(own_NR)[None])[0], 2.5e-3 / (6 * 32))
+
+
+def test_the_noise_of_other_ranks_helps_to_find_a_late_rank_in_a_short_window() -> None:
+    assert np.mean([late_ranks(seed, 8.0)[3] for seed in range(100)]) >= 0.65
+    assert np.mean([late_ranks(seed, 0.0).any() for seed in range(300)]) <= 0.01
