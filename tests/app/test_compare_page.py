@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -16,6 +18,8 @@ from nicegui.testing import User
 import sfapp
 from sfapp.accounting import compare
 from sfapp.app import api
+from sfapp.app.pages import compare as compare_page
+from sfapp.app.pages.compare import load_comparison
 from sfapp.model import Gates
 from sfapp.model.sides import CompareState, SideKey, parse_compare
 from sfapp.model.view import ViewState
@@ -122,6 +126,33 @@ async def test_sides_can_be_swapped(user: User) -> None:
     await user.should_see("faster than A")
     assert chooser(user, "window-a").value == 2
     assert href(user, "json") == "/compare.json?a=job/2&b=job/1"
+
+
+async def test_a_comparison_that_was_asked_for_earlier_is_not_shown(
+    user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a page whose comparison takes time
+    resume = threading.Event()
+
+    def load_slowly(workspace: Workspace, state: CompareState) -> compare_page.ComparisonResult:
+        found = load_comparison(workspace, state)
+        if state.c is not None:
+            resume.wait(20)
+        return found
+
+    await user.open("/compare?a=job/1&b=job/2")
+    await user.should_see("slower than A")
+    monkeypatch.setattr(compare_page, "load_comparison", load_slowly)
+    chooser(user, "run-c").value = RUN
+    # When another one is asked for before it is there
+    chooser(user, "run-c").value = ""
+    chooser(user, "window-b").value = 1
+    await user.should_see("B is as fast as A")
+    resume.set()
+    # Then it stays
+    await asyncio.sleep(0.3)
+    await user.should_see("B is as fast as A")
+    await user.should_not_see("C recovers")
 
 
 async def test_what_cannot_be_compared_is_explained_with_the_choosers_at_hand(user: User) -> None:

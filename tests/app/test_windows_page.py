@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
+from typing import Any
 
+import pytest
 from nicegui import ui
 from nicegui.testing import User
 
@@ -73,6 +76,35 @@ async def test_new_windows_appear_by_themselves(watching_user: User, packets: Pa
     put(packets, job_window(5, {}))
     await user.should_see("Window 5 of job arrived")
     await user.should_see("3 of 6 windows need attention")
+
+
+async def test_a_run_picked_while_new_windows_are_read_stays_picked(
+    watching_user: User, own_workspace: Workspace, packets: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a page of all runs that reads what has arrived
+    user, timeline = watching_user, own_workspace.timeline
+    put(packets, job_window(0, {}, run_id="other"))
+    await user.open("/windows")
+    await user.should_see("2 runs")
+    reading, resume = threading.Event(), threading.Event()
+
+    def read_slowly(run_id: str | None) -> list[dict[str, Any]]:
+        rows = timeline(run_id)
+        if run_id is None:
+            reading.set()
+            resume.wait(20)
+        return rows
+
+    monkeypatch.setattr(own_workspace, "timeline", read_slowly)
+    put(packets, job_window(5, {}))
+    assert await asyncio.to_thread(reading.wait, 20)
+    # When a run is picked before the result is there
+    chooser(user, "run").value = "other"
+    await user.should_see("All healthy: 1 window")
+    resume.set()
+    # Then the windows of all runs are not shown as those of the picked one
+    await asyncio.sleep(0.3)
+    await user.should_see("All healthy: 1 window")
 
 
 async def test_a_run_has_its_history(user: User) -> None:

@@ -262,8 +262,11 @@ class WindowsPage:
         reading = self._workspace.status().kind == "reading"
         if (self._workspace.store.generation, reading) == (self._overview.generation, self._overview.reading):
             return
-        before = self._overview
-        self._overview = await asyncio.to_thread(StoreOverview.of, self._workspace, self._state.run)
+        before, run = self._overview, self._state.run
+        overview = await asyncio.to_thread(StoreOverview.of, self._workspace, run)
+        if run != self._state.run:
+            return  # The windows of the run that was picked meanwhile are being read.
+        self._overview = overview
         if not before.reading:  # During the first ingest, windows are not new.
             self._announce(before)
         self._show_head()

@@ -32,7 +32,7 @@ class SidePicker:
         """
         self._pick = pick
         self._optional = optional
-        self._shown: SideKey | None = None
+        self._side: SideKey | None = None
         name = letter.lower()
         with box("side"):
             label_text(letter, "span", f"side-letter side-{name}")
@@ -51,7 +51,7 @@ class SidePicker:
 
     def show(self, side: SideKey | None, runs: Mapping[str, str], windows: Windows) -> None:
         """Offer the runs, and the windows of the side's run, with the side chosen."""
-        self._shown = side
+        self._side = side
         offered = {NO_RUN: "none" if self._optional else "choose a run", **runs}
         if side is not None:
             offered.setdefault(side.run_id, side.run_id)
@@ -65,13 +65,18 @@ class SidePicker:
 
     def _pick_run(self, event: events.ValueChangeEventArguments[Any]) -> Any:
         run_id = event.value or NO_RUN
-        shown = NO_RUN if self._shown is None else self._shown.run_id
+        shown = NO_RUN if self._side is None else self._side.run_id
         if run_id == shown:
             return None
-        return self._pick(SideKey(run_id) if run_id else None)
+        return self._choose(SideKey(run_id) if run_id else None)
 
     def _pick_window(self, event: events.ValueChangeEventArguments[Any]) -> Any:
-        if self._shown is None or event.value is None:
+        if self._side is None or event.value is None:
             return None
         window = None if event.value == ALL_WINDOWS else int(event.value)
-        return None if window == self._shown.window else self._pick(SideKey(self._shown.run_id, window))
+        return None if window == self._side.window else self._choose(SideKey(self._side.run_id, window))
+
+    def _choose(self, side: SideKey | None) -> Any:
+        """Report the choice, which counts at once: the next one may come before the comparison is shown."""
+        self._side = side
+        return self._pick(side)
