@@ -1,0 +1,322 @@
+"""Take and answer the messages of all ranks: the aggregator without its socket.
+
+Rows are acknowledged once they are in a packet on disk, so nothing is lost if this process is killed: the
+ranks send unacknowledged rows again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from sfapp.errors import StreamError, StreamVersionError
+from sfapp.model.samples import AnySample
+from sfapp.stream.capture_broker import CaptureBroker
+from sfapp.stream.live_state import LiveSnapshot, RankStates, StepCallback
+from sfapp.stream.messages import (
+    MAX_MESSAGE_BYTES,
+    VERSION,
+    Ack,
+    Bye,
+    CapturePiece,
+    CaptureReport,
+    Echo,
+    FromAggregator,
+    FromRank,
+    Heartbeat,
+    Message,
+    Refused,
+    Resend,
+    Samples,
+    StreamHello,
+    decode_from_rank,
+    encode,
+    read_sender,
+)
+from sfapp.stream.open_runs import OpenRun, OpenRuns
+from sfapp.stream.rank_streams import Element, RankStream, take_element
+from sfapp.stream.window_assembly import WindowAssembler
+from sfapp.terminal import quoted
+
+CLOSE_AFTER_SECONDS = 30.0
+LATE_AFTER_SECONDS = 2.0
+ABANDON_AFTER_SECONDS = 60.0
+"""Seconds without a message after which a rank counts as dead; if it returns, it sends its window again."""
+
+REMOVE_AFTER_SECONDS = 3 * 3600.0
+"""Seconds without a message after which a rank's state is removed: an aggregator may serve many runs."""
+
+MOST_RUNS = 1_024
+"""Runs that are remembered at the same time; each takes about 5 kB and a folder."""
+
+_BYE_SECONDS = 0.5
+"""Seconds that a window waits for its last ranks once one of its ranks has left."""
+
+_RESEND_SECONDS = 0.25  # between two requests to the same process
+_CLEAN_UP_SECONDS = 0.5
+_MAX_RESEND_TIMES = 10_000
+_KEPT_FAILURES = 256
+
+Route = tuple[bytes, ...]
+"""Leading frames of an answer, which name its receiver."""
+
+SampleCallback = Callable[[StreamHello, Sequence[AnySample]], None]
+"""Callback on the aggregator's thread for a rank's system metrics."""
+
+HeartbeatCallback = Callable[[StreamHello, Heartbeat], None]
+"""Callback on the aggregator's thread for every heartbeat."""
+
+
+class StreamReceiver:
+    """State of all streams of a session. Used on one thread, except ``snapshot``.
+
+    Args:
+        root: the packet directory.
+        deliver: sends an encoded answer along a route. It may fail silently: both sides repeat what is not
+            answered.
+        clock: monotonic seconds.
+        close_after, abandon_after, most_bytes, most_runs, on_samples, on_heartbeat, on_steps: as of
+            ``Aggregator``.
+
+    Attributes:
+        assembler: the windows that are not on disk.
+        closed_runs: number of runs that were closed to make room for others.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        deliver: Callable[[Route, bytes], None],
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        close_after: float = CLOSE_AFTER_SECONDS,
+        abandon_after: float = ABANDON_AFTER_SECONDS,
+        most_bytes: int = 2**30,
+        most_runs: int = MOST_RUNS,
+        on_samples: SampleCallback | None = None,
+        on_heartbeat: HeartbeatCallback | None = None,
+        on_steps: StepCallback | None = None,
+    ) -> None:
+        self.assembler = WindowAssembler(root, close_after, LATE_AFTER_SECONDS, clock)
+        self.closed_runs = 0
+        self._deliver = deliver
+        self._clock = clock
+        self._abandon_after = abandon_after
+        self._most_bytes = most_bytes
+        self._on_samples = on_samples
+        self._on_heartbeat = on_heartbeat
+        self._live = RankStates(clock, on_steps)
+        self._captures = CaptureBroker(
+            root, lambda stream, answer: self._send(stream.route, answer), self.assembler.failures
+        )
+        self._streams: dict[str, RankStream] = {}
+        self._runs = OpenRuns(root, most_runs)
+        self._resend_time: dict[str, float] = {}
+        self._next_clean_up = 0.0
+        self._caught_up_at = clock()  # when the receive queue was last empty
+
+    def snapshot(self) -> LiveSnapshot:
+        """Return the current state of all ranks. Safe on any thread."""
+        return self._live.snapshot()
+
+    def count_fault(self, address: str, kind: str, reason: str) -> None:
+        """Count a message that is dropped."""
+        self._live.count_fault(address, kind, reason)
+
+    def note_empty_queue(self) -> None:
+        """Note that all messages that had arrived were taken: ranks that said nothing are silent."""
+        self._caught_up_at = self._clock()
+
+    def finish(self) -> None:
+        """Write the remaining rows, because the aggregator ends."""
+        self.assembler.write_due(self._most_bytes, everything=True)
+        self._acknowledge()
+        for stream in self._streams.values():
+            if stream.current is not None:
+                self.assembler.abandon(stream.current)
+
+    # ---- messages -------------------------------------------------------------------------------
+
+    def receive(self, route: Route, content: bytes | memoryview, address: Callable[[], str]) -> None:
+        """Take one message.
+
+        Args:
+            route: leading frames of an answer to it.
+            address: returns where it came from, for messages that are dropped.
+        """
+        self._live.messages += 1
+        try:
+            self._dispatch(route, decode_from_rank(content))
+        except StreamVersionError as error:
+            self._live.count_fault(address(), "newer_version", str(error))
+            sender = read_sender(content)
+            if sender is not None:
+                self._refuse(route, *sender, str(error))
+        except StreamError as error:
+            kind = "oversized" if len(content) > MAX_MESSAGE_BYTES else "malformed"
+            self._live.count_fault(address(), kind, str(error))
+
+    def _dispatch(self, route: Route, message: FromRank) -> None:
+        now = self._clock()
+        if isinstance(message, StreamHello):
+            self._take_hello(route, message, now)
+            return
+        stream = self._streams.get(message.incarnation)
+        if stream is None or stream.hello.rank != message.rank:
+            self._request_hello(route, message, now)
+            return
+        stream.route, stream.received_at = route, now
+        self._live.touch(stream.hello)
+        self._runs.touch(stream.hello.run_id, now)
+        if isinstance(message, Element):
+            self._take_element(stream, message, now)
+        elif isinstance(message, Heartbeat):
+            self._take_heartbeat(stream, message, now)
+        elif isinstance(message, Samples):
+            if self._on_samples is not None:
+                self._on_samples(stream.hello, message.samples)
+        elif isinstance(message, CaptureReport | CapturePiece):
+            self._captures.receive(stream, message)
+        elif isinstance(message, Bye):
+            self._live.set_left(stream.hello)
+            self.assembler.write_within(stream.undelivered, _BYE_SECONDS)
+
+    def _take_hello(self, route: Route, hello: StreamHello, now: float) -> None:
+        if hello.rank >= hello.world_size:
+            raise StreamError(f"rank {hello.rank} is outside a world of {hello.world_size} ranks")
+        if hello.run_id not in self._runs and self._runs.is_full:
+            self._make_room(hello.run_id, now)
+        newest = self.assembler.newest.get(hello.run_id)
+        offset = self._runs.join(hello, now).restarts.offset(hello, newest)
+        stream = self._streams.get(hello.incarnation)
+        if stream is None:
+            stream = RankStream(
+                hello, offset, route, expected=hello.first, received_at=now, acknowledged=hello.first
+            )
+            self._streams[hello.incarnation] = stream
+        stream.hello, stream.offset, stream.route, stream.received_at = hello, offset, route, now
+        self._live.add_rank(hello)
+
+    def _make_room(self, wanted: str, now: float) -> None:
+        """Close the run that has been idle for longest. If it continues, its ranks connect again.
+
+        Raises:
+            StreamError: none can be closed; the rank of the run that is wanted tries again.
+        """
+        run_id, run = self._runs.idlest()
+        idle_seconds = now - run.active_at
+        if idle_seconds <= self._abandon_after or not self._close_run(run_id, run):
+            idle = f"none has been idle for {self._abandon_after:g} s"
+            raise StreamError(f"run {quoted(wanted)} has to wait: {self._runs.most:,} runs are open, {idle}")
+        self.closed_runs += 1
+        reason = f"to make room among {self._runs.most:,}, idle for {idle_seconds:.0f} s"
+        self.assembler.failures.append(f"run {quoted(run_id)} was closed {reason}")
+
+    def _close_run(self, run_id: str, run: OpenRun) -> bool:
+        """Write and remove what is kept of a run; return False if it cannot be written."""
+        found = (self._streams.get(incarnation) for incarnation in run.incarnations)
+        streams = [stream for stream in found if stream is not None and stream.hello.run_id == run_id]
+        if not all(stream.current is None or self.assembler.abandon(stream.current) for stream in streams):
+            return False
+        for stream in streams:
+            del self._streams[stream.hello.incarnation]
+        self._live.remove_run(run_id, run.ranks)
+        self._runs.remove(run_id)
+        return True
+
+    def _take_element(self, stream: RankStream, element: Element, now: float) -> None:
+        is_full = self.assembler.is_failing and self.assembler.size > self._most_bytes
+        try:
+            if is_full or not take_element(stream, element, self.assembler, self._live):
+                self._request_resend(stream, now)
+        except StreamError as error:  # sending it again would not help: the rank writes parts instead
+            self._refuse(stream.route, element.rank, element.incarnation, str(error))
+            raise
+
+    def _take_heartbeat(self, stream: RankStream, heartbeat: Heartbeat, now: float) -> None:
+        received_ns = time.time_ns()
+        hello = stream.hello
+        if self._on_heartbeat is not None:
+            self._on_heartbeat(hello, heartbeat)
+        if heartbeat.sent > stream.expected:
+            self._request_resend(stream, now)
+        self._send(
+            stream.route,
+            Echo(
+                v=VERSION,
+                rank=hello.rank,
+                incarnation=hello.incarnation,
+                sent_ns=heartbeat.sent_ns,
+                received_ns=received_ns,
+                replied_ns=time.time_ns(),
+            ),
+        )
+        self._send_ack(stream)  # the previous one may have been lost
+
+    def _request_hello(self, route: Route, message: Message, now: float) -> None:
+        """Request the identity and first element of a process that an earlier aggregator knew."""
+        if now - self._resend_time.get(message.incarnation, float("-inf")) < _RESEND_SECONDS:
+            return
+        if len(self._resend_time) > _MAX_RESEND_TIMES:
+            self._resend_time.clear()
+        self._resend_time[message.incarnation] = now
+        self._send(
+            route,
+            Resend(v=VERSION, rank=message.rank, incarnation=message.incarnation, sequence=0, hello=True),
+        )
+
+    def _request_resend(self, stream: RankStream, now: float) -> None:
+        if now - stream.resend_requested_at < _RESEND_SECONDS:
+            return
+        stream.resend_requested_at = now
+        hello = stream.hello
+        self._send(
+            stream.route,
+            Resend(v=VERSION, rank=hello.rank, incarnation=hello.incarnation, sequence=stream.expected),
+        )
+
+    def _refuse(self, route: Route, rank: int, incarnation: str, reason: str) -> None:
+        self._send(route, Refused(v=VERSION, rank=rank, incarnation=incarnation, reason=reason[:1000]))
+
+    def _send(self, route: Route, answer: FromAggregator) -> None:
+        self._deliver(route, encode(answer))
+
+    # ---- periodic work -------------------------------------------------------------------------
+
+    def run_due_work(self) -> None:
+        """Write and acknowledge windows that are due, and remove ranks that have been silent for too long."""
+        if self.assembler.write_due(self._most_bytes):
+            self._acknowledge()
+        now = self._clock()
+        self._captures.poll(self._streams.values(), now)
+        if now < self._next_clean_up:
+            return
+        self._next_clean_up = now + _CLEAN_UP_SECONDS
+        for incarnation, stream in list(self._streams.items()):
+            # Measured from when the queue was last empty: a rank whose messages wait here is not silent.
+            if self._caught_up_at - stream.received_at <= self._abandon_after:
+                continue
+            if stream.current is None or self.assembler.abandon(stream.current):
+                del self._streams[incarnation]
+                self._runs.leave(stream.hello)
+        self._runs.keep(self._live.remove_silent(REMOVE_AFTER_SECONDS))
+        del self.assembler.failures[:-_KEPT_FAILURES]
+
+    def _acknowledge(self) -> None:
+        for stream in self._streams.values():
+            if stream.durable() > stream.acknowledged:
+                self._send_ack(stream)
+
+    def _send_ack(self, stream: RankStream) -> None:
+        stream.acknowledged = stream.durable()
+        hello = stream.hello
+        self._send(
+            stream.route,
+            Ack(
+                v=VERSION,
+                rank=hello.rank,
+                incarnation=hello.incarnation,
+                up_to_sequence=stream.acknowledged,
+            ),
+        )
