@@ -37,7 +37,7 @@ class QueuedWindow:
         number, steps: number of the window and of its steps, known once it is closed.
         until: sequence after its last element, known once it is closed.
         discarded: numbers of the first and last window that this gap replaces.
-        gap_sent: whether the gap was sent to the aggregator.
+        unreported: discarded steps of which no gap was sent to the aggregator.
     """
 
     rank: JobRank
@@ -50,7 +50,7 @@ class QueuedWindow:
     path: Path | None = None
     size: int = 0
     discarded: tuple[int, int] | None = None
-    gap_sent: bool = False
+    unreported: int = 0
 
     @property
     def end(self) -> int:
@@ -170,8 +170,7 @@ class SendQueue:
             removed, self._queue = self._queue[:done], self._queue[done:]
             self._in_memory -= sum(window.size for window in removed if window.buffer is not None)
         for window in removed:
-            if window.discarded and not window.gap_sent:
-                self.lost_steps -= window.steps  # they had arrived before they were discarded
+            self.lost_steps -= window.unreported  # they had arrived before they were discarded
             self._remove_file(window)
 
     def enforce_limits(self) -> None:
@@ -236,6 +235,7 @@ class SendQueue:
         number = window.number
         self._remove_file(window)
         window.buffer, window.discarded = None, (number, number)
+        window.unreported = window.steps
         self.lost_steps += window.steps
         reason = reason or "the send queue is full"
         self._failures.append(f"window {number}: {window.steps} steps discarded: {reason}")
@@ -250,7 +250,7 @@ class SendQueue:
                 if before and before.discarded and window.discarded and before.rank is window.rank:
                     before.until, before.steps = window.until, before.steps + window.steps
                     before.discarded = before.discarded[0], window.discarded[1]
-                    before.gap_sent = False
+                    before.unreported += window.unreported
                 else:
                     merged.append(window)
             self._queue = merged
@@ -267,7 +267,7 @@ class SendQueue:
 
 def _gap(element: ElementId, window: QueuedWindow) -> Gap:
     """Return the gap from ``element`` on. Some steps of a single discarded window may have arrived before."""
-    window.gap_sent = True
+    window.unreported = 0
     first, last = window.discarded or (window.number, window.number)
     delivered = max(0, element.sequence - window.first - 1) if first == last else 0
     return Gap(

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import zmq
 
@@ -81,6 +81,30 @@ class StreamOptions:
         if keys is not None and is_local(endpoint):
             keys = keys.of_relay()
         return cls(endpoint=endpoint, keys=keys)
+
+
+class Sender(Protocol):
+    """Delivers the elements of a queue."""
+
+    def start_again(self) -> bool:
+        """Return whether it works, and try to start it if it does not."""
+
+    def close(self, seconds: float) -> bool:
+        """Deliver the rest within ``seconds`` and end; return whether everything was acknowledged."""
+
+
+SenderFactory = Callable[
+    [
+        "StreamOptions",
+        SendQueue,
+        str,
+        Callable[[JobRank, int], StreamHello],
+        deque[str],
+        StreamCaptureMailbox,
+    ],
+    Sender,
+]
+"""Makes a sender from the arguments of ``StreamSender``."""
 
 
 class StreamSender:

@@ -20,7 +20,7 @@ from sfapp.stream.capture_mailbox import StreamCaptureMailbox
 from sfapp.stream.encryption import check_endpoint
 from sfapp.stream.messages import VERSION, StreamHello
 from sfapp.stream.send_queue import SendQueue
-from sfapp.stream.sender import StreamOptions, StreamSender
+from sfapp.stream.sender import Sender, SenderFactory, StreamOptions, StreamSender
 from sfapp.stream.system_sampler import SystemSampler
 
 NOT_ACKNOWLEDGED = "the aggregator did not acknowledge it before the recorder was closed"
@@ -32,18 +32,25 @@ class StreamWriter:
     Args:
         options: destination and limits of the stream.
         local_sink: creates the sink for windows that could not be delivered.
+        make_sender, sampler: replaced in simulations, which have no threads.
 
     Raises:
         StreamError: the endpoint is invalid, or needs keys.
     """
 
-    def __init__(self, options: StreamOptions, local_sink: LocalSinkFactory) -> None:
+    def __init__(
+        self,
+        options: StreamOptions,
+        local_sink: LocalSinkFactory,
+        make_sender: SenderFactory = StreamSender,
+        sampler: SystemSampler | None = None,
+    ) -> None:
         self.incarnation = secrets.token_hex(8)
         self._process = os.getpid()
         self._first_window: dict[str, int] = {}
         check_endpoint(options.endpoint, options.keys)
         self._local = local_sink()
-        self._sampler = SystemSampler(self.failures)
+        self._sampler = sampler or SystemSampler(self.failures)
         options = replace(
             options,
             sources=(*options.sources, self._sampler.samples),
@@ -53,7 +60,7 @@ class StreamWriter:
             self.incarnation, options.spool_memory_bytes, options.spool_disk_bytes, self.failures
         )
         self.mailbox = StreamCaptureMailbox(self.incarnation, self._sampler.clock_offset_ns)
-        self._sender = StreamSender(
+        self._sender: Sender = make_sender(
             options, self._queue, self.incarnation, self._make_hello, self.failures, self.mailbox
         )
         self._is_closed = False
