@@ -34,7 +34,7 @@ WORLD = 2
 ranks = st.integers(0, WORLD - 1)
 counts = st.integers(1, 12)
 jumps = st.sampled_from([0.1, 0.6, 1.1, 3.0, 31.0, 61.0, 4 * 3600.0])
-rooms = st.sampled_from([None, None, None, 0, 30, 700, 4_000])
+free_bytes = st.sampled_from([None, None, None, 0, 30, 700, 4_000])
 picks = st.integers(0, 1 << 16)
 
 PROCESS_FAULTS = (
@@ -164,7 +164,7 @@ class DeliveryHistories(RuleBasedStateMachine):
 
     @rule(rank=ranks)
     def exchange_with_one(self, rank: int) -> None:
-        """One rank gets on; the other one is slow."""
+        """One rank makes progress while the other one is slow."""
         self.clock.now += 1.1
         self.turn(rank)
         self.carry_up(rank, 100)
@@ -217,8 +217,8 @@ class DeliveryHistories(RuleBasedStateMachine):
         else:
             self.end_aggregator(gently="stops" in what, restarted="restarts" in what)
 
-    @rule(what=st.sampled_from(["aggregator's disk", "disk", "cable"]), rank=ranks, room=rooms)
-    def break_or_mend(self, what: str, rank: int, room: int | None) -> None:
+    @rule(what=st.sampled_from(["aggregator's disk", "disk", "cable"]), rank=ranks, room=free_bytes)
+    def break_or_repair(self, what: str, rank: int, room: int | None) -> None:
         if what == "cable":
             self.reconnect(rank, is_up=room is None)
         else:

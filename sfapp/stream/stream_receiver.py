@@ -125,7 +125,7 @@ class StreamReceiver:
         self._live.count_fault(address, kind, reason)
 
     def note_empty_queue(self) -> None:
-        """Note that all messages that had arrived were taken: ranks that said nothing are silent."""
+        """Note that all messages that had arrived were taken: ranks without one are silent."""
         self._caught_up_at = self._clock()
 
     def finish(self) -> None:
