@@ -6,6 +6,7 @@ work. Shapes and units are those of the callers. The kernels add, subtract, comp
 which NumPy does.
 """
 
+from libc.math cimport INFINITY, fabs
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
 
@@ -476,6 +477,9 @@ cdef extern from *:
         const double *, Py_ssize_t, Py_ssize_t, Py_ssize_t, double *, double *, double *) noexcept nogil
 
 
+VERSION = 3
+"""Raised when functions are added or change: a module compiled from an older source is not used."""
+
 IS_SUPPORTED = sfapp_level() > 0
 """Whether this processor has the vector instructions that make the kernels faster than NumPy."""
 
@@ -639,3 +643,135 @@ def middle_rows(const number[:, ::1] x_MR, double[::1] lower_M, double[::1] medi
             lower_M[row] = <double> low
             median_M[row] = (<double> low + <double> high) / 2
     free(room)
+
+
+def continued_fraction(double x, double a, double b):
+    """Return ``noise.continued_fraction``."""
+    cdef double fraction = 1.0, c = 1.0, d = 0.0, numerator, half
+    cdef int term
+    for term in range(300):
+        half = term // 2
+        if term == 0:
+            numerator = 1.0
+        elif term % 2 == 0:
+            numerator = half * (b - half) * x / ((a + 2 * half - 1.0) * (a + 2 * half))
+        else:
+            numerator = -(a + half) * (a + b + half) * x / ((a + 2 * half) * (a + 2 * half + 1.0))
+        d = 1.0 / away_from_zero(1.0 + numerator * d)
+        c = away_from_zero(1.0 + numerator / c)
+        fraction *= c * d
+        if fabs(1.0 - c * d) < 1e-12:
+            break
+    return fraction
+
+
+cdef double away_from_zero(double value) noexcept:
+    return value if fabs(value) > 1e-300 else 1e-300
+
+
+def series_noise(const double[::1] value_N, double jump, Py_ssize_t block, Py_ssize_t least_blocks):
+    """Return ``noise.series_noise``."""
+    cdef Py_ssize_t steps = value_N.shape[0], blocks = steps // block, first = 0, step, inside
+    cdef double largest = -1.0, low, high, before = 0.0, after = 0.0
+    cdef double *room = <double *> malloc(5 * steps * sizeof(double))
+    if room == NULL:
+        raise MemoryError
+    cdef double *change = room + 2 * steps
+    cdef double *value = room + 3 * steps
+    cdef double *mean = room + 4 * steps
+    for step in range(steps):
+        value[step] = value_N[step]
+    for step in range(steps - 1):
+        change[step] = fabs(value[step + 1] - value[step])
+        if change[step] > largest:
+            largest, first = change[step], step + 1
+    sfapp_select_floats(change, steps - 1, (steps - 2) // 2, (steps - 1) // 2, room, &low, &high)
+    if largest > jump * ((low + high) / 2):
+        for step in range(first):
+            before += value[step]
+        for step in range(first, steps):
+            after += value[step]
+        after = after / (steps - first) - before / first
+        if fabs(after) >= largest / 2.0:
+            for step in range(first, steps):
+                value[step] -= after
+    if blocks < least_blocks:
+        blocks = 0
+    for step in range(blocks):
+        mean[step] = 0.0
+        for inside in range(step * block, (step + 1) * block):
+            mean[step] += value[inside]
+        mean[step] /= block
+    found = (
+        squared_difference(value, steps, 1),
+        squared_difference(value, steps, 2),
+        squared_difference(mean, blocks, 1),
+        squared_difference(mean, blocks, 2),
+    )
+    free(room)
+    return found
+
+
+cdef double squared_difference(const double *series, Py_ssize_t count, Py_ssize_t lag) noexcept:
+    cdef double total = 0.0, difference
+    cdef Py_ssize_t place
+    for place in range(count - lag):
+        difference = series[place + lag] - series[place]
+        total += difference * difference
+    return total / (count - lag) if count > lag else 0.0
+
+
+def saved(
+    const double[:, ::1] position_NR,
+    const double[:, ::1] late_NK,
+    const int64_t[::1] rank_K,
+    double[::1] saved_N,
+    double[::1] alone_K,
+):
+    """Fill in ``lateness_cost.saved``, and ``lateness_cost.saved_alone`` summed over the steps."""
+    cdef Py_ssize_t steps = position_NR.shape[0], ranks = position_NR.shape[1], count = rank_K.shape[0]
+    cdef Py_ssize_t step, rank, k
+    cdef double latest, second, rest, own, late, position
+    cdef double *row = <double *> malloc(ranks * sizeof(double))
+    if row == NULL:
+        raise MemoryError
+    for k in range(count):
+        alone_K[k] = 0.0
+    for step in range(steps):
+        latest = second = -INFINITY
+        for rank in range(ranks):
+            position = row[rank] = position_NR[step, rank]
+            if position > latest:
+                latest, second = position, latest
+            elif position > second:
+                second = position
+        for k in range(count):
+            own, late = row[rank_K[k]], late_NK[step, k]
+            if late < 0.0:
+                late = 0.0
+            row[rank_K[k]] = own - late
+            rest = second if own == latest else latest
+            alone_K[k] += latest - (rest if rest > own - late else own - late)
+        rest = -INFINITY
+        for rank in range(ranks):
+            if row[rank] > rest:
+                rest = row[rank]
+        saved_N[step] = latest - rest
+    free(row)
+
+
+def slack_later(
+    const double[:, ::1] reached_NR, const double[:, ::1] before_NR, const double[:, ::1] total_CR, double[:, ::1] later_CR
+):
+    """Fill in ``lateness_cost.Slack.later``."""
+    cdef Py_ssize_t steps = reached_NR.shape[0], cost, rank, low, high, middle
+    for cost in range(total_CR.shape[0]):
+        for rank in range(total_CR.shape[1]):
+            low, high = 0, steps
+            while low < high:
+                middle = (low + high) // 2
+                if reached_NR[middle, rank] < total_CR[cost, rank]:
+                    low = middle + 1
+                else:
+                    high = middle
+            later_CR[cost, rank] = (total_CR[cost, rank] + before_NR[low, rank]) / (low + 1)

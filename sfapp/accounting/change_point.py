@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from sfapp.accounting.kernels import median_last
+
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
@@ -67,10 +69,11 @@ def change_point(
         return None
     start_N = np.zeros(count, dtype=bool) if start_N is None else np.array(start_N, dtype=bool)
     start_N[0] = True
-    spread = float(np.abs(value_N - np.median(value_N)).max())
+    apart_N = value_N - median_last(value_N)
+    spread = float(np.abs(apart_N).max())
     if spread <= 0.0:
         return None
-    scaled_N = (value_N - np.median(value_N)) / spread
+    scaled_N = apart_N / spread
     first = 0
     if count > 2 * REACH:
         first = min(max(0, _roughly(scaled_N, least) - REACH), count - 2 * REACH)

@@ -24,10 +24,12 @@ import numpy.typing as npt
 
 from sfapp.model.arrays import Array, namespace
 
+_VERSION = 3
+
 compiled: Any
 try:
     compiled = importlib.import_module("sfapp.accounting._kernels")
-    if not compiled.IS_SUPPORTED:
+    if not compiled.IS_SUPPORTED or getattr(compiled, "VERSION", 1) != _VERSION:
         compiled = None
 except ImportError:
     compiled = None

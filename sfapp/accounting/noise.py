@@ -16,6 +16,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from sfapp.accounting import kernels
 from sfapp.accounting.kernels import median_last
 from sfapp.model.arrays import to_numpy
 from sfapp.model.findings import StepNoise
@@ -115,14 +116,37 @@ def without_jump(value_NR: Floats) -> Floats:
 
 def step_noise(value_N: npt.ArrayLike) -> StepNoise | None:
     """Return the noise of a series of consecutive steps; None if it is too short."""
-    values = np.asarray(value_N, dtype=np.float64)
+    values = np.ascontiguousarray(value_N, dtype=np.float64)
     if len(values) < LEAST_STEPS:
         return None
-    change_N = np.abs(values[1:] - values[:-1])
-    if change_N.max() > JUMP * float(median_last(change_N)):
-        values = without_jump(values[:, None])[:, 0]
-    parts = [squared_differences(series, lag) for series in (values, block_means(values)) for lag in (1, 2)]
-    return StepNoise(len(values), *map(float, parts))
+    find = series_noise if kernels.compiled is None else kernels.compiled.series_noise
+    return StepNoise(len(values), *find(values, JUMP, BLOCK, LEAST_BLOCKS))
+
+
+def series_noise(value_N: Floats, jump: float, block: int, least_blocks: int) -> tuple[float, ...]:
+    """Return the mean squared differences of steps and of blocks, each 1 and 2 apart, without a lasting jump
+    of the level (``without_jump``); the kernels have the same in C, with sums in the same order."""
+    change_N = np.abs(value_N[1:] - value_N[:-1])
+    largest = float(change_N.max())
+    if largest > jump * float(median_last(change_N)):
+        first = int(change_N.argmax()) + 1
+        change = _sum(value_N[first:]) / (len(value_N) - first) - _sum(value_N[:first]) / first
+        if abs(change) >= largest / 2.0:
+            value_N = np.concatenate((value_N[:first], value_N[first:] - change))
+    blocks = len(value_N) // block
+    mean_B = value_N[:0]
+    if blocks >= least_blocks:
+        mean_B = value_N[: blocks * block].reshape(blocks, block).sum(axis=1) / block
+    return tuple(_squared_difference(series_N, lag) for series_N in (value_N, mean_B) for lag in (1, 2))
+
+
+def _squared_difference(series_N: Floats, lag: int) -> float:
+    difference_N = series_N[lag:] - series_N[:-lag]
+    return _sum(difference_N * difference_N) / len(difference_N) if len(difference_N) else 0.0
+
+
+def _sum(value_N: Floats) -> float:
+    return float(np.cumsum(value_N)[-1])
 
 
 def pooled(noises: Sequence[StepNoise]) -> StepNoise:
@@ -296,6 +320,12 @@ def _incomplete_beta(x: float, a: float, b: float) -> float:
     log_front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
     if x > (a + 1.0) / (a + b + 2.0):
         return 1.0 - _incomplete_beta(1.0 - x, b, a)
+    fraction_of = continued_fraction if kernels.compiled is None else kernels.compiled.continued_fraction
+    return math.exp(log_front) / a * (fraction_of(x, a, b) - 1.0)
+
+
+def continued_fraction(x: float, a: float, b: float) -> float:
+    """Return the continued fraction of the incomplete beta function; the kernels have the same in C."""
     fraction = 1.0
     c, d = 1.0, 0.0
     for term in range(_ITERATIONS):
@@ -311,7 +341,7 @@ def _incomplete_beta(x: float, a: float, b: float) -> float:
         fraction *= c * d
         if abs(1.0 - c * d) < 1e-12:
             break
-    return math.exp(log_front) / a * (fraction - 1.0)
+    return fraction
 
 
 def _away_from_zero(value: float) -> float:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from sfapp.accounting.change_point import change_point
 from sfapp.accounting.episodes import EpisodeWindows
+from sfapp.accounting.kernels import median_last
 from sfapp.accounting.late_ranks import broad_own, lateness
 from sfapp.accounting.measures import measure
 from sfapp.accounting.own_time import split_steps
@@ -263,8 +264,8 @@ def _short_effect(value_N: Floats, latest: int, earliest: int) -> tuple[int, int
     Args:
         latest, earliest: last position at which it may rise, first position at which it may fall.
     """
-    far = _FAR * float(np.median(np.abs(np.diff(value_N))))
-    middle = float(np.median(value_N))
+    far = _FAR * float(median_last(np.abs(np.diff(value_N))))
+    middle = float(median_last(value_N))
     clipped_N = value_N.clip(middle - far, middle + far) if far > 0.0 else value_N
     count = len(clipped_N)
     total_N = np.concatenate(([0.0], np.cumsum(clipped_N - clipped_N.mean())))

@@ -15,16 +15,13 @@ from sfapp.accounting.late_ranks import (
     Flags,
     Floats,
     SingleSteps,
-    Slack,
     StageLateness,
     broad_own,
     has_enough_steps,
     lateness,
-    lateness_for_cost,
-    saved,
-    saved_alone,
     stages_lateness,
 )
+from sfapp.accounting.lateness_cost import Slack, lateness_for_cost, saved_by_ranks
 from sfapp.accounting.leaders import Ints
 from sfapp.accounting.measures import Measures
 from sfapp.model.arrays import to_numpy
@@ -198,18 +195,16 @@ def _saved(measures: Measures, key: tuple[int | None, int, tuple[int, ...], Sing
         counted_NR[step_E, column_E] = late_NR[step_E, np.array(ranks)[column_E]]
     last = measures.members(broad)[-1]
     position_NR = _position_NR(measures, boundary, last)
-    together_N = saved(position_NR, counted_NR, ranks)
-    if len(ranks) > 1:
-        alone_R = saved_alone(position_NR, counted_NR, ranks).sum(axis=0)
+    together_N, alone_R = saved_by_ranks(position_NR, counted_NR, ranks)
     sync = _next_sync(measures, boundary, last)
     if sync is not None and sync[0] != last:
         stage, is_next_step = sync
         if is_next_step:
             counted_NR = np.concatenate((np.zeros((1, len(ranks))), counted_NR[:-1]))
         position_NR = _position_NR(measures, boundary, stage)
-        together_N = min(together_N, saved(position_NR, counted_NR, ranks), key=np.sum)
-        if len(ranks) > 1:
-            alone_R = np.minimum(alone_R, saved_alone(position_NR, counted_NR, ranks).sum(axis=0))
+        together_there_N, alone_there_R = saved_by_ranks(position_NR, counted_NR, ranks)
+        together_N = min(together_N, together_there_N, key=np.sum)
+        alone_R = np.minimum(alone_R, alone_there_R)
     if len(ranks) == 1:
         return SavedTime(together_N, {ranks[0]: float(together_N.sum())})
     return SavedTime(together_N, dict(zip(ranks, alone_R.tolist(), strict=True)))

@@ -16,6 +16,8 @@ from sfapp.accounting.carry_over import steps_before
 from sfapp.accounting.frontier import running_boundaries, walk
 from sfapp.accounting.gains import clipped_frontier, clipped_makespan
 from sfapp.accounting.kernels import middle_last
+from sfapp.accounting.lateness_cost import Slack, saved_by_ranks
+from sfapp.accounting.noise import BLOCK, JUMP, LEAST_BLOCKS, continued_fraction, series_noise
 from tests.builders import Ints
 
 pytestmark = pytest.mark.skipif(kernels.compiled is None, reason="the kernels were not compiled")
@@ -105,3 +107,31 @@ def test_threads_share_the_work_and_change_nothing() -> None:
         assert_same(lambda: middle_last(durations))
     finally:
         kernels.limit_threads(None)
+
+
+@given(x=st.floats(1e-9, 1.0 - 1e-9), a=st.floats(0.1, 300), b=st.floats(0.1, 300))
+def test_the_continued_fraction_of_students_t(x: float, a: float, b: float) -> None:
+    assert kernels.compiled.continued_fraction(x, a, b) == continued_fraction(x, a, b)
+
+
+@given(st.integers(5, 300), st.integers(0, 2**32 - 1), st.sampled_from([0.0, 5.0, 500.0]))
+def test_the_noise_of_a_series(steps: int, seed: int, jump: float) -> None:
+    random = np.random.default_rng(seed)
+    series = random.exponential(1e6, steps)
+    series[random.integers(steps) :] += jump * 1e6
+    compiled = kernels.compiled.series_noise(series, JUMP, BLOCK, LEAST_BLOCKS)
+    assert compiled == series_noise(series, JUMP, BLOCK, LEAST_BLOCKS)
+
+
+@given(st.integers(1, 60), st.integers(2, 40), st.integers(0, 2**32 - 1))
+def test_the_time_saved_without_late_ranks_and_the_lateness_that_costs(
+    steps: int, ranks: int, seed: int
+) -> None:
+    random = np.random.default_rng(seed)
+    position = random.integers(0, 50, (steps, ranks)).astype(np.float64)
+    some = random.permutation(ranks)[: random.integers(1, ranks)].tolist()
+    late = random.integers(-5, 50, (steps, len(some))).astype(np.float64)
+    assert_same(lambda: saved_by_ranks(position, late, some))
+    slack = Slack.of(position)
+    assert_same(lambda: slack.later(np.linspace(0.0, 30.0, 3 * slack.sorted_NR.shape[1]).reshape(3, -1)))
+    assert_same(lambda: slack.spread(3.1))
