@@ -23,7 +23,7 @@ from sfapp.model.samples import (
     sample_fields,
 )
 
-SCHEMA_VERSION = 17
+SCHEMA_VERSION = 18
 """Version of the tables and of the diagnoses in them; a store of another version is built again."""
 
 
@@ -50,16 +50,9 @@ class SchemaTable:
 
     @property
     def ddl(self) -> str:
-        """SQL statements that create the table and its comments."""
-        body = ", ".join(
-            f"{quote_identifier(column.name)} {_stored_as(column.type)}" for column in self.columns
-        )
-        described = [f"COMMENT ON TABLE {self.name} IS {literal(self.rows)}"]
-        described += [
-            f"COMMENT ON COLUMN {self.name}.{quote_identifier(column.name)} IS {literal(column.meaning)}"
-            for column in self.columns
-        ]
-        return "; ".join([f"CREATE TABLE {self.name} ({body})", *described])
+        """SQL statement that creates the table."""
+        columns = (f"{quote_identifier(column.name)} {_stored_as(column.type)}" for column in self.columns)
+        return f"CREATE TABLE {self.name} ({', '.join(columns)})"
 
     def arrow(self, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
         """Return rows, each with a value for every column, as an Arrow table in this table's order and
@@ -87,7 +80,7 @@ def quote_identifier(name: str) -> str:
 
 
 def literal(text: str) -> str:
-    """Return an SQL string literal, for statements that take no bound parameters (views, comments)."""
+    """Return an SQL string literal, for statements that take no bound parameters (views)."""
     return "'" + text.replace("'", "''") + "'"
 
 
@@ -112,6 +105,16 @@ STORE_INFO = SchemaTable(
     (
         SchemaColumn("key", "VARCHAR", "`schema_version` or `sfapp_version`"),
         SchemaColumn("value", "VARCHAR", "its value"),
+    ),
+)
+
+COLUMN_MEANINGS = SchemaTable(
+    "column_meanings",
+    "the meaning of one column of these tables",
+    (
+        SchemaColumn("table_name", "VARCHAR", "table"),
+        SchemaColumn("column_name", "VARCHAR", "column"),
+        SchemaColumn("meaning", "VARCHAR", "its meaning and unit, as in docs/store.md"),
     ),
 )
 
@@ -348,7 +351,8 @@ SAMPLE_TABLES: Mapping[type[Sample], SchemaTable] = {
 }
 
 TABLES = (
-    *(STORE_INFO, PACKETS, QUARANTINE, CONFLICTS, WINDOWS, STAGES, RUN_REFERENCES, METRIC_FILES),
+    *(STORE_INFO, COLUMN_MEANINGS, PACKETS, QUARANTINE, CONFLICTS),
+    *(WINDOWS, STAGES, RUN_REFERENCES, METRIC_FILES),
     *SAMPLE_TABLES.values(),
 )
 

@@ -112,7 +112,8 @@ def test_the_document_matches_the_schema() -> None:
 def test_the_document_matches_a_store(closed: duckdb.DuckDBPyConnection) -> None:
     columns = closed.execute(
         """
-        SELECT table_name, column_name, data_type, comment FROM duckdb_columns()
+        SELECT table_name, column_name, data_type, meaning
+        FROM duckdb_columns() LEFT JOIN column_meanings USING (table_name, column_name)
         WHERE NOT internal AND table_name <> 'cells' ORDER BY table_name, column_index
         """
     ).fetchall()
