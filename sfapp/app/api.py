@@ -43,6 +43,7 @@ from sfapp.service.workspace import Workspace
 from sfapp.store import SORTABLE, WindowQuery
 from sfapp.views import straggler_tables, tables
 from sfapp.views.glossary import glossary
+from sfapp.views.table_columns import Row
 from sfapp.views.window_list_rows import window_row
 
 Text = Annotated[str | None, Query()]
@@ -91,7 +92,7 @@ def _asked(
 
 Asked = Annotated[WindowQuery, Depends(_asked)]
 
-_WINDOW_TABLES: Mapping[str, Callable[[JudgedWindow], list[tables.Row]]] = {
+_WINDOW_TABLES: Mapping[str, Callable[[JudgedWindow], list[Row]]] = {
     "stages": lambda judged: tables.stage_rows(judged.diagnosis),
     "ranks": lambda judged: tables.rank_rows(judged.measures, judged.diagnosis),
     "steps": lambda judged: tables.step_rows(judged.measures, judged.diagnosis),
@@ -99,7 +100,7 @@ _WINDOW_TABLES: Mapping[str, Callable[[JudgedWindow], list[tables.Row]]] = {
 
 _EVERY = 2**31
 
-_FINDINGS_TABLES: Mapping[str, Callable[[Findings], list[tables.Row]]] = {
+_FINDINGS_TABLES: Mapping[str, Callable[[Findings], list[Row]]] = {
     "causes": straggler_tables.cause_rows,
     "outliers": lambda findings: straggler_tables.outlier_rows(findings, limit=_EVERY),
     "collectives": lambda findings: straggler_tables.collective_rows(findings, limit=_EVERY),

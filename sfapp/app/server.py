@@ -20,7 +20,6 @@ from urllib.parse import quote
 import uvicorn
 from fastapi import FastAPI
 from nicegui import ui
-from nicegui.dependencies import register_importmap_override
 from starlette.responses import Response
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
@@ -30,21 +29,9 @@ import sfapp
 from sfapp.app import api
 from sfapp.app.address import set_root_path
 from sfapp.app.http_protocol import BoundedHttpProtocol
-from sfapp.app.pages import (
-    compare,
-    glossary,
-    history,
-    incident,
-    incidents,
-    live,
-    not_found,
-    problem,
-    problems,
-    quarantine,
-    window,
-    windows,
-)
+from sfapp.app.pages import not_found
 from sfapp.app.public_address import PublicAddress
+from sfapp.app.routes import load_pages, register_pages
 from sfapp.app.security import (
     WILDCARDS,
     SecurityMiddleware,
@@ -52,7 +39,6 @@ from sfapp.app.security import (
     is_loopback,
 )
 from sfapp.app.stopping import PunctualServer
-from sfapp.app.theme import asset_url
 from sfapp.app.token_gate import MIN_TOKEN
 from sfapp.assets import assets
 from sfapp.errors import ServeError
@@ -61,6 +47,10 @@ from sfapp.store import Store
 
 MAX_WEBSOCKET_MESSAGE = 4 << 20
 """Size limit of a message from a page, in bytes; a selection of plotted points is the largest."""
+
+
+LOAD_PAGES_S = 2.0
+"""Seconds from the start until the modules of all pages are loaded; the first page comes first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +133,7 @@ def build(
     """Build the application without access control: JSON, tables and metrics first, then the pages.
 
     Args:
-        on_ready: called once the server responds.
+        on_ready: called when the server starts to respond.
         public: where a reverse proxy serves it, if one does.
     """
     set_root_path("" if public is None else public.root)
@@ -151,8 +141,10 @@ def build(
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         workspace.start()
+        loop = asyncio.get_running_loop()
         if on_ready is not None:
-            asyncio.get_running_loop().call_later(0.1, on_ready)
+            loop.call_soon(on_ready)
+        loop.call_later(LOAD_PAGES_S, loop.run_in_executor, None, load_pages)
         yield
         workspace.stop()
 
@@ -166,7 +158,7 @@ def build(
     )
     application.mount("/assets", _Assets(directory=assets()), name="assets")
     api.build(application, workspace)
-    build_pages(workspace)
+    register_pages(workspace)
     ui.run_with(
         application,
         root=not_found.root(workspace),
@@ -193,15 +185,6 @@ class _Assets(StaticFiles):
         response = super().file_response(*args, **kwargs)
         response.headers["Cache-Control"] = "public, max-age=31536000, immutable"
         return response
-
-
-def build_pages(workspace: Workspace) -> None:
-    """Register every page with NiceGUI."""
-    # A third of the size of NiceGUI's bundle, so pages load faster.
-    register_importmap_override("nicegui-plotly", asset_url("plotly.js"))
-    pages = (problems, problem, windows, window, history, compare, live, incidents, incident, glossary)
-    for page in (*pages, quarantine):
-        page.build(workspace)
 
 
 def secured(application: ASGIApp, options: ServeOptions, port: int) -> SecurityMiddleware:

@@ -14,7 +14,6 @@ from sfapp.app.answers import MAX_ROWS, ZipResponse, json_answer, saved_as
 from sfapp.app.asked_window import asked_view, judge_asked
 from sfapp.app.downloads import AT_ONCE, MadeDownload
 from sfapp.errors import TraceError
-from sfapp.importers.perfetto_export import check_size, perfetto_chunks, slice_of
 from sfapp.model.view import ViewState, WindowKey, view_parameters
 from sfapp.operators import agreement
 from sfapp.service.judging import JudgedWindow
@@ -79,6 +78,9 @@ def _perfetto_parts(workspace: Workspace, judged: JudgedWindow, view: ViewState)
     Raises:
         TraceError: it would be too large, or hold nothing.
     """
+    # Here, because the server starts without the importers.
+    from sfapp.importers.perfetto_export import check_size, perfetto_chunks, slice_of
+
     window = judged.measures.window
     ranks = len(view.ranks) or len(window.ranks)
     if not judged.source.operators:  # the stages become as many events, and those of one step are taken out

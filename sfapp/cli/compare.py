@@ -27,7 +27,7 @@ from sfapp.service.verdicts import diagnose_windows
 from sfapp.terminal import printable
 from sfapp.views import comparison_tables
 from sfapp.views import text as words
-from sfapp.views.tables import Row, TableColumn
+from sfapp.views.table_columns import Row, TableColumn
 
 OVER_LIMIT = 1
 """Exit code if B is slower than the limit. Errors exit with 2."""

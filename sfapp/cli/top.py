@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from sfapp.cli.live_client import LiveSource, RunReport
-    from sfapp.views.tables import TableColumn
+    from sfapp.views.table_columns import TableColumn
 
 _FOLLOW_SECONDS = 1.0
 _SLOW = 0.1

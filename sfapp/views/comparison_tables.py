@@ -9,7 +9,7 @@ from fractions import Fraction
 from sfapp.accounting import LETTERS, Change, Comparison, Side
 from sfapp.model.labels import UNIVERSAL_LABEL, label_words
 from sfapp.views import format
-from sfapp.views.tables import Row, TableColumn
+from sfapp.views.table_columns import Row, TableColumn
 from sfapp.views.text.compare import leader_words, side_names
 
 SUM = "sum"

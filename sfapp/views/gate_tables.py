@@ -7,7 +7,7 @@ import math
 from sfapp.accounting import Measures, nearest_changes
 from sfapp.model import GATE_DOCS, Diagnosis
 from sfapp.model.gates import GATE_BY_NAME, GateDoc
-from sfapp.views.tables import Row, TableColumn
+from sfapp.views.table_columns import Row, TableColumn
 from sfapp.views.text import changes
 
 GATE_COLUMNS: tuple[TableColumn, ...] = (

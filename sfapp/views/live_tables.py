@@ -9,7 +9,7 @@ from typing import Any
 from sfapp.accounting import StepTimes
 from sfapp.model import Window
 from sfapp.views import format
-from sfapp.views.tables import Row, TableColumn
+from sfapp.views.table_columns import Row, TableColumn
 
 NODE_COLUMNS: tuple[TableColumn, ...] = (
     TableColumn("node_rank", "node"),

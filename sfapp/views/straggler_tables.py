@@ -6,7 +6,7 @@ import math
 
 from sfapp.operators import Cause, Collective, Findings, Outlier
 from sfapp.views import format
-from sfapp.views.tables import Row, TableColumn
+from sfapp.views.table_columns import Row, TableColumn
 from sfapp.views.text.stragglers import CAUSE_KINDS, COLLECTIVE_VERDICTS, NATURES
 
 

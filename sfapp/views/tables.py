@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -26,25 +26,8 @@ from sfapp.views.figures.active_frontier import (
     waits_in,
 )
 from sfapp.views.figures.node import lead_shares, ranks_on, stragglers
+from sfapp.views.table_columns import Row, TableColumn
 from sfapp.views.text import evidence_lines
-
-Row = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class TableColumn:
-    """Column of a table, sorted by ``field`` and shown as the field ``text`` or, if that is empty,
-    ``field``."""
-
-    field: str
-    title: str
-    help: str = ""
-    text: str = ""
-
-    @property
-    def shown(self) -> str:
-        """The field with the text to show."""
-        return self.text or self.field
 
 
 def _numeric(field: str, title: str, help: str = "") -> TableColumn:

@@ -10,7 +10,7 @@ from typing import Any
 
 from nicegui.testing import User, user_simulation
 
-from sfapp.app.server import build_pages
+from sfapp.app.routes import load_pages, register_pages
 from sfapp.service.workspace import Workspace
 
 RETRIES = 100
@@ -30,11 +30,12 @@ class PatientUser(User):
 @asynccontextmanager
 async def simulated(workspace: Workspace) -> AsyncIterator[User]:
     """Someone with the app open over a workspace, whose thread runs meanwhile."""
+    load_pages()
     # At the end of a simulation NiceGUI unloads the packages in which pages were defined; ours must stay.
     modules = {name: module for name, module in sys.modules.items() if name.split(".")[0] == "sfapp"}
     try:
         async with user_simulation() as user:
-            build_pages(workspace)
+            register_pages(workspace)
             workspace.start()
             yield PatientUser(user.http_client)
             # Cancelling a queue that is just being emptied can get lost in Python 3.11: let it rest first.

@@ -16,6 +16,7 @@ from sfapp.model import Diagnosis
 from sfapp.service.workspace import Workspace
 from sfapp.store import Store
 from sfapp.views import tables
+from sfapp.views.table_columns import Row
 from tests.app.page_elements import href, slider, until
 from tests.app.recorded_job import job_window, put
 from tests.builders import CALLBACKS, MS
@@ -36,11 +37,11 @@ async def test_tables_are_computed_off_the_event_loop(user: User, monkeypatch: p
     threads: dict[str, list[threading.Thread]] = {"ranks": [], "gates": []}
     rank_rows, gate_rows = tables.rank_rows, tabs.gate_rows
 
-    def noted_ranks(measures: Measures, diagnosis: Diagnosis, places: list[int]) -> list[tables.Row]:
+    def noted_ranks(measures: Measures, diagnosis: Diagnosis, places: list[int]) -> list[Row]:
         threads["ranks"].append(threading.current_thread())
         return rank_rows(measures, diagnosis, places)
 
-    def noted_gates(measures: Measures, diagnosis: Diagnosis) -> list[tables.Row]:
+    def noted_gates(measures: Measures, diagnosis: Diagnosis) -> list[Row]:
         threads["gates"].append(threading.current_thread())
         return gate_rows(measures, diagnosis)
 

@@ -13,10 +13,11 @@ from sfapp.model import CULPRITS, GATE_DOCS, LABELS, REASONS
 from sfapp.model.window import NOT_MEASURED
 from sfapp.service.csv_table import csv_text
 from sfapp.views import gate_tables, glossary, tables
+from sfapp.views.table_columns import Row
 from tests.views import simulated_windows as jobs
 
 
-def by(rows: list[tables.Row], field: str) -> dict[Any, tables.Row]:
+def by(rows: list[Row], field: str) -> dict[Any, Row]:
     return {row[field]: row for row in rows}
 
 

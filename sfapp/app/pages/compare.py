@@ -20,6 +20,7 @@ from sfapp.app.panels.comparison import ComparisonPanel
 from sfapp.app.panels.plot_help import PlotHelp
 from sfapp.app.panels.run_timeline import open_clicked
 from sfapp.app.panels.side_picker import SidePicker, Windows
+from sfapp.app.routes import Handler
 from sfapp.app.theme import (
     Crumb,
     author_of,
@@ -46,10 +47,9 @@ REFUSALS = (StoreError, ComparisonError, WindowError)
 """Errors of a comparison that the page shows, below the choosers for other sides."""
 
 
-def build(workspace: Workspace) -> None:
-    """Register the page."""
+def build(workspace: Workspace) -> tuple[Handler, ...]:
+    """Return the page's handler."""
 
-    @ui.page("/compare", response_timeout=60)
     async def compare_page(request: Request) -> None:
         state, messages = parse_compare(request.query_params.multi_items())
         generation = workspace.store.generation
@@ -58,6 +58,8 @@ def build(workspace: Workspace) -> None:
         page.build(request, messages)
         if await connected():
             await page.start()
+
+    return (compare_page,)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fastapi import Request
-from nicegui import ui
 
+from sfapp.app.routes import Handler
 from sfapp.app.theme import Crumb, box, example_links, frame, label_text, link
 from sfapp.service.workspace import Workspace
 from sfapp.views.glossary import Row, glossary
@@ -24,11 +24,10 @@ SECTIONS = {
 }
 
 
-def build(workspace: Workspace) -> None:
-    """Register the page."""
+def build(workspace: Workspace) -> tuple[Handler, ...]:
+    """Return the page's handler."""
 
-    @ui.page("/glossary")
-    def glossary_page(request: Request) -> None:
+    async def glossary_page(request: Request) -> None:
         rows = glossary()
         crumbs = (Crumb("Problems", "/"), Crumb("Glossary"))
         with frame(workspace, request, "glossary", crumbs), box("stack"):
@@ -48,6 +47,8 @@ def build(workspace: Workspace) -> None:
                     for row in rows:
                         if row["kind"] == kind:
                             _term(row)
+
+    return (glossary_page,)
 
 
 def _term(row: Row) -> None:

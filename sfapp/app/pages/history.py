@@ -15,6 +15,7 @@ from sfapp.app.pages.not_found import missing
 from sfapp.app.panels.plot_card import FigureCard
 from sfapp.app.panels.run_timeline import open_clicked
 from sfapp.app.panels.windows_grid import WindowsGrid
+from sfapp.app.routes import Handler
 from sfapp.app.theme import Crumb, box, frame, is_dark, label_text, link
 from sfapp.app.window_list import ListState
 from sfapp.errors import StoreError, WindowNotFoundError
@@ -33,10 +34,9 @@ AUTOMATIC = -1
 """Value of the chooser for the measured healthy window."""
 
 
-def build(workspace: Workspace) -> None:
-    """Register the page."""
+def build(workspace: Workspace) -> tuple[Handler, ...]:
+    """Return the page's handler."""
 
-    @ui.page("/runs/{run_id:run}", response_timeout=30)
     async def run_history_page(request: Request, run_id: str) -> None:
         name = run_of(request)
         generation = workspace.store.generation
@@ -51,6 +51,8 @@ def build(workspace: Workspace) -> None:
         page.build(request)
         if await connected():
             await page.start()
+
+    return (run_history_page,)
 
 
 class HistoryPage:

@@ -16,6 +16,7 @@ from sfapp.app.panels.incident_head import IncidentHeader
 from sfapp.app.panels.item_card import ItemActions, ItemCard
 from sfapp.app.panels.item_evidence import evidence_of
 from sfapp.app.panels.report_dialog import report_button
+from sfapp.app.routes import Handler
 from sfapp.app.theme import Crumb, author_of, box, empty, frame, is_dark, label_text, link
 from sfapp.errors import IncidentNotFoundError
 from sfapp.incidents import IncidentEditor, IncidentState
@@ -32,10 +33,9 @@ OFFERED = 300
 """Windows offered for adding: the most severe ones."""
 
 
-def build(workspace: Workspace) -> None:
-    """Register the page."""
+def build(workspace: Workspace) -> tuple[Handler, ...]:
+    """Return the page's handler."""
 
-    @ui.page("/incident/{incident_id}", response_timeout=30)
     async def incident_page_(request: Request, incident_id: str) -> None:
         state = await workspace.incident_service.current()
         try:
@@ -48,6 +48,8 @@ def build(workspace: Workspace) -> None:
         page.build(request, offered)
         if await connected():
             await page.start()
+
+    return (incident_page_,)
 
 
 def _offered(workspace: Workspace) -> dict[str, str]:

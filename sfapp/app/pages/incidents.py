@@ -10,6 +10,7 @@ from nicegui import events, ui
 from sfapp.app.connection import connected
 from sfapp.app.notifications import follow
 from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
+from sfapp.app.routes import Handler
 from sfapp.app.security import MAX_UPLOAD
 from sfapp.app.theme import Crumb, author_of, box, empty, frame, label_text, link, notices, with_keys
 from sfapp.errors import IncidentError
@@ -24,10 +25,9 @@ ORDERS = {"changed": "Last change", "severity": "Severity"}
 """Sort orders of the list, descending: the value of the URL parameter and its text."""
 
 
-def build(workspace: Workspace) -> None:
-    """Register the page."""
+def build(workspace: Workspace) -> tuple[Handler, ...]:
+    """Return the page's handler."""
 
-    @ui.page("/incidents", response_timeout=30)
     async def incidents_page(request: Request) -> None:
         await workspace.incident_service.current()
         asked = request.query_params.get("sort", "")
@@ -39,6 +39,8 @@ def build(workspace: Workspace) -> None:
         if await connected():
             follow(workspace.incident_service.changed, page.show)
             page.show(workspace.incident_service.state)
+
+    return (incidents_page,)
 
 
 class IncidentsPage:

@@ -19,6 +19,7 @@ from sfapp.app.panels.live_header import LiveHeader
 from sfapp.app.panels.live_tabs import LivePanel, LivePart, PartContent, parts_of
 from sfapp.app.panels.plot_help import PlotHelp
 from sfapp.app.panels.tab_bar import NODE_TABS
+from sfapp.app.routes import Handler
 from sfapp.app.theme import (
     Crumb,
     box,
@@ -57,16 +58,14 @@ STREAM = """perf = sfapp.Recorder("packets", run_id="my-run", stream="tcp://127.
 sfapp aggregate packets     # next to the job"""
 
 
-def build(workspace: Workspace) -> None:
-    """Register both pages."""
+def build(workspace: Workspace) -> tuple[Handler, ...]:
+    """Return the handlers of both pages."""
     snapshots = SharedSnapshots(workspace)
 
-    @ui.page("/live", response_timeout=30)
     async def live_runs_page(request: Request) -> None:
         page = LiveRunsPage(workspace)
         await page.build(request)
 
-    @ui.page("/live/{run_id:run}", response_timeout=30)
     async def live_run_page(request: Request, run_id: str) -> None:
         name = run_of(request)
         state, messages = parse_live(request.query_params.multi_items())
@@ -84,6 +83,8 @@ def build(workspace: Workspace) -> None:
         page.build(request, messages)
         if await connected():
             await page.start()
+
+    return live_runs_page, live_run_page
 
 
 class LiveRunsPage:

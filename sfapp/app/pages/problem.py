@@ -22,6 +22,7 @@ from sfapp.app.panels.problem_actions import ProblemActions
 from sfapp.app.panels.role_buttons import role_links
 from sfapp.app.panels.run_timeline import RunTimeline
 from sfapp.app.panels.tables import data_table, titled
+from sfapp.app.routes import Handler
 from sfapp.app.theme import Crumb, author_of, box, frame, is_dark, label_text, link
 from sfapp.errors import SfappError, WindowNotFoundError
 from sfapp.incidents import MAX_TEXT, IncidentState
@@ -37,7 +38,7 @@ from sfapp.views import format
 from sfapp.views import text as words
 from sfapp.views.address import problem_page, run_page, window_page
 from sfapp.views.plot_registry import PLOTS, WindowInput
-from sfapp.views.tables import TableColumn
+from sfapp.views.table_columns import TableColumn
 from sfapp.views.text.problem_evidence import episode_rows, problem_sources, sources_summary
 from sfapp.views.text.problems import (
     is_about,
@@ -120,10 +121,9 @@ def _known_agreement(workspace: Workspace, judged: JudgedWindow | None) -> Agree
     return agreement(judged.diagnosis, examined.findings, judged.measures.window)
 
 
-def build(workspace: Workspace) -> None:
-    """Register the page."""
+def build(workspace: Workspace) -> tuple[Handler, ...]:
+    """Return the page's handler."""
 
-    @ui.page("/problems/{problem_id}", response_timeout=30)
     async def problem_page(request: Request, problem_id: str) -> None:
         run_id = request.query_params.get("run")
         group = request.query_params.get("group") or ALL_RANKS
@@ -141,6 +141,8 @@ def build(workspace: Workspace) -> None:
         page.build(request)
         if await connected():
             await page.start()
+
+    return (problem_page,)
 
 
 class ProblemPage:

@@ -22,6 +22,7 @@ from sfapp.app.panels.problems_toolbar import ProblemsToolbar
 from sfapp.app.panels.progress import ReadingProgress
 from sfapp.app.panels.running_jobs import RunningJobs
 from sfapp.app.panels.windows_timeline import WindowsTimeline
+from sfapp.app.routes import Handler
 from sfapp.app.theme import Crumb, box, frame, is_dark, label_text
 from sfapp.app.view_history import UndoableView
 from sfapp.app.window_list import ListState
@@ -123,10 +124,9 @@ class ProblemsOverview:
         )
 
 
-def build(workspace: Workspace) -> None:
-    """Register the page."""
+def build(workspace: Workspace) -> tuple[Handler, ...]:
+    """Return the page's handler."""
 
-    @ui.page("/", response_timeout=30)
     async def problems_page(request: Request) -> Response | None:
         asked = request.query_params.multi_items()
         unknown = {name for name, _ in asked} - PARAMETERS
@@ -140,6 +140,8 @@ def build(workspace: Workspace) -> None:
         if await connected():
             await page.start()
         return None
+
+    return (problems_page,)
 
 
 class ProblemsPage:

@@ -7,16 +7,16 @@ from dataclasses import asdict
 from typing import Any
 
 from fastapi import Request
-from nicegui import ui
 
 from sfapp.app.connection import connected
 from sfapp.app.notifications import follow
 from sfapp.app.panels.tables import data_table, titled
+from sfapp.app.routes import Handler
 from sfapp.app.theme import Crumb, box, empty, frame, label_text, link
 from sfapp.service.workspace import Workspace
 from sfapp.store import IngestReport, QuarantinedFile, WindowConflict
 from sfapp.views import format
-from sfapp.views.tables import TableColumn
+from sfapp.views.table_columns import TableColumn
 
 FILE_COLUMNS = (
     TableColumn("name", "File"),
@@ -34,10 +34,9 @@ CONFLICT_COLUMNS = (
 )
 
 
-def build(workspace: Workspace) -> None:
-    """Register the page."""
+def build(workspace: Workspace) -> tuple[Handler, ...]:
+    """Return the page's handler."""
 
-    @ui.page("/quarantine", response_timeout=30)
     async def quarantine_page(request: Request) -> None:
         store = workspace.store
         files = await asyncio.to_thread(store.quarantine)
@@ -55,6 +54,8 @@ def build(workspace: Workspace) -> None:
 
         if await connected():
             follow(workspace.changed, refresh)
+
+    return (quarantine_page,)
 
 
 def _content(files: list[QuarantinedFile], conflicts: list[WindowConflict]) -> None:

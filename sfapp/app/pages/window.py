@@ -31,6 +31,7 @@ from sfapp.app.panels.verdict_card import EvidenceCard, VerdictCard
 from sfapp.app.panels.view_model import TabViewModel
 from sfapp.app.panels.what_if_panel import WhatIfPanel
 from sfapp.app.panels.worked_example import lesson_card
+from sfapp.app.routes import Handler
 from sfapp.app.theme import Crumb, author_of, box, frame, is_dark, notices, show_address, welcome
 from sfapp.app.window_session import WindowSession, judge_fitted
 from sfapp.errors import GateError, StoreError, WindowNotFoundError
@@ -44,19 +45,18 @@ from sfapp.views.glossary import FIRST_GATES
 from sfapp.views.selection import aimed_node
 
 WELCOME = (
-    "New here? The card names the likely cause and how certain it is. The what-if on the left predicts "
-    "the step time after a fix. Move the thresholds below it and watch the verdict change. Each plot "
-    "explains how to read it. Press ? for the keys and worked examples."
+    "New here? The card names the likely cause and how certain it is. The what-if on the left predicts the "
+    "step time after a fix. Move the thresholds below it and watch the verdict change. Each plot explains "
+    "how to read it. Press ? for the keys and worked examples."
 )
 
 REFERENCES = 200
 """Maximum number of windows offered for comparison: the fastest of the run."""
 
 
-def build(workspace: Workspace) -> None:
-    """Register the page."""
+def build(workspace: Workspace) -> tuple[Handler, ...]:
+    """Return the page's handler."""
 
-    @ui.page("/w/{run_id:run}/{number:window}", response_timeout=60)
     async def window_page(request: Request, run_id: str, number: int) -> None:
         key = WindowKey(run_of(request, after=1), number)
         view, messages = parse_query(request.query_params.multi_items())
@@ -72,14 +72,15 @@ def build(workspace: Workspace) -> None:
         rows = await asyncio.to_thread(workspace.timeline, key.run_id)
         neighbours = await asyncio.to_thread(workspace.neighbours, key)
         await workspace.incident_service.current()
-        notes = workspace.incident_service.state.notes_on(key)
-        model = TabViewModel(judged, view, is_dark(request), notes)
+        model = TabViewModel(judged, view, is_dark(request), workspace.incident_service.state.notes_on(key))
         if model.is_large:
             await asyncio.to_thread(_compute_head, model)
         page = WindowPage(workspace, generation, model, rows, neighbours)
         page.build(request, [*messages, *more])
         if await connected():
             await page.start()
+
+    return (window_page,)
 
 
 def _compute_head(model: TabViewModel) -> None:

@@ -19,6 +19,7 @@ from sfapp.app.panels.running_jobs import RunningJobs
 from sfapp.app.panels.windows_grid import WindowsGrid
 from sfapp.app.panels.windows_timeline import WindowsTimeline
 from sfapp.app.panels.windows_toolbar import WindowsToolbar
+from sfapp.app.routes import Handler
 from sfapp.app.theme import Crumb, box, empty, frame, is_dark, label_text, link
 from sfapp.app.view_history import UndoableView
 from sfapp.app.window_list import ListState, count_windows, parse_list, parse_sort
@@ -72,10 +73,9 @@ class StoreOverview:
         return {run.run_id: f"{format.clip(run.run_id)} · {format.count(run.windows)}" for run in self.runs}
 
 
-def build(workspace: Workspace) -> None:
-    """Register the page."""
+def build(workspace: Workspace) -> tuple[Handler, ...]:
+    """Return the page's handler."""
 
-    @ui.page("/windows", response_timeout=30)
     async def windows_page(request: Request) -> None:
         state, messages = parse_list(request.query_params.multi_items())
         overview = await asyncio.to_thread(StoreOverview.of, workspace, state.run)
@@ -83,6 +83,8 @@ def build(workspace: Workspace) -> None:
         page.build(request, messages)
         if await connected():
             await page.start()
+
+    return (windows_page,)
 
 
 class WindowsPage:

@@ -8,7 +8,7 @@ from sfapp.app.panels.view_model import TabViewModel
 from sfapp.app.theme import box, label_text, link
 from sfapp.views import tables
 from sfapp.views.address import window_page
-from sfapp.views.tables import TableColumn
+from sfapp.views.table_columns import TableColumn
 
 SOURCE_COLUMNS = (
     TableColumn("path", "Packet file"),

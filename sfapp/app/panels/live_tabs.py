@@ -16,7 +16,7 @@ from sfapp.service.live import LiveRunSnapshot
 from sfapp.views.figures import Figure
 from sfapp.views.live_tables import NODE_COLUMNS, RANK_COLUMNS, SHARD, SHARD_COLUMNS, shard_rows
 from sfapp.views.plot_registry import LIVE_NODE_TAB, LIVE_TAB, PLOTS, LiveInput, Placement, PlotSpec
-from sfapp.views.tables import TableColumn
+from sfapp.views.table_columns import TableColumn
 
 PartContent = Figure | list[dict[str, Any]]
 """A figure, or the rows of a table."""

@@ -10,7 +10,7 @@ from sfapp.app.panels.tables import data_table
 from sfapp.app.theme import box, label_text
 from sfapp.views.figures import Figure
 from sfapp.views.figures.plot_table import plot_table
-from sfapp.views.tables import TableColumn
+from sfapp.views.table_columns import TableColumn
 
 
 class PlotTableView:

@@ -23,21 +23,15 @@ from sfapp.app.panels.straggler_cards import (
     outlier_table,
     timeline_choosers,
 )
-from sfapp.app.panels.tables import (
-    data_table,
-    evidence_table,
-    gate_table,
-    label_table,
-    refill,
-    refill_gates,
-    titled,
-)
+from sfapp.app.panels.tables import data_table, refill, titled
+from sfapp.app.panels.verdict_tables import evidence_table, gate_table, label_table, refill_gates
 from sfapp.app.panels.view_model import Follow, Key, TabViewModel
 from sfapp.app.theme import box, label_text
 from sfapp.model.view import NOTES, STRAGGLERS
 from sfapp.views import tables, text
 from sfapp.views.gate_tables import gate_rows
 from sfapp.views.plot_registry import NODE_TAB, PLOTS
+from sfapp.views.table_columns import Row
 
 RANKS_LISTED = 200
 """Maximum number of ranks in the table of a window; the CSV has all of them."""
@@ -84,8 +78,8 @@ def _rank_table(node: int | None = None) -> TabBlock:
     def key(model: TabViewModel) -> Key:
         return *model.matrix_key, *model.frontier_key, *model.aim_key
 
-    def compute(model: TabViewModel) -> tuple[list[tables.Row], int]:
-        def rows() -> tuple[list[tables.Row], int]:
+    def compute(model: TabViewModel) -> tuple[list[Row], int]:
+        def rows() -> tuple[list[Row], int]:
             places = tables.slowest_first(model.measures, model.diagnosis, node)
             return tables.rank_rows(model.measures, model.diagnosis, places[:RANKS_LISTED]), len(places)
 
@@ -106,7 +100,7 @@ def _step_table() -> TabBlock:
     def key(model: TabViewModel) -> Key:
         return *model.matrix_key, *model.frontier_key
 
-    def compute(model: TabViewModel) -> list[tables.Row]:
+    def compute(model: TabViewModel) -> list[Row]:
         rows = partial(tables.step_rows, model.measures, model.diagnosis)
         return model.computed.get("step table", key(model), rows)
 
@@ -137,7 +131,7 @@ def _gate_table() -> TabBlock:
     def key(model: TabViewModel) -> Key:
         return *model.matrix_key, *model.verdict_key
 
-    def compute(model: TabViewModel) -> list[tables.Row]:
+    def compute(model: TabViewModel) -> list[Row]:
         rows = partial(gate_rows, model.measures, model.diagnosis)
         return model.computed.get("gate table", key(model), rows)
 
