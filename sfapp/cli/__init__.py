@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import importlib
 import keyword
+import os
 import sys
 from typing import NoReturn
 
 import click
 
 from sfapp import __version__
+from sfapp.cli.loading import modules_loading
 from sfapp.errors import MissingExtraError, SfappError
 from sfapp.terminal import printable
 
@@ -50,7 +52,12 @@ class LazyGroup(click.Group):
         if name not in COMMANDS:
             return None
         python_name = module_of(name)
-        command: click.Command = getattr(importlib.import_module(f"sfapp.cli.{python_name}"), python_name)
+        if name != "run":  # That one starts training, whose environment stays as it is.
+            # NumPy starts the threads when it is loaded, and no command has matrix products that need them.
+            os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+        with modules_loading():
+            module = importlib.import_module(f"sfapp.cli.{python_name}")
+        command: click.Command = getattr(module, python_name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import click
 
+from sfapp.cli.loading import modules_loading
 from sfapp.cli.signals import call_when_parent_ends
 from sfapp.errors import ServeError
 from sfapp.files import read_regular
@@ -84,7 +85,7 @@ def serve(
     with tempfile.TemporaryDirectory(prefix="sfapp-") as scratch:
         # NiceGUI chooses its folder on import, by default one in the current directory.
         os.environ["NICEGUI_STORAGE_PATH"] = scratch
-        with _without("aiohttp", "tornado"):
+        with modules_loading(), _without("aiohttp", "tornado"):
             from sfapp.app.server import ServeOptions
             from sfapp.app.server import serve as run
 

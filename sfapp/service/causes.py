@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sfapp.errors import PacketError
 from sfapp.model import Diagnosis, Operators, RankTable, Window
-from sfapp.operators import Agreement, agreement
 from sfapp.packets import Loaded, Quarantined, read_packet_operators
 from sfapp.packets.paths import with_operators
-from sfapp.views import text as words
-from sfapp.views.operator_findings import examined
+
+if TYPE_CHECKING:
+    from sfapp.operators import Agreement
 
 CAUSE_COLUMNS = (
     *("cause_kind", "cause_operator", "cause_rank", "cause_hostname"),
@@ -107,6 +107,11 @@ def causes_of(operators: Operators | None, window: Window, diagnosis: Diagnosis)
     Args:
         window: the ranks that were judged.
     """
+    # Here, because most windows have no operator events and these modules take a while to load.
+    from sfapp.operators import agreement
+    from sfapp.views import text as words
+    from sfapp.views.operator_findings import examined
+
     found = examined(None, lambda: operators, window, diagnosis.wait_stages, lambda _: None)
     if found.findings is None:
         return Causes(None, None, " ".join(found.notes), (), (), window.ranks)

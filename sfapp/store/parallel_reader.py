@@ -146,12 +146,15 @@ class _ReaderProcess:
                     sys.executable,
                     "-P",
                     "-c",
+                    # Without looking for garbage among the libraries while they are loaded.
+                    "import gc; gc.disable(); "
                     "from sfapp.store.parallel_reader import serve_requests; serve_requests()",
                 ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
+                env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},  # There is one helper per core.
             )
         except OSError:
             return None
@@ -195,6 +198,7 @@ def serve_requests() -> None:
     os.dup2(2, 1)  # Output of libraries must not mix with the results.
     limit_threads(1)  # There is one helper per core.
     gc.freeze()  # The libraries are never freed, so garbage collection need not traverse them.
+    gc.enable()
     answers.write(_READY)
     answers.flush()
     with suppress(EOFError):
