@@ -67,7 +67,7 @@ async def test_judgements_of_any_window_leave_the_event_loop_free_while_a_gate_m
     threads: list[threading.Thread] = []
     gate_rows = tabs.gate_rows
 
-    def noted(measures: Measures, diagnosis: Diagnosis) -> list[tables.Row]:
+    def noted(measures: Measures, diagnosis: Diagnosis) -> list[Row]:
         threads.append(threading.current_thread())
         return gate_rows(measures, diagnosis)
 
