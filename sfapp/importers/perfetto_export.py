@@ -55,13 +55,18 @@ def slice_of(operators: Operators, steps: Sequence[int] = (), ranks: Sequence[in
     return kept
 
 
+def is_within_limits(ranks: int, events: int) -> bool:
+    """Return whether an archive is within the limits of the app."""
+    return ranks <= MAX_RANKS and events <= MAX_EVENTS
+
+
 def check_size(ranks: int, events: int) -> None:
     """Check that an archive is within the limits of the app.
 
     Raises:
         TraceError: it is larger.
     """
-    if ranks > MAX_RANKS or events > MAX_EVENTS:
+    if not is_within_limits(ranks, events):
         raise TraceError(
             f"{events:,} events of {ranks:,} ranks are too many for one archive, which holds up to "
             f"{MAX_EVENTS:,} of {MAX_RANKS:,}: choose some with ranks=3,5 and step=12, or write a file with "

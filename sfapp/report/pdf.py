@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -14,6 +14,7 @@ import typst
 from sfapp.assets import assets
 from sfapp.errors import ReportError
 from sfapp.report.captions import caption
+from sfapp.report.fonts import missing_in, script_of, system_folders
 from sfapp.report.parts import CollectedPlot, Part, Remark, Report, ReportComparison, Section
 from sfapp.report.plots import ReportPlot
 from sfapp.report.svg import to_svg
@@ -37,12 +38,18 @@ def to_pdf(report: Report) -> bytes:
     Raises:
         ReportError: a plot cannot be drawn, or the document cannot be typeset.
     """
-    data = msgspec.json.encode(_data(report)).decode()
+    data = _data(report)
+    text = msgspec.json.encode(data).decode()
+    others = set(_OTHER_SCRIPTS.findall(text))
+    missing = missing_in(others, (assets() / "fonts", *system_folders())) if others else frozenset()
+    if missing:
+        facts = [*data["facts"], ["fonts", _without_font(missing)]]
+        text = _as_code_points(msgspec.json.encode({**data, "facts": facts}).decode(), missing)
     try:
         return typst.compile(
             _template(),
-            sys_inputs={"report": data},
-            font_paths=_fonts(_has_other_scripts(data)),
+            sys_inputs={"report": text},
+            font_paths=_fonts(other_scripts=bool(others)),
             timestamp=0,
         )
     except typst.TypstError as error:
@@ -59,9 +66,19 @@ def _fonts(other_scripts: bool = False) -> typst.Fonts:
     return typst.Fonts(include_system_fonts=other_scripts, font_paths=[str(assets() / "fonts")])
 
 
-def _has_other_scripts(text: str) -> bool:
-    """Return whether a text has letters that our fonts lack, such as Chinese or Arabic ones."""
-    return _OTHER_SCRIPTS.search(text) is not None
+def _without_font(missing: Set[str]) -> str:
+    """Return what is missing, and what to do."""
+    scripts = format.listed(sorted({script_of(each) for each in missing}))
+    return (
+        f"This machine has no font for {scripts}: such characters are shown as code points. Install a font "
+        "(for example Noto) and create the report again, or choose HTML."
+    )
+
+
+def _as_code_points(text: str, missing: Set[str]) -> str:
+    """Return a text with characters that no font has as ``[U+4E3B U+673A]``."""
+    runs = re.compile(f"[{re.escape(''.join(sorted(missing)))}]+")
+    return runs.sub(lambda found: f"[{' '.join(f'U+{ord(each):04X}' for each in found[0])}]", text)
 
 
 @cache

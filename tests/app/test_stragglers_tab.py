@@ -11,6 +11,7 @@ import pytest
 from nicegui import ui
 from nicegui.testing import User
 
+from sfapp.importers import perfetto_export
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.packets import operators_path
 from sfapp.service.workspace import Workspace
@@ -199,3 +200,15 @@ async def test_a_plot_of_it_can_be_noted_on(user: User) -> None:
     user.find(marker="note-blame_path").click()
     await user.should_see("Path from cause to delayed rank")
     assert one(user, ui.element, "note-form").visible
+
+
+@pytest.mark.parametrize(("tab", "extent"), [(TAB, "events of 8 ranks"), (STAGES_ONLY, "events of 8 ranks")])
+async def test_a_window_too_large_for_one_archive_is_not_offered(
+    user: User, monkeypatch: pytest.MonkeyPatch, tab: str, extent: str
+) -> None:
+    monkeypatch.setattr(perfetto_export, "MAX_EVENTS", 100)
+    await user.open(tab)
+    await user.should_see(extent)
+    await user.should_see("is too large for one download")
+    await user.should_see(marker="perfetto-slice")
+    await user.should_not_see(marker="perfetto-window")

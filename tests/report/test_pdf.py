@@ -18,6 +18,7 @@ from sfapp.errors import ReportError
 from sfapp.incidents import draft_incident, state_from_events
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.report import Remark, Report, Section, document
+from sfapp.report import pdf as pdf_format
 from sfapp.report.pdf import _data, _fonts, _template, to_pdf
 from sfapp.service.window_evidence import EvidenceFile
 from tests.builders import ddp_job, window_of
@@ -155,3 +156,21 @@ def test_five_windows_of_64_ranks_take_a_few_seconds_and_less_than_a_megabyte() 
     print(f"{len(pdf) / 1e3:.0f} kB, {len(read(pdf).pages)} pages, {took:.2f} s")
     assert took < 5
     assert len(pdf) < 1_000_000
+
+
+def test_characters_that_no_font_has_are_code_points_and_the_report_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Given a machine without fonts of its own
+    monkeypatch.setattr(pdf_format, "system_folders", lambda: ())
+    text = text_of(to_pdf(replace(sick_window(), title="慢 loader \U0001f600 ألف")))
+    # Then the title is readable, and what is missing is named with a way out
+    assert words("[U+6162] loader [U+1F600] [U+0623 U+0644 U+0641]") in text
+    assert words("This machine has no font for Arabic, CJK and symbols") in text
+    assert words("choose HTML") in text
+
+
+def test_a_report_in_scripts_that_the_fonts_have_says_nothing_of_fonts() -> None:
+    text = text_of(to_pdf(replace(sick_window(), title="Медленный loader, αργός")))
+    assert words("Медленный loader, αργός") in text
+    assert "code points" not in text

@@ -13,6 +13,7 @@ from sfapp.app.panels.plot_card import Reactions
 from sfapp.app.panels.tables import choice_table, data_table, refill, show_choice, titled
 from sfapp.app.panels.view_model import Follow, TabViewModel
 from sfapp.app.theme import box, label_text, link, notices
+from sfapp.importers.perfetto_export import is_within_limits
 from sfapp.model.view import ViewState
 from sfapp.operators import Findings, busiest
 from sfapp.operators.cohorts import MIN_COHORT
@@ -79,9 +80,13 @@ def files_card(model: TabViewModel, _: Reactions) -> None:
     """Link the visible slice for Perfetto, and the findings as data."""
     path = window_page(model.judged.source.key)
     whole = replace(model.view, step=None, ranks=())
+    too_large = _too_large(model)
     with titled("Open in Perfetto", "every event in its lane, all ranks on one time axis; findings as data"):
         with box("links"):
-            for name, view in (("perfetto-slice", _slice(model)), ("perfetto-window", whole)):
+            archives = [("perfetto-slice", _slice(model))]
+            if not too_large:
+                archives.append(("perfetto-window", whole))
+            for name, view in archives:
                 shown = link(_slice_words(view), view.href(f"{path}/perfetto.zip")).mark(name)
                 shown.props["download"] = ""
             link("findings.json", model.view.href(f"{path}/findings.json"))
@@ -95,6 +100,23 @@ def files_card(model: TabViewModel, _: Reactions) -> None:
                 " with Open trace file, or drop it there. It stays in your browser.",
                 "span",
             )
+        if too_large:
+            label_text(too_large, "div", "muted hint")
+
+
+def _too_large(model: TabViewModel) -> str:
+    """Return why the whole window cannot be downloaded; empty if it can."""
+    window = model.measures.window
+    events = len(window.stages) * len(window.step_N) * len(window.ranks)
+    if model.judged.source.operators:
+        events = len(model.findings.operators)
+    if is_within_limits(len(window.ranks), events):
+        return ""
+    of_ranks = format.counted(len(window.ranks), "rank")
+    return (
+        f"The whole window, {format.count(events)} events of {of_ranks}, is too large for one download. "
+        "Choose other ranks and steps above, or write it with sfapp export perfetto."
+    )
 
 
 def _slice(model: TabViewModel) -> ViewState:
