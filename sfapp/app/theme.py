@@ -382,7 +382,7 @@ def live_badge(workspace: Workspace) -> None:
 
 
 def _help_dialog() -> ui.dialog:
-    with ui.dialog() as dialog, box("sheet"):
+    with ui.dialog().props("aria-label='Keys and help'") as dialog, box("sheet"):
         label_text("Keys", "h2")
         with box("keys", "dl"):
             for keys, action in KEYS:

@@ -158,7 +158,7 @@ def test_five_windows_of_64_ranks_take_a_few_seconds_and_less_than_a_megabyte() 
     assert len(pdf) < 1_000_000
 
 
-def test_characters_that_no_font_has_are_code_points_and_the_report_says_so(
+def test_characters_that_no_font_has_are_code_points_and_named_in_the_report(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Given a machine without fonts of its own
@@ -170,7 +170,7 @@ def test_characters_that_no_font_has_are_code_points_and_the_report_says_so(
     assert words("choose HTML") in text
 
 
-def test_a_report_in_scripts_that_the_fonts_have_says_nothing_of_fonts() -> None:
+def test_a_report_in_scripts_that_the_fonts_have_does_not_mention_fonts() -> None:
     text = text_of(to_pdf(replace(sick_window(), title="Медленный loader, αργός")))
     assert words("Медленный loader, αργός") in text
     assert "code points" not in text

@@ -33,7 +33,10 @@ class IncidentPicker:
         self._add: Add = lambda author, incident: ()
         self._what = ""
         self._notes: Sequence[Note] = ()
-        with ui.dialog() as self._dialog, box("sheet incident-picker"):
+        with (
+            ui.dialog().props("aria-label='Add to an incident'") as self._dialog,
+            box("sheet incident-picker"),
+        ):
             self._heading = label_text("", "h2")
             self._choice = (
                 ui.select([], label="Incident", on_change=self._show_title)

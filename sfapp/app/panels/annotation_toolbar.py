@@ -40,7 +40,11 @@ class AnnotationToolbar:
         self._signatures: list[TextElement] = []
         self._timer: ui.timer | None = None
         self._container = box("snack-container")
-        with self._container, ui.dialog() as self._dialog, box("sheet name-sheet"):
+        with (
+            self._container,
+            ui.dialog().props("aria-label='Your name'") as self._dialog,
+            box("sheet name-sheet"),
+        ):
             self._build_dialog()
 
     async def write(

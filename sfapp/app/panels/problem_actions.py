@@ -42,7 +42,7 @@ class ProblemActions:
         self._one: ListedProblem | None = None
         self._last_window = 0
         self._row = box("actions problem-actions")
-        with ui.dialog() as self._dialog, box("sheet mute-sheet"):
+        with ui.dialog().props("aria-label='Mute this problem'") as self._dialog, box("sheet mute-sheet"):
             self._build_dialog()
 
     def show(self, one: ListedProblem, last_window: int) -> None:

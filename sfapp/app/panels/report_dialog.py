@@ -38,7 +38,10 @@ class ReportDialog:
         """
         self._make = make
         self._progress: ReportProgress | None = None
-        with ui.dialog().on("hide", self.cancel) as self._dialog, box("sheet report"):
+        with (
+            ui.dialog().props("aria-label='Create a report'").on("hide", self.cancel) as self._dialog,
+            box("sheet report"),
+        ):
             label_text(f"Report on {what}", "h2")
             purposes = {ending: each.purpose for ending, each in REPORT_FORMATS.items()}
             self._format = ui.radio(purposes, value=".html")

@@ -1,23 +1,16 @@
-"""What axe-core finds on the pages, in the light and in the dark theme."""
+"""What axe-core finds on pages and in dialogs, in the light and in the dark theme."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
+
+from tests.app.browser.axe_check import findings_in_both_themes, serious_findings, switch_to_dark
 
 pytestmark = pytest.mark.browser
-
-AXE = (Path(__file__).parent / "axe" / "axe-4.14.1.min.js").read_text(encoding="utf-8")
-
-FINDINGS = """async () => {
-  const found = await axe.run(document, {resultTypes: ["violations"]});
-  return found.violations
-    .filter((each) => ["serious", "critical"].includes(each.impact))
-    .flatMap((each) => each.nodes.map((node) => `${each.id}: ${node.html.slice(0, 160)}`));
-}"""
 
 SICK = "/w/gpt-small-ddp/10"
 
@@ -45,13 +38,79 @@ PAGES = {
 @pytest.mark.parametrize("path", PAGES)
 def test_axe_finds_nothing_serious_in_either_theme(page: Page, path: str) -> None:
     page.goto(path)
-    expect(page.locator(PAGES[path]).first).to_be_visible()
-    page.evaluate(AXE)
-    page.wait_for_timeout(300)  # what the page does to its tables once they are drawn
-    light = page.evaluate(FINDINGS)
-    page.keyboard.press("d")
-    expect(page.locator("body")).to_have_class(re.compile("body--dark"))
-    page.wait_for_timeout(400)  # colours fade
-    dark = page.evaluate(FINDINGS)
-    assert light == []
-    assert dark == []
+    expect(page.locator(PAGES[path]).first).to_be_visible(timeout=20_000)
+    assert findings_in_both_themes(page) == []
+
+
+def write_note(page: Page) -> Locator:
+    page.keyboard.press("n")
+    return page.get_by_role("region", name="Note on this window")
+
+
+def sign(page: Page) -> Locator:
+    write_note(page).get_by_role("button", name=re.compile("^Signed as")).click()
+    return page.get_by_role("dialog")
+
+
+def dialog_by_key(key: str) -> Callable[[Page], Locator]:
+    def press(page: Page) -> Locator:
+        page.keyboard.press(key)
+        return page.get_by_role("dialog")
+
+    return press
+
+
+def mute(page: Page) -> Locator:
+    page.get_by_role("button", name="Mute…").click()
+    return page.get_by_role("dialog")
+
+
+def drawer(page: Page) -> Locator:
+    page.set_viewport_size({"width": 1_024, "height": 800})
+    page.keyboard.press("c")
+    return page.get_by_role("button", name="Close the controls")
+
+
+def menu(page: Page) -> Locator:
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.get_by_role("button", name="Menu").click()
+    return page.get_by_role("link", name="Incidents")
+
+
+PROBLEM = "/problems/90d5f3f39e3d17f3"
+
+OPENED: dict[str, tuple[str, Callable[[Page], Locator]]] = {
+    "help": (SICK, dialog_by_key("?")),
+    "palette": (SICK, dialog_by_key("Control+k")),
+    "report": (SICK, dialog_by_key("r")),
+    "incident": (SICK, dialog_by_key("a")),
+    "note": (SICK, write_note),
+    "name": (SICK, sign),
+    "settings": (SICK, drawer),
+    "menu": (SICK, menu),
+    "mute": (PROBLEM, mute),
+}
+"""The page on which each dialog is opened, and how."""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("name", OPENED)
+def test_axe_finds_nothing_serious_in_a_dialog(page: Page, name: str, theme: str) -> None:
+    path, open_dialog = OPENED[name]
+    page.goto(path)
+    expect(page.locator(PAGES[path]).first).to_be_visible(timeout=20_000)
+    if theme == "dark":
+        switch_to_dark(page)
+    expect(open_dialog(page)).to_be_visible(timeout=20_000)
+    assert serious_findings(page) == []
+
+
+def test_axe_finds_nothing_serious_on_an_incident(page: Page) -> None:
+    page.goto(SICK)
+    expect(page.locator(PAGES[SICK]).first).to_be_visible(timeout=20_000)
+    page.keyboard.press("a")
+    page.get_by_role("dialog").get_by_label("Title of the new incident").fill("Accessible")
+    page.get_by_role("dialog").get_by_role("button", name="Add", exact=True).click()
+    page.locator(".snack").get_by_role("link").click()
+    expect(page.locator(".item").first).to_be_visible(timeout=20_000)
+    assert findings_in_both_themes(page) == []

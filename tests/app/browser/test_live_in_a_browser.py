@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.app.browser.axe_check import findings_in_both_themes
 from tests.app.served import Served, served
 
 pytestmark = pytest.mark.browser
@@ -124,6 +125,18 @@ def test_a_node_tab_is_a_key_away_and_shows_its_machine(page: Page, job: Streami
     expect(page.get_by_role("heading", name="GPU").first).to_be_visible()
     page.keyboard.press("o")
     expect(page.get_by_role("heading", name="Live step time")).to_be_visible()
+
+
+def test_axe_finds_nothing_serious_while_a_job_streams(page: Page, job: StreamingJob) -> None:
+    for path in ("/live/streamed", "/live/streamed?tab=node:1"):
+        page.goto(path)
+        newest_step(page)
+        assert findings_in_both_themes(page) == []
+        page.keyboard.press("d")
+    # And in the form for a capture
+    page.goto("/w/streamed/0?tab=stragglers")
+    expect(page.get_by_role("heading", name="Capture a trace")).to_be_visible()
+    assert findings_in_both_themes(page) == []
 
 
 def test_a_hidden_page_is_not_updated(page: Page, job: StreamingJob) -> None:
