@@ -47,6 +47,13 @@ episode found for the fault.
 | --- | --- | --- | --- | --- |
 {healthy}
 
+Jobs of {windows} windows that differ as wholes, beyond the noise of their steps, as other programs on shared
+machines make them differ:
+
+| noise between windows | windows | need attention | strong label |
+| --- | --- | --- | --- |
+{differing}
+
 ## Windows with faults
 
 *Clear*: at least {clear:g} times the resolution that the window states.
@@ -70,6 +77,7 @@ def main() -> None:
     faulty = {
         waits: scores.faulty(2 * options.jobs, options.seed + 1, waits=waits) for waits in (True, False)
     }
+    differing = scores.differing(max(1, options.jobs // 6), options.seed + 4)
     bars = list(_healthy_bars(healthy))
     bars += _fault_bars(faulty[True])
     bars += _resolution_bars(*scores.at_resolution(max(1, options.jobs // 2), options.seed + 2))
@@ -84,6 +92,8 @@ def main() -> None:
         machine=machine.describe_machine(),
         bars="\n".join(bar.line for bar in bars),
         healthy="\n".join(line for waits, score in healthy.items() for line in _healthy_rows(waits, score)),
+        windows=scores.DIFFERING_WINDOWS,
+        differing="\n".join(_differing_rows(differing)),
         faulty="\n".join(line for waits, score in faulty.items() for line in _fault_rows(waits, score)),
         clear=scores.CLEAR,
     )
@@ -138,6 +148,12 @@ def _healthy_rows(waits: bool, score: HealthyScore) -> Iterator[str]:
     for noise, windows in sorted(score.windows.items()):
         attention, strong = score.attention[noise] / windows, score.strong[noise] / windows
         yield f"| {noise:.0%} | {_known(waits)} | {windows} | {_percent(attention)} | {_percent(strong)} |"
+
+
+def _differing_rows(score: HealthyScore) -> Iterator[str]:
+    for between, windows in sorted(score.windows.items()):
+        attention, strong = score.attention[between] / windows, score.strong[between] / windows
+        yield f"| {between:.0%} | {windows} | {_percent(attention)} | {_percent(strong)} |"
 
 
 def _fault_rows(waits: bool, score: FaultScore) -> Iterator[str]:

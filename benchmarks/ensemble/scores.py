@@ -36,8 +36,8 @@ _AT_MOST = 0.5
 
 @dataclass
 class HealthyScore:
-    """Counts of windows of healthy jobs by noise: all, those that need attention, those with a strong
-    label."""
+    """Counts of windows of healthy jobs by noise, of steps or between windows: all, those that need
+    attention, those with a strong label."""
 
     windows: Counter[float] = field(default_factory=Counter)
     attention: Counter[float] = field(default_factory=Counter)
@@ -61,6 +61,30 @@ def healthy(count: int, seed: int, *, waits: bool) -> HealthyScore:
             score.windows[job.noise] += 1
             score.attention[job.noise] += diagnosis.needs_attention
             score.strong[job.noise] += bool(set(STRONG_LABELS) & set(diagnosis.label_names))
+    return score
+
+
+DIFFERING = (0.02, 0.05)
+"""Noise between windows beyond that of their steps."""
+
+DIFFERING_WINDOWS = 16
+"""Number of windows of a job whose windows differ."""
+
+_DIFFERING_RANKS = 32
+"""Most ranks of a job whose windows differ: all ranks wait for each other, so their number matters little."""
+
+
+def differing(count: int, seed: int) -> HealthyScore:
+    """Judge healthy jobs whose windows differ beyond the noise of their steps; counts are by how much."""
+    score = HealthyScore()
+    for job in jobs(count, seed, healthy=True):
+        ranks = min(job.ranks, _DIFFERING_RANKS)
+        for between in DIFFERING:
+            differs = replace(job, ranks=ranks, windows=DIFFERING_WINDOWS, between=between)
+            for diagnosis in diagnose_runs(simulate(differs, waits=True)):
+                score.windows[between] += 1
+                score.attention[between] += diagnosis.needs_attention
+                score.strong[between] += bool(set(STRONG_LABELS) & set(diagnosis.label_names))
     return score
 
 

@@ -6,6 +6,7 @@ of alpha, ranks late on average and ranks late in single steps a quarter each.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -207,7 +208,8 @@ def growth_finding(diagnosis: Diagnosis, gates: Gates) -> Finding | None:
         return None
     mean = diagnosis.step_time.mean_ns
     margin = error.margin(INTERVAL)
-    chance = min(1.0, error.chance(grown) / GROWTH_PART, _chance_of_longest_step(diagnosis, reference))
+    of_mean = max(error.chance(grown), _chance_of_one_event(grown, error, diagnosis.steps))
+    chance = min(1.0, of_mean / GROWTH_PART, _chance_of_longest_step(diagnosis, reference))
     return Finding(
         kind="growth",
         stage=max(rest, key=lambda stage: rest[stage]),
@@ -219,6 +221,18 @@ def growth_finding(diagnosis: Diagnosis, gates: Gates) -> Finding | None:
         chance=chance,
         needs_attention=chance <= gates.alpha and grown >= gates.min_effect * mean,
     )
+
+
+def _chance_of_one_event(grown: float, error: MeanError, steps: int) -> float:
+    """Return the chance that one event in a healthy window makes its mean step this much longer.
+
+    Single steps have heavy tails, so a mean cannot be less likely than the one event that would explain it,
+    however small the chance of that mean is under Student's t. The event's cost is that of all steps.
+    """
+    if error.se <= 0.0:
+        return 0.0
+    chance, _ = chance_of_events([math.sqrt(steps) * grown / error.se], steps)
+    return chance
 
 
 def _chance_of_longest_step(diagnosis: Diagnosis, reference: Reference) -> float:

@@ -208,7 +208,9 @@ def test_a_window_that_needs_no_attention_has_no_strong_label_unless_the_noise_f
 
 
 @pytest.mark.parametrize(
-    ("noise_s", "chance", "is_strong"), [(0.3, 6e-8, True), (0.7, 8e-4, False)], ids=["clear", "doubtful"]
+    ("noise_s", "chance", "is_strong"),
+    [(0.3, 2.7e-13, True), (0.9, 7.4e-4, False)],
+    ids=["clear", "doubtful"],
 )
 def test_a_finding_that_a_healthy_window_may_show_carries_no_strong_label(
     noise_s: float, chance: float, is_strong: bool

@@ -117,3 +117,13 @@ def test_noise_between_windows_makes_the_resolution_larger() -> None:
     assert (equal.resolution.growth or 0.0) < 0.05 < 0.1 < (differing.resolution.growth or 0.0)
     assert differing.reference is not None
     assert differing.reference.between_ns == pytest.approx(0.05 * differing.reference.step_time_ns, rel=0.6)
+
+
+def test_growth_is_no_less_likely_than_the_one_event_that_would_explain_it() -> None:
+    """Steps have heavy tails: 12 standard errors of a mean are one long event, not a chance of 1e-15."""
+    fault = Fault("all", BACKWARD, 0, 0.04, first=560, until=640)
+    found = diagnose_runs(simulate(replace(JOB, faults=(fault,)), waits=True))[-1]
+    growth = next(finding for finding in found.findings if finding.kind == "growth")
+    assert growth.needs_attention
+    assert growth.chance is not None
+    assert 1e-5 < growth.chance < 1e-2
