@@ -132,11 +132,12 @@ async def test_a_comparison_that_was_asked_for_earlier_is_not_shown(
     user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Given a page whose comparison takes time
-    resume = threading.Event()
+    loading, resume = threading.Event(), threading.Event()
 
     def load_slowly(workspace: Workspace, state: CompareState) -> compare_page.ComparisonResult:
         found = load_comparison(workspace, state)
         if state.c is not None:
+            loading.set()
             resume.wait(20)
         return found
 
@@ -144,6 +145,7 @@ async def test_a_comparison_that_was_asked_for_earlier_is_not_shown(
     await user.should_see("slower than A")
     monkeypatch.setattr(compare_page, "load_comparison", load_slowly)
     chooser(user, "run-c").value = RUN
+    assert await asyncio.to_thread(loading.wait, 20)
     # When another one is asked for before it is there
     chooser(user, "run-c").value = ""
     chooser(user, "window-b").value = 1
