@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -144,7 +144,7 @@ def _window_row(diagnosis: Diagnosis, origin: WindowOrigin) -> dict[str, Any]:
 
 def noise_values(noise: StepNoise | None) -> list[float] | None:
     """Return noise as a column holds it."""
-    return None if noise is None else list(astuple(noise))
+    return None if noise is None else [noise.steps, noise.lag1, noise.lag2, noise.block1, noise.block2]
 
 
 def _in_order(diagnosis: Diagnosis, shares: dict[str, float] | None) -> list[tuple[str, float]] | None:
