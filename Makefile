@@ -10,7 +10,7 @@ marked = $$(grep -rlE --include='test_*.py' 'mark\.($(1))\b' tests | sort)
 half = @mkdir -p $(CACHE); rm -f $(CACHE)/$@.status; $(BIN)/pytest -o cache_dir=$(CACHE)/$@ -m "$(1)" $(2); \
 	status=$$?; echo $$status > $(CACHE)/$@.status; exit $$status
 
-.PHONY: demo test test-quiet test-processes test-inside test-again lint style types bench bench-recorder gpu soak evidence evidence-traces screenshots sample chromium clean
+.PHONY: demo test test-quiet test-processes test-inside test-again lint style types bench bench-recorder fuzz gpu soak evidence evidence-traces screenshots sample chromium clean
 
 demo: $(VENV)/installed  ## browse the recorded sample job on 127.0.0.1:8642
 	$(BIN)/sfapp serve sample_data/packets
@@ -57,6 +57,13 @@ bench: $(VENV)/installed  ## print every speed as a ratio to its baseline
 bench-recorder: $(VENV)/installed  ## the recorder's cost for training; needs a quiet machine
 	$(BIN)/pip install --quiet --disable-pip-version-check $(PIP_ARGS) -c constraints.txt -e '.[bench]'
 	$(BIN)/python -m benchmarks.recorder --out docs/evidence
+
+FUZZ_MINUTES ?= 10
+FUZZ_HISTORIES ?= 300
+
+fuzz: $(VENV)/installed  ## read mutants with every parser, and run random histories of delivery and incidents (15 minutes)
+	$(BIN)/python -m benchmarks.fuzz --minutes $(FUZZ_MINUTES)
+	$(BIN)/python -m benchmarks.fuzz --histories $(FUZZ_HISTORIES)
 
 # For a machine with a CUDA device: a separate environment that uses the torch of GPU_PYTHON. GPU_WHEELS is a folder of
 # wheels for a machine without network. The tests need the same packages as the measurements.

@@ -199,7 +199,7 @@ class AppSource:
             )
         try:
             message = str(msgspec.json.decode(body)["error"])
-        except (msgspec.DecodeError, KeyError, TypeError):
+        except (msgspec.DecodeError, UnicodeError, RecursionError, KeyError, TypeError):
             return RemoteError(
                 f"{self.place} answers {status}: {body[:200].decode(errors='replace').strip()}"
             )
@@ -208,7 +208,7 @@ class AppSource:
     def _decoded(self, body: bytes) -> dict[str, Any]:
         try:
             answer = msgspec.json.decode(body, type=dict[str, Any])
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise RemoteError(f"{self.place} is no sfapp: its answer is not JSON") from error
         version = answer.get("version")
         if version != DOCUMENT_VERSION:

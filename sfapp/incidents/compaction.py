@@ -95,7 +95,7 @@ def unpack(line: bytes, most: int) -> bytes:
             raise IncidentError(f"a pack of format {body.v}; this sfapp reads format {PACK_FORMAT}")
         stream = zlib.decompressobj()
         lines = stream.decompress(body.zlib, most + 1)
-    except (msgspec.DecodeError, UnicodeDecodeError, zlib.error) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, zlib.error) as error:
         raise IncidentError(f"a damaged pack: {error}") from None
     if len(lines) > most:
         raise IncidentError(f"a pack of more than {most:,} bytes")

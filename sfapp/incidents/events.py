@@ -161,7 +161,7 @@ def decode(line: bytes) -> Event:
         if version != FORMAT:
             raise IncidentError(f"written in format {version}; this sfapp reads format {FORMAT}")
         return _EVENT.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise IncidentError(f"not an edit of format {FORMAT}: {error}") from None
 
 

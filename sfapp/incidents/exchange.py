@@ -99,7 +99,7 @@ def parse(content: bytes) -> list[Event]:
         raise IncidentError(f"the file has over {MAX_BYTES >> 20} MB: it is not an exported incident")
     try:
         found = msgspec.json.decode(content, type=_ExportDocument)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise IncidentError(f"the file is not an incident exported by sfapp: {error}") from None
     if found.format != FORMAT:
         raise IncidentError(f"the file is not an incident exported by sfapp: its format is {found.format!r}")

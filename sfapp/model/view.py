@@ -222,7 +222,8 @@ def parse_query(query: str | Iterable[tuple[str, str]]) -> tuple[ViewState, list
     The last of several values counts. ``preset`` sets the defaults of the other parameters.
     """
     pairs = parse_qsl(query, keep_blank_values=True) if isinstance(query, str) else query
-    parameters = dict(pairs)
+    # No address can hold a lone surrogate.
+    parameters = {name: text.encode("utf-8", "replace").decode() for name, text in pairs}
     preset = parameters.pop("preset", "sfapp")
     values: dict[str, Any] = {}
     notices: list[str] = []

@@ -129,7 +129,7 @@ def read_newest_steps(path: Path) -> LiveRows:
         raise MetricsError(f"{path} is longer than {MAX_BYTES} bytes")
     try:
         stored = _DECODER.decode(content)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise MetricsError(f"{path} is damaged: {error}") from error
     if stored.version > VERSION:
         raise MetricsError(f"{path} has version {stored.version}; this sfapp reads up to {VERSION}")

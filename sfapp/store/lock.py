@@ -138,5 +138,5 @@ def _read_holder(path: Path) -> LockHolder | None:
     """Return the holder in a lock file; None in the moment before it is written."""
     try:
         return msgspec.json.decode(read_regular(path, _MAX_HOLDER_BYTES), type=LockHolder)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None

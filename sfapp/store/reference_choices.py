@@ -67,7 +67,7 @@ def _load(path: Path) -> dict[str, int]:
         document = msgspec.json.decode(read_regular(path, _MAX_BYTES), type=_ChoicesDocument)
     except FileNotFoundError:
         return {}
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise StoreError(
             f"{path} holds the references you chose and cannot be read ({error}): fix it, or remove it to "
             "go back to the measured ones"

@@ -90,7 +90,7 @@ class Keys(msgspec.Struct, frozen=True, omit_defaults=True):
         """
         try:
             keys = msgspec.json.decode(text, type=cls)
-        except (msgspec.DecodeError, UnicodeError):
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
             raise StreamError(
                 "invalid stream keys: make new ones with `sfapp aggregate --make-keys`"
             ) from None

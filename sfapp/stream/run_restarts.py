@@ -100,7 +100,7 @@ class RunRestarts:
         for line in lines:
             try:
                 found.append(msgspec.json.decode(line, type=RestartEntry))
-            except msgspec.DecodeError:  # truncated when the aggregator was killed: the rank will reconnect
+            except (msgspec.DecodeError, UnicodeError, RecursionError):  # truncated when killed, or damaged
                 continue
         return found
 

@@ -72,6 +72,7 @@ def test_a_torn_last_line_is_kept_reported_and_written_after(log: IncidentLog) -
         (b'{"v":2,"kind":"poem","id":"00000000"}', "line 2: written in format 2"),
         (b'{"v":1,"kind":"poem"}', "line 2: not an edit of format 1: Invalid value 'poem'"),
         (b"[" * 100_000, "line 2: not an edit"),
+        (b'{"v":1,"more":' + b"[" * 100_000, "line 2: not an edit"),
     ],
 )
 def test_a_line_that_cannot_be_read_is_reported_and_passed_over(

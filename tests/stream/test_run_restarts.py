@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from sfapp.packets import packet_path
 from sfapp.stream.messages import VERSION, StreamHello
 from sfapp.stream.run_restarts import RESTARTS_FILE, RunRestarts
@@ -34,3 +36,11 @@ def test_the_format_of_a_line_is_unchanged(tmp_path: Path) -> None:
     RunRestarts(tmp_path, "run").offset(hello("first", 1), newest=4)
     (line,) = (packet_path(tmp_path, "run", 0).parent / ".stream.jsonl").read_text().splitlines()
     assert line == '{"attempt":"a","turn":0,"rank":1,"incarnation":"first","offset":5}'
+
+
+@pytest.mark.parametrize("line", [b'{"attempt":"\xff"}', b'{"more":' + b"[" * 100_000, b"[]", b"\0"])
+def test_a_damaged_line_does_not_end_the_aggregator(tmp_path: Path, line: bytes) -> None:
+    RunRestarts(tmp_path, "run").offset(hello("first", 0), newest=4)
+    with (packet_path(tmp_path, "run", 0).parent / RESTARTS_FILE).open("ab") as file:
+        file.write(line + b"\n")
+    assert RunRestarts(tmp_path, "run").offset(hello("first", 0), None) == 5
