@@ -154,4 +154,5 @@ def _why_none(measures: Measures, boundary: str | None, where: str, notes: tuple
     first = measures.window.stages[0]
     if boundary == first:
         return f"{format.short_stage(first)} is the first boundary: no change is possible there"
-    return " ".join((f"no change at {where}; the slowest rank stays the slowest in every step.", *notes))
+    found = f"no change at {where}; within each step, the same rank is slowest at every boundary."
+    return " ".join((found, *notes))
