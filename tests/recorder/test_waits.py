@@ -32,6 +32,7 @@ RUNS = (
     "ddpsync-backward",
     "zero1-backward",
     "manual-backward",
+    "groups-backward",
     "fsdp1-backward",
     "fsdp2-backward",
     "fsdp2-forward",

@@ -1,8 +1,9 @@
 """Four ranks that train under one wrapper, rank 2 slow inside backward or forward: waits are watched.
 
 ``torchrun --nproc-per-node 4 wait_jobs.py FOLDER WRAPPER-WHERE …``; WRAPPER is ddp, ddpsync (ranks also
-synchronise within backward, and the network is slow), fsdp1, fsdp2, zero1 or manual, WHERE is backward or
-forward. Each is a run of its own.
+synchronise within backward, and the network is slow), fsdp1, fsdp2, zero1, manual, or groups (gradients are
+averaged by hand over groups of the script, as in a Megatron loop), WHERE is backward or forward. Each is a
+run of its own.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ def wrapped(wrapper: str, model: torch.nn.Sequential) -> tuple[Any, Callable[[],
         trained = FullyShardedDataParallel(
             model, auto_wrap_policy=ModuleWrapPolicy({WaitingBlock}), device_id=torch.device("cpu")
         )
-    elif wrapper == "manual":
+    elif wrapper in ("manual", "groups"):
         trained = model
     else:
         first = model[0]
@@ -140,10 +141,17 @@ def wrapped(wrapper: str, model: torch.nn.Sequential) -> tuple[Any, Callable[[],
     return trained, step
 
 
+def own_groups() -> list[Any]:
+    """Return the groups of this rank, of two ranks each: all four have the sum after both."""
+    made = [dist.new_group(ranks) for ranks in ([0, 1], [2, 3], [0, 2], [1, 3])]
+    return [group for group in made if dist.get_rank(group) >= 0]
+
+
 def train(folder: str, run_id: str, steps: int = 30) -> None:
     """Record one run."""
     wrapper, where = run_id.split("-")
     model, optimize = wrapped(wrapper, model_of(where))
+    groups = [dist.group.WORLD] if wrapper == "manual" else own_groups() if wrapper == "groups" else []
     with Recorder(folder, run_id=run_id, window_steps=steps) as perf:
         perf.watch_waits(model)
         for _ in range(steps):
@@ -154,9 +162,9 @@ def train(folder: str, run_id: str, steps: int = 30) -> None:
                     loss = model(inputs).square().mean()
                 with perf.stage("model.backward_cpu_wall"):
                     loss.backward()
-                    if wrapper == "manual":
+                    for group in groups:
                         for parameter in model.parameters():
-                            dist.all_reduce(parameter.grad)
+                            dist.all_reduce(parameter.grad, group=group)
                 with perf.stage("optim.step_cpu_wall"):
                     optimize()
 
