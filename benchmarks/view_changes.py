@@ -11,6 +11,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from playwright.sync_api import Browser, Page
@@ -89,10 +90,8 @@ def view_changes(address: str, browser: Browser) -> Iterator[Result]:
     yield Result(f"another group, {size}, until drawn", drawn, MEASURED_S)
     page.close()
     page = opened(browser, f"{address}/w/bench/2?tab=ambiguity")
-    picks = [
-        lambda word=word: page.get_by_role("button", name=word, exact=True).click()
-        for word in ("rank", "cohort") * (ROUNDS - 1)
-    ]
+    buttons = [page.get_by_role("button", name=word, exact=True) for word in ("rank", "cohort")]
+    picks = [button.click for button in buttons * (ROUNDS - 1)]
     yield Result(f"another baseline, {size}, until drawn", until_drawn(page, ".verdict", picks), MEASURED_S)
     page.close()
 
@@ -101,7 +100,7 @@ def pressed(page: Page, gate: str) -> Iterator[Callable[[], None]]:
     """Yield the keys that move the slider of a gate to and fro."""
     for key in ("ArrowLeft", "ArrowRight") * ROUNDS:
         page.get_by_role("slider", name=gate).locator("[tabindex='0']").focus()
-        yield lambda key=key: page.keyboard.press(key)
+        yield partial(page.keyboard.press, key)
 
 
 STAGES = ("forward", "backward", "callbacks", "optimizer", "every stage")
