@@ -95,7 +95,7 @@ def verdict_map(measures: Measures, diagnosis: Diagnosis) -> VerdictMap | None:
     if measures.device is None:
         others = others.with_values(tau_c=0.0)
     key = others, diagnosis.frontier, diagnosis.reference, measures.run_waits
-    last: _LastMap = measures.keep("verdict_map", None, lambda _: _LastMap())
+    last: _LastMap = measures.keep("last map", None, lambda _: _LastMap())
     if last.found is None or last.found[0] != key:
         cuts = tuple(sorted({gain for gain in (gains[top], max(gains.values())) if 0 <= gain < 1}))
         below, from_on = (

@@ -36,7 +36,7 @@ def test_from_a_step_to_an_incident(page: Page, browser: Browser, server: Served
     form = page.get_by_role("region", name="Note on this window")
     expect(form.get_by_label("Step")).to_have_value("520")
     form.get_by_role("button", name="Signed as anonymous").click()
-    page.get_by_label("Your name").fill("Ada")
+    page.get_by_role("textbox", name="Your name").fill("Ada")
     page.keyboard.press("Enter")
     form.get_by_role("textbox", name="Text of the note").fill(f"It begins here. {HOSTILE}")
     page.keyboard.press("Control+Enter")
