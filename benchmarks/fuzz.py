@@ -109,8 +109,10 @@ def keep(name: str, data: bytes) -> Path:
     return path
 
 
-def fuzz_parser(name: str, seconds: float, seed: int, last: Path | None = None) -> dict[str, object]:
-    """Read mutants for some seconds; return the counts."""
+def fuzz_parser(
+    name: str, seconds: float, seed: int, last: Path | None = None, most: int | None = None
+) -> dict[str, object]:
+    """Read mutants for some seconds, or at most so many; return the counts."""
     signal.signal(signal.SIGPROF, stop)
     randoms, seeds = random.Random(f"{name} {seed}"), PARSERS[name].seeds()
     found: dict[str, str] = {}
@@ -118,7 +120,7 @@ def fuzz_parser(name: str, seconds: float, seed: int, last: Path | None = None) 
     begin = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     end = time.monotonic() + seconds
     with tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
-        while time.monotonic() < end:
+        while time.monotonic() < end and count != most:
             data = mutant(seeds, randoms)
             if last is not None:
                 last.write_bytes(data)

@@ -88,6 +88,11 @@ class Zoom:
     low: float
     high: float
 
+    def __post_init__(self) -> None:
+        # To the digits of the text, so that an address opens the same view.
+        object.__setattr__(self, "low", float(f"{self.low:.9g}"))
+        object.__setattr__(self, "high", float(f"{self.high:.9g}"))
+
     def __str__(self) -> str:
         return f"{self.plot}.{self.axis}:{self.low:.9g}:{self.high:.9g}"
 
