@@ -107,7 +107,7 @@ def without_jump(value_NR: Floats) -> Floats:
     found = value_NR
     for column in np.flatnonzero(jump_R > JUMP * to_numpy(median_last(step_RN))).tolist():
         first = int(step_RN[column].argmax()) + 1
-        change = value_NR[first:, column].mean() - value_NR[:first, column].mean()
+        change = _mean(value_NR[first:, column]) - _mean(value_NR[:first, column])
         if abs(change) >= jump_R[column] / 2.0:
             found = found.copy() if found is value_NR else found
             found[first:, column] -= change
@@ -119,34 +119,28 @@ def step_noise(value_N: npt.ArrayLike) -> StepNoise | None:
     values = np.ascontiguousarray(value_N, dtype=np.float64)
     if len(values) < LEAST_STEPS:
         return None
-    find = series_noise if kernels.compiled is None else kernels.compiled.series_noise
-    return StepNoise(len(values), *find(values, JUMP, BLOCK, LEAST_BLOCKS))
+    if kernels.compiled is None:
+        return StepNoise(len(values), *series_noise(values))
+    return StepNoise(len(values), *kernels.compiled.series_noise(values, JUMP, BLOCK, LEAST_BLOCKS))
 
 
-def series_noise(value_N: Floats, jump: float, block: int, least_blocks: int) -> tuple[float, ...]:
-    """Return the mean squared differences of steps and of blocks, each 1 and 2 apart, without a lasting jump
-    of the level (``without_jump``); the kernels have the same in C, with sums in the same order."""
-    change_N = np.abs(value_N[1:] - value_N[:-1])
-    largest = float(change_N.max())
-    if largest > jump * float(median_last(change_N)):
-        first = int(change_N.argmax()) + 1
-        change = _sum(value_N[first:]) / (len(value_N) - first) - _sum(value_N[:first]) / first
-        if abs(change) >= largest / 2.0:
-            value_N = np.concatenate((value_N[:first], value_N[first:] - change))
-    blocks = len(value_N) // block
-    mean_B = value_N[:0]
-    if blocks >= least_blocks:
-        mean_B = value_N[: blocks * block].reshape(blocks, block).sum(axis=1) / block
-    return tuple(_squared_difference(series_N, lag) for series_N in (value_N, mean_B) for lag in (1, 2))
+def series_noise(value_N: Floats) -> tuple[float, ...]:
+    """Return the mean squared differences of steps and of blocks, each 1 and 2 apart, without a lasting jump;
+    the kernels have the same in C, with sums in the same order."""
+    values = without_jump(value_N[:, None])[:, 0]
+    return tuple(
+        _squared_difference(series, lag) for series in (values, block_means(values)) for lag in (1, 2)
+    )
 
 
 def _squared_difference(series_N: Floats, lag: int) -> float:
     difference_N = series_N[lag:] - series_N[:-lag]
-    return _sum(difference_N * difference_N) / len(difference_N) if len(difference_N) else 0.0
+    return _mean(difference_N * difference_N) if len(difference_N) else 0.0
 
 
-def _sum(value_N: Floats) -> float:
-    return float(np.cumsum(value_N)[-1])
+def _mean(value_N: Floats) -> float:
+    """Return the mean, with the values added one after the other."""
+    return float(np.cumsum(value_N)[-1]) / len(value_N)
 
 
 def pooled(noises: Sequence[StepNoise]) -> StepNoise:
@@ -156,7 +150,7 @@ def pooled(noises: Sequence[StepNoise]) -> StepNoise:
     that it is compared with.
     """
     lags = np.array([(one.lag1, one.lag2, one.block1, one.block2) for one in noises])
-    usual = np.minimum(lags, OUTLYING * np.median(lags, axis=0)).mean(axis=0)
+    usual = np.minimum(lags, OUTLYING * median_last(lags.T)).mean(axis=0)
     return StepNoise(sum(one.steps for one in noises), *map(float, usual))
 
 
@@ -261,7 +255,7 @@ def window_spread(mean_W: Sequence[float], noise: StepNoise, steps: int) -> Wind
 def _usual_square(difference_W: Floats) -> float:
     """Return the mean square of differences, each capped at OUTLYING times the usual size."""
     square_W = difference_W * difference_W
-    capped_W = np.minimum(square_W, OUTLYING**2 * float(np.median(square_W)))
+    capped_W = np.minimum(square_W, OUTLYING**2 * float(median_last(square_W)))
     return float(capped_W.mean()) / _KEPT_SQUARE
 
 

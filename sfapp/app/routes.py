@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import cache
 from importlib import import_module
 from types import ModuleType
 
@@ -70,16 +69,18 @@ def register_pages(workspace: Workspace) -> None:
 
 
 def _register(module: PageModule, workspace: Workspace) -> None:
-    @cache
-    def handlers() -> tuple[Handler, ...]:
-        found: tuple[Handler, ...] = module.load().build(workspace)
-        return found
+    handlers: list[Handler] = []
 
-    def register(path: str, number: int) -> None:
-        @ui.page(path, response_timeout=module.timeout_s)
+    def load() -> None:
+        handlers[:] = module.load().build(workspace)
+
+    def page(number: int) -> Handler:
         async def show(request: Request) -> Response | None:
-            draw = (await asyncio.to_thread(handlers))[number]
-            return await draw(request, **request.path_params)
+            if not handlers:
+                await asyncio.to_thread(load)
+            return await handlers[number](request, **request.path_params)
+
+        return show
 
     for number, path in enumerate(module.paths):
-        register(path, number)
+        ui.page(path, response_timeout=module.timeout_s)(page(number))

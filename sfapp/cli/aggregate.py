@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 import time
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sfapp.cli.loading import modules_loading
 from sfapp.cli.signals import call_when_parent_ends, wait_for_stop_signal
 
 if TYPE_CHECKING:
@@ -65,15 +65,15 @@ def aggregate(
     sfapp aggregate packets
     sfapp aggregate packets --listen 'tcp://*:29765' --keys session.keys --make-keys
     """
-    from sfapp.stream.aggregator import Aggregator
-    from sfapp.stream.encryption import Keys
-    from sfapp.stream.metrics_writer import MetricsWriter
+    with modules_loading():
+        from sfapp.stream.aggregator import Aggregator
+        from sfapp.stream.encryption import Keys
+        from sfapp.stream.metrics_writer import MetricsWriter
 
     if make_keys:
         if keys is None:
             raise click.UsageError("--make-keys also needs --keys FILE, the file to write")
         Keys.make().save(keys)
-    gc.freeze()  # A collection that scans all imported modules would pause this process for 0.1 s.
     session = Keys.from_environment() if keys is None else Keys.load(keys)
     metrics = MetricsWriter(packets)
     with (

@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl, quote, urlsplit
 import msgspec
 
 from sfapp.errors import RemoteError, WindowNotFoundError
+from sfapp.model.parse import UNREADABLE_JSON
 from sfapp.service.live import DOCUMENT_VERSION, LiveRunSnapshot, live_run_snapshot
 from sfapp.service.live_address import LiveState
 from sfapp.service.workspace import Workspace
@@ -199,7 +200,7 @@ class AppSource:
             )
         try:
             message = str(msgspec.json.decode(body)["error"])
-        except (msgspec.DecodeError, UnicodeError, RecursionError, KeyError, TypeError):
+        except (*UNREADABLE_JSON, KeyError, TypeError):
             return RemoteError(
                 f"{self.place} answers {status}: {body[:200].decode(errors='replace').strip()}"
             )
@@ -208,7 +209,7 @@ class AppSource:
     def _decoded(self, body: bytes) -> dict[str, Any]:
         try:
             answer = msgspec.json.decode(body, type=dict[str, Any])
-        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        except UNREADABLE_JSON as error:
             raise RemoteError(f"{self.place} is no sfapp: its answer is not JSON") from error
         version = answer.get("version")
         if version != DOCUMENT_VERSION:

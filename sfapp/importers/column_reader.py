@@ -25,7 +25,7 @@ from sfapp.errors import TraceError
 from sfapp.files import check_regular
 from sfapp.importers.mapping import UNITS, Mapping
 from sfapp.importers.source_files import expand
-from sfapp.model.parse import whole_number
+from sfapp.model.parse import UNREADABLE_JSON, whole_number
 from sfapp.terminal import first_line, quoted
 
 WHOLE = ("step", "rank", "window", "micro_step", "local_rank", "node_rank")
@@ -235,7 +235,7 @@ def _nested(path: Path, mapping: Mapping) -> Iterator[ColumnBatch]:
             raise TraceError(f"[rows] of the mapping: unknown kind {meaning!r}; known: {', '.join(TIMES)}")
     try:
         document = msgspec.json.decode(expand(path, MAX_JSON_BYTES))
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+    except UNREADABLE_JSON as error:
         raise TraceError(f"is not valid JSON: {first_line(str(error))}") from error
     rows: dict[tuple[tuple[str, str], ...], dict[str, float]] = {}
     for place, value in _numbers(document, ""):

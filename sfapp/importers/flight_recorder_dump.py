@@ -11,6 +11,7 @@ import msgspec
 from sfapp.errors import TraceError
 from sfapp.importers.safe_pickle import plain_data
 from sfapp.importers.source_files import expand
+from sfapp.model.parse import UNREADABLE_JSON
 from sfapp.packets.packet_layout import MAX_RANK_VALUE
 from sfapp.terminal import first_line
 
@@ -85,6 +86,6 @@ def read_dump(path: Path, kind: type[Dump]) -> Dump:
             f"is not a Flight Recorder dump as written by torch 2.5 and later: {what or place}",
             place=place.rstrip("`") if what else None,
         ) from error
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+    except UNREADABLE_JSON as error:
         raise TraceError(f"is not valid JSON: {first_line(str(error))}") from error
     return dump

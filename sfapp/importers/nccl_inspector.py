@@ -29,6 +29,7 @@ from sfapp.importers.table import run_names
 from sfapp.importers.window_builder import WindowInfo, build_window
 from sfapp.model import Lane, Operators, RankIdentity
 from sfapp.model.operators import NONE
+from sfapp.model.parse import UNREADABLE_JSON
 from sfapp.packets.packet_layout import MAX_WORLD_SIZE
 from sfapp.terminal import first_line
 
@@ -106,7 +107,7 @@ def _records(path: Path) -> Iterator[Record]:
                     record = decoder.decode(line)
                     _check(record, number)
                     yield record
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+    except UNREADABLE_JSON as error:
         reason = f"is not an NCCL Inspector record (one JSON object per line): {first_line(str(error))}"
         raise TraceError(reason, place=f"line {number}") from error
     except (OSError, EOFError, zlib.error) as error:

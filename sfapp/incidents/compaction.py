@@ -18,6 +18,7 @@ import msgspec
 
 from sfapp.errors import IncidentError
 from sfapp.files import atomic_writer, sync_folder
+from sfapp.model.parse import UNREADABLE_JSON
 
 PACK_FORMAT = 2
 """Version of a pack's line. An sfapp that reads version 1 only keeps, reports and skips it."""
@@ -95,7 +96,7 @@ def unpack(line: bytes, most: int) -> bytes:
             raise IncidentError(f"a pack of format {body.v}; this sfapp reads format {PACK_FORMAT}")
         stream = zlib.decompressobj()
         lines = stream.decompress(body.zlib, most + 1)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, zlib.error) as error:
+    except (*UNREADABLE_JSON, zlib.error) as error:
         raise IncidentError(f"a damaged pack: {error}") from None
     if len(lines) > most:
         raise IncidentError(f"a pack of more than {most:,} bytes")

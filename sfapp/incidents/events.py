@@ -15,6 +15,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from sfapp.errors import IncidentError
 from sfapp.model.incidents import ItemKind, Severity, Status
+from sfapp.model.parse import UNREADABLE_JSON
 
 FORMAT = 1
 """Version of an edit; newer ones are kept and reported."""
@@ -161,7 +162,7 @@ def decode(line: bytes) -> Event:
         if version != FORMAT:
             raise IncidentError(f"written in format {version}; this sfapp reads format {FORMAT}")
         return _EVENT.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE_JSON as error:
         raise IncidentError(f"not an edit of format {FORMAT}: {error}") from None
 
 

@@ -16,7 +16,7 @@ from sfapp.errors import IncidentError
 from sfapp.incidents.events import Event, ItemEdit, Undo, checked, fields_of
 from sfapp.incidents.state import IncidentState
 from sfapp.incidents.state_builder import state_from_events
-from sfapp.model.parse import parse_run_window
+from sfapp.model.parse import UNREADABLE_JSON, parse_run_window
 from sfapp.model.sides import SideKey
 
 FORMAT = "sfapp-incidents"
@@ -99,7 +99,7 @@ def parse(content: bytes) -> list[Event]:
         raise IncidentError(f"the file has over {MAX_BYTES >> 20} MB: it is not an exported incident")
     try:
         found = msgspec.json.decode(content, type=_ExportDocument)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE_JSON as error:
         raise IncidentError(f"the file is not an incident exported by sfapp: {error}") from None
     if found.format != FORMAT:
         raise IncidentError(f"the file is not an incident exported by sfapp: its format is {found.format!r}")

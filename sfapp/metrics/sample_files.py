@@ -15,6 +15,7 @@ import msgspec
 
 from sfapp.errors import MetricsError
 from sfapp.files import open_regular
+from sfapp.model.parse import UNREADABLE_JSON
 from sfapp.model.samples import AnySample
 from sfapp.model.stages import MAX_NAME_LENGTH
 from sfapp.packets import packet_path
@@ -167,7 +168,7 @@ def _header(path: Path, line: bytes) -> SampleFileHeader | None:
         raise MetricsError(f"{path}: the first line is not a sample header")
     try:
         header = _HEADER.decode(line)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+    except UNREADABLE_JSON as error:
         raise MetricsError(f"{path}: the first line is not a sample header ({error})") from None
     if header.version > VERSION:
         raise MetricsError(
@@ -180,6 +181,6 @@ def _header(path: Path, line: bytes) -> SampleFileHeader | None:
 def _sample(line: bytes) -> AnySample | None:
     try:
         sample: AnySample = _SAMPLE.decode(line)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
+    except UNREADABLE_JSON:
         return None
     return sample

@@ -7,7 +7,12 @@ from __future__ import annotations
 
 import re
 
+import msgspec
+
 from sfapp.errors import ParseError
+
+UNREADABLE_JSON = (msgspec.DecodeError, UnicodeError, RecursionError)
+"""What decoding JSON from outside raises: it is malformed, not UTF-8, or nested too deeply."""
 
 _RUN_WINDOW = re.compile(r"(?P<run>.+)/(?P<window>[0-9]{1,18})", re.DOTALL)
 _RANKS = re.compile(r"\s*(?P<first>[0-9]{1,9})(?:\s*-\s*(?P<last>[0-9]{1,9}))?\s*")

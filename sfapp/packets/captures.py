@@ -28,6 +28,7 @@ from sfapp.model.capture import (
     CaptureStatus,
     RankCapture,
 )
+from sfapp.model.parse import UNREADABLE_JSON
 from sfapp.packets.paths import OPERATORS_SUFFIX, folder_name, operators_path
 from sfapp.packets.write import write_whole
 from sfapp.terminal import first_line, printable, quoted
@@ -142,7 +143,7 @@ def read_request(path: Path, run_id: str | None = None) -> CaptureRequest:
         request = _REQUEST.decode(_bounded(path))
     except FileNotFoundError as error:
         raise CaptureError(f"{printable(str(path))} no longer exists") from error
-    except (msgspec.DecodeError, UnicodeError, RecursionError, CaptureError) as error:
+    except (*UNREADABLE_JSON, CaptureError) as error:
         raise CaptureError(
             f"{printable(str(path))} is not a capture request: {first_line(str(error))}"
         ) from error
@@ -164,7 +165,7 @@ def read_rank(root: Path, request: CaptureRequest, rank: int) -> RankCapture | N
         found = _RANK.decode(_bounded(path))
     except FileNotFoundError:
         return None
-    except (msgspec.DecodeError, UnicodeError, RecursionError, CaptureError) as error:
+    except (*UNREADABLE_JSON, CaptureError) as error:
         raise CaptureError(
             f"{printable(str(path))} is not an answer to a capture request: {first_line(str(error))}"
         ) from error

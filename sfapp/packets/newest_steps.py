@@ -16,6 +16,7 @@ import numpy as np
 from sfapp.errors import MetricsError
 from sfapp.files import open_regular, write_atomic
 from sfapp.model.live_rows import FIRST_STAGE, LiveRank, LiveRows
+from sfapp.model.parse import UNREADABLE_JSON
 from sfapp.model.stages import MAX_NAME_LENGTH, MAX_STAGES
 from sfapp.model.window import RankIdentity
 from sfapp.packets.paths import packet_path
@@ -129,7 +130,7 @@ def read_newest_steps(path: Path) -> LiveRows:
         raise MetricsError(f"{path} is longer than {MAX_BYTES} bytes")
     try:
         stored = _DECODER.decode(content)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+    except UNREADABLE_JSON as error:
         raise MetricsError(f"{path} is damaged: {error}") from error
     if stored.version > VERSION:
         raise MetricsError(f"{path} has version {stored.version}; this sfapp reads up to {VERSION}")

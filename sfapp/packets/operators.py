@@ -14,6 +14,7 @@ import pyarrow as pa
 from sfapp.errors import PacketError, PacketVersionError, WindowError
 from sfapp.model import CATEGORIES, Lane, Operators
 from sfapp.model.operators import NONE, event_order
+from sfapp.model.parse import UNREADABLE_JSON
 from sfapp.packets.arrow_columns import PacketFile, Text, booleans, check_ratio, integers, text
 from sfapp.packets.column_access import Columns, decoded
 from sfapp.packets.faults import Faults, and_more
@@ -153,7 +154,7 @@ def _decode_events(file: PacketFile, part_rank: int | None, faults: Faults) -> O
 def _decode_head(raw: bytes) -> _OperatorsFooter:
     try:
         head = msgspec.json.decode(raw, type=_OperatorsFooter)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+    except UNREADABLE_JSON as error:
         raise PacketError(f"the footer's 'sfapp.operators' is wrong: {first_line(str(error))}") from error
     if head.format > OPERATORS_FORMAT:
         raise PacketVersionError(

@@ -22,6 +22,7 @@ from filelock import FileLock, Timeout
 
 from sfapp.errors import StoreBusyError
 from sfapp.files import check_regular, read_regular
+from sfapp.model.parse import UNREADABLE_JSON
 from sfapp.terminal import printable
 
 _LONGEST_COMMAND = 200
@@ -138,5 +139,5 @@ def _read_holder(path: Path) -> LockHolder | None:
     """Return the holder in a lock file; None in the moment before it is written."""
     try:
         return msgspec.json.decode(read_regular(path, _MAX_HOLDER_BYTES), type=LockHolder)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except (OSError, *UNREADABLE_JSON):
         return None

@@ -122,14 +122,15 @@ def _rare_collections() -> Iterator[None]:
     A verdict consists of many small objects without cycles, so that collections are frequent and find
     nothing. Traversing the libraries each time took a sixth of the time of an ingest, the rest a twentieth.
     """
-    usual = gc.get_threshold()
+    usual, was_frozen = gc.get_threshold(), gc.get_freeze_count() > 0
     gc.freeze()
     gc.set_threshold(*_COLLECTED_AFTER)
     try:
         yield
     finally:
         gc.set_threshold(*usual)
-        gc.unfreeze()
+        if not was_frozen:  # A server has frozen what it loaded, and that stays.
+            gc.unfreeze()
 
 
 class _ReaderProcess:

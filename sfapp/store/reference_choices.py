@@ -15,6 +15,7 @@ import msgspec
 
 from sfapp.errors import StoreError
 from sfapp.files import read_regular, write_atomic
+from sfapp.model.parse import UNREADABLE_JSON
 
 _FORMAT = 1
 _MAX_BYTES = 2**26
@@ -67,7 +68,7 @@ def _load(path: Path) -> dict[str, int]:
         document = msgspec.json.decode(read_regular(path, _MAX_BYTES), type=_ChoicesDocument)
     except FileNotFoundError:
         return {}
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (OSError, *UNREADABLE_JSON) as error:
         raise StoreError(
             f"{path} holds the references you chose and cannot be read ({error}): fix it, or remove it to "
             "go back to the measured ones"

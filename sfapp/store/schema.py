@@ -23,7 +23,7 @@ from sfapp.model.samples import (
     sample_fields,
 )
 
-SCHEMA_VERSION = 18
+SCHEMA_VERSION = 19
 """Version of the tables and of the diagnoses in them; a store of another version is built again."""
 
 
@@ -47,6 +47,12 @@ class SchemaTable:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(column.name for column in self.columns)
+
+    @property
+    def meanings(self) -> list[tuple[str, str | None, str]]:
+        """Rows of the table ``meanings``: of this table and of its columns."""
+        columns = [(self.name, column.name, column.meaning) for column in self.columns]
+        return [(self.name, None, self.rows), *columns]
 
     @property
     def ddl(self) -> str:
@@ -108,13 +114,13 @@ STORE_INFO = SchemaTable(
     ),
 )
 
-COLUMN_MEANINGS = SchemaTable(
-    "column_meanings",
-    "the meaning of one column of these tables",
+MEANINGS = SchemaTable(
+    "meanings",
+    "the meaning of one of these tables, or of one of its columns",
     (
         SchemaColumn("table_name", "VARCHAR", "table"),
-        SchemaColumn("column_name", "VARCHAR", "column"),
-        SchemaColumn("meaning", "VARCHAR", "its meaning and unit, as in docs/store.md"),
+        SchemaColumn("column_name", "VARCHAR", "column; null for the table itself"),
+        SchemaColumn("meaning", "VARCHAR", "what a row is, or meaning and unit of the column"),
     ),
 )
 
@@ -351,7 +357,7 @@ SAMPLE_TABLES: Mapping[type[Sample], SchemaTable] = {
 }
 
 TABLES = (
-    *(STORE_INFO, COLUMN_MEANINGS, PACKETS, QUARANTINE, CONFLICTS),
+    *(STORE_INFO, MEANINGS, PACKETS, QUARANTINE, CONFLICTS),
     *(WINDOWS, STAGES, RUN_REFERENCES, METRIC_FILES),
     *SAMPLE_TABLES.values(),
 )

@@ -20,6 +20,7 @@ from zmq.auth.thread import ThreadAuthenticator
 
 from sfapp.errors import StreamError
 from sfapp.files import open_regular
+from sfapp.model.parse import UNREADABLE_JSON
 from sfapp.stream.messages import MAX_MESSAGE_BYTES
 
 KEYS_VARIABLE = "SFAPP_STREAM_KEYS"
@@ -90,7 +91,7 @@ class Keys(msgspec.Struct, frozen=True, omit_defaults=True):
         """
         try:
             keys = msgspec.json.decode(text, type=cls)
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
+        except UNREADABLE_JSON:
             raise StreamError(
                 "invalid stream keys: make new ones with `sfapp aggregate --make-keys`"
             ) from None

@@ -28,6 +28,7 @@ from sfapp.model.manifest import (
     RecorderInfo,
     Wrapper,
 )
+from sfapp.model.parse import UNREADABLE_JSON
 from sfapp.model.samples import AnySample
 from sfapp.model.stages import MAX_NAME_LENGTH, MAX_STAGES
 
@@ -334,7 +335,7 @@ def decode_from_rank(raw: bytes | memoryview) -> FromRank:
         raise StreamError(f"message of {len(raw):,} bytes: the limit is {MAX_MESSAGE_BYTES:,}")
     try:
         message: FromRank = _FROM_RANK.decode(raw)
-    except (msgspec.DecodeError, UnicodeError, RecursionError, CaptureError) as error:
+    except (*UNREADABLE_JSON, CaptureError) as error:
         raise _decode_error(raw, error) from error
     _check_version(message.v)
     return message
@@ -349,7 +350,7 @@ def decode_from_aggregator(raw: bytes) -> FromAggregator:
     """
     try:
         message: FromAggregator = _FROM_AGGREGATOR.decode(raw)
-    except (msgspec.DecodeError, UnicodeError, RecursionError, CaptureError) as error:
+    except (*UNREADABLE_JSON, CaptureError) as error:
         raise StreamError(f"invalid answer from the aggregator: {describe_error(error)}") from error
     _check_version(message.v)
     return message
@@ -359,7 +360,7 @@ def read_sender(raw: bytes | memoryview) -> tuple[int, str] | None:
     """Return rank and incarnation of a message of any version, or None if it has none."""
     try:
         sender = _SENDER_IDENTITY.decode(raw)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
+    except UNREADABLE_JSON:
         return None
     return sender.rank, sender.incarnation
 
@@ -372,7 +373,7 @@ def _decode_error(raw: bytes | memoryview, cause: Exception) -> StreamError:
             _check_version(version)
     except StreamError as error:
         return error
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
+    except UNREADABLE_JSON:
         pass
     return StreamError(f"invalid message: {describe_error(cause)}")
 

@@ -15,7 +15,7 @@ import msgspec
 
 from sfapp.errors import StreamError
 from sfapp.files import open_regular, read_regular
-from sfapp.model.parse import whole_number
+from sfapp.model.parse import UNREADABLE_JSON, whole_number
 from sfapp.packets import packet_path
 from sfapp.stream.messages import StreamHello
 
@@ -100,7 +100,7 @@ class RunRestarts:
         for line in lines:
             try:
                 found.append(msgspec.json.decode(line, type=RestartEntry))
-            except (msgspec.DecodeError, UnicodeError, RecursionError):  # truncated when killed, or damaged
+            except UNREADABLE_JSON:  # truncated when killed, or damaged
                 continue
         return found
 

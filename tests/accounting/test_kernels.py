@@ -120,7 +120,7 @@ def test_the_noise_of_a_series(steps: int, seed: int, jump: float) -> None:
     series = random.exponential(1e6, steps)
     series[random.integers(steps) :] += jump * 1e6
     compiled = kernels.compiled.series_noise(series, JUMP, BLOCK, LEAST_BLOCKS)
-    assert compiled == series_noise(series, JUMP, BLOCK, LEAST_BLOCKS)
+    assert compiled == series_noise(series)
 
 
 @given(st.integers(1, 60), st.integers(2, 40), st.integers(0, 2**32 - 1))

@@ -113,7 +113,7 @@ def test_the_document_matches_a_store(closed: duckdb.DuckDBPyConnection) -> None
     columns = closed.execute(
         """
         SELECT table_name, column_name, data_type, meaning
-        FROM duckdb_columns() LEFT JOIN column_meanings USING (table_name, column_name)
+        FROM duckdb_columns() LEFT JOIN meanings USING (table_name, column_name)
         WHERE NOT internal AND table_name <> 'cells' ORDER BY table_name, column_index
         """
     ).fetchall()
@@ -121,6 +121,9 @@ def test_the_document_matches_a_store(closed: duckdb.DuckDBPyConnection) -> None
     for table, *column in columns:
         found.setdefault(table, []).append(tuple(column))
     assert found == {name: rows for name, rows in documented().items() if name != "cells"}
+    rows = closed.execute("SELECT table_name, meaning FROM meanings WHERE column_name IS NULL").fetchall()
+    titles = re.findall(r"^### `(.+)`: (.+)$", DOCUMENT.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert sorted(rows) == sorted(title for title in titles if title[0] != "cells")
 
 
 def test_every_query_in_the_document_runs(closed: duckdb.DuckDBPyConnection) -> None:

@@ -22,6 +22,7 @@ import msgspec
 
 from sfapp.errors import TraceError
 from sfapp.importers.source_files import open_source
+from sfapp.model.parse import UNREADABLE_JSON
 
 CHUNK = 2**18
 """Bytes of text decoded at once."""
@@ -165,7 +166,7 @@ class EventFile:
     def _header(self, raw: bytes) -> TraceHeader | None:
         try:
             return _HEADER.decode(raw)
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
+        except UNREADABLE_JSON:
             return None  # inside a string or another object: not the list of events
 
     def _batch(self, text: _Text) -> list[TraceEvent]:
@@ -199,7 +200,7 @@ class EventFile:
             events = _EVENTS.decode(b"[" + inside)
         except msgspec.ValidationError as error:
             raise self._wrong_event(text, str(error)) from error
-        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        except UNREADABLE_JSON as error:
             message = str(error)
             byte = _BYTE.search(message)
             if byte is not None and "trailing characters" in message:
@@ -227,7 +228,7 @@ class EventFile:
         """Return the events up to the end of the list, and read the header that follows it."""
         try:
             batch = _EVENTS.decode(b"[" + text.buffer[:end])
-        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        except UNREADABLE_JSON as error:
             raise text.error("is not valid JSON: brackets do not match", text.consumed + end) from error
         text.drop(end)
         while not text.is_over:
@@ -245,7 +246,7 @@ class EventFile:
         inside = rest[1:].lstrip() if rest.startswith(b",") else rest
         try:
             found = _HEADER.decode(b"{" + inside)
-        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        except UNREADABLE_JSON as error:
             raise text.error(f"is not valid JSON after its events: {error}", text.consumed) from error
         self.header.base_ns = found.base_ns if found.base_ns is not None else self.header.base_ns
         self.header.distributed = found.distributed or self.header.distributed
