@@ -6,8 +6,22 @@ sequences such as ``\\x1b``, so that a terminal never executes them, and are cut
 
 from __future__ import annotations
 
+import re
+
 MAX_TEXT = 4_000
 MAX_QUOTE = 80
+
+_CONTROLS = re.compile("[\x00-\x08\x0b\x0c-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""Control characters except tabs and newlines, and those that reverse the direction of what follows."""
+
+
+def without_controls(text: str) -> str:
+    """Return text for a document, with each control character as U+FFFD; tabs and newlines stay.
+
+    Characters that reverse the direction of writing count as control characters: with them, a name could make
+    the rest of its line read differently.
+    """
+    return _CONTROLS.sub("\ufffd", text.replace("\r\n", "\n"))
 
 
 def printable(text: str, limit: int = MAX_TEXT) -> str:

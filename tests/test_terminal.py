@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sfapp.errors import describe_error
-from sfapp.terminal import first_line, printable, quoted
+from sfapp.terminal import first_line, printable, quoted, without_controls
 
 
 @given(st.text())
@@ -40,3 +40,16 @@ def test_long_text_is_cut() -> None:
 def test_messages_of_other_libraries_become_one_line() -> None:
     assert first_line("\n  no such column\nIn file x.cc, line 3\n") == "no such column"
     assert describe_error(ValueError("first\n  second")) == "ValueError: first second"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Zürich 東京\tשלום\n", "Zürich 東京\tשלום\n"),
+        ("one\r\ntwo\rthree", "one\ntwo\ufffdthree"),
+        ("a\x1b[2J\x9b31m\x00", "a\ufffd[2J\ufffd31m\ufffd"),
+        ("right\u202eleft\u2066", "right\ufffdleft\ufffd"),
+    ],
+)
+def test_a_document_has_no_control_characters(text: str, shown: str) -> None:
+    assert without_controls(text) == shown

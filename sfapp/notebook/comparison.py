@@ -9,6 +9,7 @@ import polars as pl
 
 from sfapp.accounting import Comparison
 from sfapp.notebook.window import as_plotly
+from sfapp.terminal import printable
 from sfapp.views import comparison_tables
 from sfapp.views import text as words
 from sfapp.views.html_text import html_text
@@ -38,9 +39,8 @@ class ComparisonView:
 
     def __repr__(self) -> str:
         summary = words.comparison(self.comparison)
-        return "\n".join(
-            [f"{summary.kicker}: {summary.headline} {summary.rest}".strip(), *summary.explanation]
-        )
+        head = f"{summary.kicker}: {summary.headline} {summary.rest}".strip()
+        return "\n".join(map(printable, (head, *summary.explanation)))
 
     def _ipython_display_(self) -> None:
         """Show the sentences and the waterfall from one side to the other; plain text in frontends without

@@ -14,6 +14,7 @@ from sfapp.model import Diagnosis, Operators, Reference, Window
 from sfapp.model.view import OVERVIEW, Quantity, ViewState, Zoom
 from sfapp.notebook import card
 from sfapp.operators import Findings, examine_window
+from sfapp.terminal import printable
 from sfapp.views import figures
 from sfapp.views import text as words
 from sfapp.views.plot_registry import PLOTS, FindingsInput, PlotSpec, WindowInput
@@ -204,7 +205,7 @@ class WindowView:
     def __repr__(self) -> str:
         diagnosis = self.diagnosis
         head = f"{diagnosis.run_id}/{diagnosis.window}: {words.summary(diagnosis, self.window.ranks)}"
-        return "\n".join([head, *(f"  {line}" for line in words.why(diagnosis))])
+        return "\n".join(printable(line) for line in (head, *(f"  {line}" for line in words.why(diagnosis))))
 
     def _ipython_display_(self) -> None:
         """Show the verdict card and the frontier; frontends without rich output show plain text."""

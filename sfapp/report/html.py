@@ -18,10 +18,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from sfapp.assets import PLOTLY, assets
 from sfapp.report.parts import CollectedPlot, Remark, Report, ReportComparison, Section
+from sfapp.terminal import without_controls
 
 _TEMPLATES = Environment(
     loader=PackageLoader("sfapp.report", "templates"),
     autoescape=True,
+    finalize=lambda value: without_controls(value) if type(value) is str else value,
     undefined=StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,

@@ -12,6 +12,7 @@ from sfapp.report.captions import caption
 from sfapp.report.parts import CollectedPlot, Remark, Report, ReportComparison, Section
 from sfapp.report.plots import ReportPlot
 from sfapp.report.svg import to_svg
+from sfapp.terminal import without_controls
 from sfapp.views import format
 
 _MARKUP = re.compile(r"[\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_])")
@@ -24,7 +25,7 @@ _ADDRESS = re.compile(
     r"(?i)(?:(?<=\bwww)(?=\.)|(?<=http)(?=://)|(?<=https)(?=://)|(?<=ftp)(?=://)|:(?=[\w+-]+:))"
 )
 _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
-_CONTROL = re.compile(r"[\x00-\x1f\x7f\u2028\u2029]+")
+_BREAKS = re.compile(r"[\t\n\r\x85\u2028\u2029]+")
 
 
 def to_markdown(report: Report, folder: str) -> tuple[str, Mapping[str, str]]:
@@ -54,7 +55,7 @@ def to_markdown(report: Report, folder: str) -> tuple[str, Mapping[str, str]]:
 
 def shown(text: str) -> str:
     """Return text as one line with all markup escaped, and nothing more."""
-    line = _CONTROL.sub(" ", text).strip()
+    line = without_controls(_BREAKS.sub(" ", text)).strip()
     escaped = _MARKUP.sub(r"\\\g<0>", line)
     escaped = _ADDRESS.sub(r"\\\g<0>", escaped)
     escaped = _AT_THE_END.sub(r"\\\g<0>", escaped)
@@ -72,7 +73,7 @@ def lines(text: str) -> str:
 
 def _code(text: str) -> str:
     """Return a line of code in a fence that its content cannot close."""
-    line = _CONTROL.sub(" ", text)
+    line = without_controls(_BREAKS.sub(" ", text))
     longest = max((len(run) for run in re.findall(r"`+", line)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}sh\n{line}\n{fence}"

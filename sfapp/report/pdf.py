@@ -18,6 +18,7 @@ from sfapp.report.fonts import missing_in, script_of, system_folders
 from sfapp.report.parts import CollectedPlot, Part, Remark, Report, ReportComparison, Section
 from sfapp.report.plots import ReportPlot
 from sfapp.report.svg import to_svg
+from sfapp.terminal import without_controls
 from sfapp.views import format
 
 TALL = 0.62
@@ -28,8 +29,6 @@ _UNBREAKABLE = re.compile(r"\S{48,}")
 _EVERY = 24
 _OTHER_SCRIPTS = re.compile(r"[\u0530-\u1dff\u2e80-\ud7ff\uf900-\ufdff\ufe30-\uffef\U00010000-\U0010ffff]")
 """Letters beyond Latin, Greek and Cyrillic; symbols and punctuation are in our fonts."""
-
-_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
 
 
 def to_pdf(report: Report) -> bytes:
@@ -210,5 +209,5 @@ def _breakable(words: str) -> str:
         lambda found: "\u200b".join(
             found[0][start : start + _EVERY] for start in range(0, len(found[0]), _EVERY)
         ),
-        _CONTROL.sub("\ufffd", words),
+        without_controls(words),
     )

@@ -21,6 +21,9 @@ from sfapp.notebook.explore import Explorer
 from sfapp.service import verdicts
 from sfapp.views import text as words
 from sfapp.views.plot_registry import PLOTS
+from tests.app.recorded_job import job_window, put
+from tests.builders import CALLBACKS, MS
+from tests.hostile_text import HOSTILE_TEXT, with_hostile_names
 
 ROOT = Path(__file__).parent.parent.parent
 SAMPLE = ROOT / "sample_data" / "packets"
@@ -151,3 +154,13 @@ def test_the_tutorial_runs_as_it_stands() -> None:
     assert "callbacks on rank 3" in text
     assert "application/vnd.plotly.v1+json" in text
     assert "application/vnd.jupyter.widget-view+json" in text
+
+
+def test_text_from_files_steers_no_terminal(tmp_path: Path) -> None:
+    for number in range(2):
+        put(tmp_path, with_hostile_names(job_window(number, {(CALLBACKS, 3): 60 * MS})))
+    with sfapp.open(tmp_path) as packets:
+        window = packets.window(HOSTILE_TEXT, 0)
+        comparison = packets.compare((HOSTILE_TEXT, 0), (HOSTILE_TEXT, 1))
+        for shown in (repr(packets), repr(window), repr(comparison), repr(window.diagnosis)):
+            assert [line for line in shown.split("\n") if not line.isprintable()] == []

@@ -18,7 +18,8 @@ from sfapp.report import Missing, Remark, Report, document
 from sfapp.service.packet_evidence import PacketEvidence
 from sfapp.service.verdicts import measures_behind
 from sfapp.service.window_evidence import EvidenceFile, WindowEvidence
-from tests.builders import ddp_job, window_of
+from tests.builders import CALLBACKS, MS, ddp_job, window_of
+from tests.hostile_text import HOSTILE_TEXT, with_hostile_names
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "sample_data" / "packets"
@@ -73,3 +74,22 @@ def harmful() -> Report:
     made = document(book.incident(incident), GivenEvidence({key: evidence}), command=HARM, version="1.2.3")
     parts = (*made.parts, Remark(2, HARM, HARM, HARM, (HARM,)), Missing(HARM))
     return replace(made, summary=f"{HARM}\n{HARM}", facts=(("status", HARM),), parts=parts)
+
+
+@cache
+def hostile_names() -> Report:
+    """Hostile names of a run, its stages and hosts, and hostile notes."""
+    window = with_hostile_names(window_of(ddp_job(seed=0, extra={(CALLBACKS, 3): 60 * MS})))
+    key = WindowKey(HOSTILE_TEXT, window.number)
+    evidence = evidence_of(window, EvidenceFile(HOSTILE_TEXT, "ab" * 32))
+    state, incident = draft_incident(HOSTILE_TEXT, [(key, ViewState())], WHEN, state_from_events(()))
+    made = document(
+        state.incident(incident), GivenEvidence({key: evidence}), command=HOSTILE_TEXT, version="1.2.3"
+    )
+    note = Remark(2, HOSTILE_TEXT, HOSTILE_TEXT, HOSTILE_TEXT, (HOSTILE_TEXT,))
+    return replace(
+        made,
+        summary=HOSTILE_TEXT,
+        facts=(("status", HOSTILE_TEXT),),
+        parts=(*made.parts, note, Missing(HOSTILE_TEXT)),
+    )

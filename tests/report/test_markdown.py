@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from sfapp.report.markdown import shown, to_markdown
+from sfapp.terminal import without_controls
 from tests.report.report_cases import HARM, harmful, sick_window
 
 GITHUB = MarkdownIt("commonmark", {"linkify": True, "html": True}).enable(
@@ -69,7 +70,7 @@ def test_nobodys_words_are_markup() -> None:
 
 @given(st.text(max_size=60))
 def test_any_text_reads_as_it_is(text: str) -> None:
-    line = " ".join(re.sub(r"[\x00-\x1f\x7f\u2028\u2029]+", " ", text).split()).strip()
+    line = " ".join(without_controls(text).split()).strip()
     if line:
         assert (
             GITHUB.render(shown(line))

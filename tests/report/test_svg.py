@@ -22,6 +22,7 @@ from sfapp.accounting import compare
 from sfapp.errors import ReportError
 from sfapp.model.view import ViewState, Zoom
 from sfapp.report.svg import KINDS, text, to_svg
+from sfapp.terminal import without_controls
 from sfapp.views import figures, format
 from sfapp.views.figures.base import axis, f4, figure, note
 from sfapp.views.figures.frontier import frontier_steps
@@ -300,7 +301,8 @@ def test_traces_that_can_be_drawn_are_listed() -> None:
 def test_any_text_makes_sound_xml_and_is_shown_as_it_is(text: str) -> None:
     root = drawn([LINE], annotations=[note(f"‹{figures.plain(text)}›", 0.5, 0.5, False)])
     (shown,) = (words for words in texts(root) if words.startswith("‹"))
-    printable = re.sub("[^\t -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\ufffd", format.clip(text, 48))
+    line = without_controls(format.clip(text, 48))
+    printable = re.sub("[^\t -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\ufffd", line)
     assert shown == f"‹{printable}›"
 
 

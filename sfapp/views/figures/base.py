@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sfapp.model import Diagnosis, Window
+from sfapp.terminal import without_controls
 from sfapp.views import format, palette
 from sfapp.views.plot_registry import Figure as Figure
 
@@ -30,7 +31,7 @@ _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "%": "&#37;",
 
 def plain(text: str, limit: int = 48) -> str:
     """Return text from a file escaped for Plotly: no tags, ``%{…}`` templates or TeX, one bounded line."""
-    return format.clip(text, limit).translate(_ENTITIES)
+    return without_controls(format.clip(text, limit)).translate(_ENTITIES)
 
 
 def f4(values: npt.ArrayLike) -> dict[str, Any]:

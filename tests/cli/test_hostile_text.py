@@ -1,0 +1,70 @@
+"""No command prints a text of a file so that a terminal obeys it: escape sequences, new lines, reversals."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from sfapp.cli import main
+from tests.app.live_job import LiveJob
+from tests.app.recorded_job import job_window, put
+from tests.builders import CALLBACKS, MS
+from tests.hostile_text import HOSTILE_TEXT, TERMINAL, with_hostile_names
+
+NAME = TERMINAL.replace("\n", "\v")
+"""For names of files; Linux allows every character but / and NUL."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run, a streaming job, a rejected file and a dump, each with hostile text wherever there is text."""
+    root = tmp_path_factory.mktemp("hostile")
+    for number in range(3):
+        put(root, with_hostile_names(job_window(number, {(CALLBACKS, 3): 60 * MS})))
+    LiveJob(root, run=f"live {HOSTILE_TEXT}", host=HOSTILE_TEXT).go(until=time.time() + 600)
+    (root / f"{NAME}.parquet").write_text(HOSTILE_TEXT)
+    (root / "trace_rank_0").write_bytes(
+        pickle.dumps(
+            {"version": HOSTILE_TEXT, "pg_config": {"7": {"desc": HOSTILE_TEXT, "ranks": HOSTILE_TEXT}}}
+        )
+    )
+    return root
+
+
+COMMANDS = [
+    ["analyze", "."],
+    ["analyze", ".", "--what-if"],
+    ["compare", f"{HOSTILE_TEXT}/0", f"{HOSTILE_TEXT}/1", "--packets", "."],
+    ["compare", f"{HOSTILE_TEXT}/0", f"no {TERMINAL}/1", "--packets", "."],
+    ["validate", "."],
+    ["top", "--once", "."],
+    ["top", "--once", ".", "--run", f"no {TERMINAL}"],
+    ["hang", "."],
+    ["import", "kineto", f"{NAME}.parquet", "-o", "imported"],
+    ["report", ".", "-o", "report.md"],
+    ["report", ".", "--window", f"no {TERMINAL}/3", "-o", "report.md"],
+    ["export", "perfetto", "."],
+    ["export", "perfetto", f"no {TERMINAL}"],
+    ["capture", ".", f"live {HOSTILE_TEXT}"],
+    ["capture", ".", f"no {TERMINAL}"],
+    ["serve", f"no {TERMINAL}"],
+]
+
+
+@pytest.mark.parametrize("arguments", COMMANDS, ids=lambda words: " ".join(words).encode("unicode_escape"))
+def test_nothing_printed_steers_a_terminal(
+    arguments: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("COLUMNS", "400")
+    monkeypatch.setattr(sys, "argv", ["sfapp", *arguments])
+    with contextlib.suppress(SystemExit):
+        main()
+    printed = "".join(capsys.readouterr())
+    assert printed
+    assert [line for line in printed.split("\n") if not line.isprintable()] == []
