@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -75,3 +76,10 @@ def put(root: Path, window: Window) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_packet(window, path)
     return path
+
+
+def put_now(root: Path) -> None:
+    """A window that has just ended, in which rank 2 was late in data."""
+    window = job_window(0, {(DATA, 2): 60 * MS})
+    now = datetime.now(UTC).isoformat()
+    put(root, replace(window, manifest=replace(window.manifest, started_at=now, ended_at=now)))

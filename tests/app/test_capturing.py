@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -16,18 +14,10 @@ from sfapp.packets.captures import captures, write_rank_capture
 from sfapp.service.workspace import Workspace
 from sfapp.store import Store
 from tests.app.page_elements import href, one
-from tests.app.recorded_job import RUN, job_window, put
+from tests.app.recorded_job import RUN, job_window, put, put_now
 from tests.app.simulation import simulated
-from tests.builders import DATA, MS
 
 TAB = f"/w/{RUN}/0?tab=stragglers"
-
-
-def put_now(root: Path) -> None:
-    """A window that has just ended, in which rank 2 was late in data."""
-    window = job_window(0, {(DATA, 2): 60 * MS})
-    now = datetime.now(UTC).isoformat()
-    put(root, replace(window, manifest=replace(window.manifest, started_at=now, ended_at=now)))
 
 
 @pytest.fixture

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.app.browser.axe_check import findings_in_both_themes, serious_findings, switch_to_dark
+from tests.app.recorded_job import RUN, put_now
+from tests.app.served import served
 
 pytestmark = pytest.mark.browser
 
@@ -114,3 +118,18 @@ def test_axe_finds_nothing_serious_on_an_incident(page: Page) -> None:
     page.locator(".snack").get_by_role("link").click()
     expect(page.locator(".item").first).to_be_visible(timeout=20_000)
     assert findings_in_both_themes(page) == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing_serious_in_the_form_for_a_capture(
+    browser: Browser, tmp_path: Path, theme: Literal["light", "dark"]
+) -> None:
+    packets = tmp_path / "packets"
+    put_now(packets)
+    with served(packets, "--memory", cwd=tmp_path) as server:
+        page = browser.new_page(base_url=server.url, color_scheme=theme)
+        page.goto(f"/w/{RUN}/0?tab=stragglers")
+        page.get_by_role("button", name="Start capture").click(timeout=20_000)
+        expect(page.get_by_text("requested; recorders check")).to_be_visible(timeout=20_000)
+        assert serious_findings(page) == []
+        page.close()
