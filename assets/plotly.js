@@ -1,5 +1,6 @@
 // What NiceGUI's plotly component imports: the cartesian bundle instead of the whole one. Texts that have no room
 // at a plot's width are left out after each draw, because the server does not know the width.
+import { toRaw } from "vue";
 import "./vendor/plotly-cartesian-3.7.0.min.js";
 
 export const Plotly = window.Plotly;
@@ -77,6 +78,26 @@ function keepOrHide(element, found, taken) {
   element.style.visibility = collides ? "hidden" : "";
   if (found && !collides) taken.push(found);
 }
+
+// Plotly takes an array for changed, and calculates and draws the whole plot anew, unless it is the same object.
+// So the parts of a figure that are equal to those shown are kept.
+function keepEqual(value, shown) {
+  if (typeof value !== "object" || typeof shown !== "object" || !value || !shown) return value;
+  const names = Object.keys(value);
+  let isEqual = Array.isArray(value) === Array.isArray(shown) && names.length === Object.keys(shown).length;
+  for (const name of names) {
+    value[name] = keepEqual(value[name], shown[name]);
+    isEqual &&= value[name] === shown[name];
+  }
+  return isEqual ? shown : value;
+}
+
+// Vue observes each part of what it hands over, which makes reading it slow.
+const react = Plotly.react;
+Plotly.react = (plot, figure, config) => {
+  const { data, layout } = toRaw(figure);
+  return react(plot, keepEqual(data, plot.data), keepEqual(layout, plot.layout), config);
+};
 
 const newPlot = Plotly.newPlot;
 Plotly.newPlot = (plot, ...settings) => {

@@ -131,6 +131,10 @@ class Reactions:
     zoom: Callable[[str, Axes], Any]
 
 
+LINKED = ("lanes", "steps")
+"""What ``assets/plotly.js`` reads of a figure's ``layout.meta``, to link what is under the pointer."""
+
+
 @dataclass(frozen=True, slots=True)
 class _OpaqueFigure:
     """A figure that NiceGUI serialises without observing it.
@@ -148,7 +152,10 @@ class PlotElement(ui.plotly):
     """A ``ui.plotly`` whose figures are replaced, never edited in place."""
 
     def _get_figure_json(self) -> Any:
-        return _OpaqueFigure(**self.figure)
+        # The card shows the texts. In the browser, another text would make Plotly draw the whole plot again.
+        layout = self.figure["layout"]
+        meta = {name: layout["meta"][name] for name in LINKED if name in layout["meta"]}
+        return _OpaqueFigure(self.figure["data"], {**layout, "meta": meta}, self.figure["config"])
 
 
 class FigureCard:

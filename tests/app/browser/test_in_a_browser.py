@@ -225,6 +225,22 @@ def test_zoom_survives_a_moved_gate(page: Page) -> None:
     assert plot.evaluate(shown) == zoomed
 
 
+def test_a_moved_threshold_moves_its_line_and_draws_no_plot_anew(page: Page) -> None:
+    page.goto(f"{SICK}?tab=ambiguity")
+    figures_drawn(page)
+    # Given plots that note when Plotly begins to draw them as a whole
+    begun = page.evaluate_handle("() => []")
+    for plot in page.locator(".panels .js-plotly-plot").all():
+        plot.evaluate("(plot, begun) => plot.on('plotly_beforeplot', () => begun.push(plot.id))", begun)
+    # When a threshold moves, by a little
+    page.get_by_role("slider", name="candidate threshold").locator("[tabindex='0']").focus()
+    page.keyboard.press("ArrowRight")
+    # Then its lines follow in both plots that show it
+    for title in ("Routing set", "Routing set over τC"):
+        wait_until(page, lambda title=title: "τC 0.81" in drawn(page, title))
+    assert begun.json_value() == []
+
+
 def test_the_page_is_usable_when_narrow(page: Page) -> None:
     page.set_viewport_size({"width": 1100, "height": 800})
     page.goto(SICK)
