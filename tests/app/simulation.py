@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -45,3 +46,6 @@ async def simulated(workspace: Workspace) -> AsyncIterator[User]:
         sys.modules.update(modules)
         # FastAPI's caches keep page functions for good, and these the workspace: not the store with it.
         vars(workspace).clear()
+        # What NiceGUI and FastAPI keep of it for good must not be looked at by every later simulation, which collects
+        # garbage twice.
+        gc.freeze()
