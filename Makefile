@@ -7,39 +7,42 @@ PIP_ARGS ?=
 CACHE := .pytest_cache
 # Files with a marker: importing all others would take half a minute.
 marked = $$(grep -rlE --include='test_*.py' 'mark\.($(1))\b' tests | sort)
-half = @mkdir -p $(CACHE); rm -f $(CACHE)/$@.status; $(BIN)/pytest -o cache_dir=$(CACHE)/$@ -m "$(1)" $(2); \
+part = @mkdir -p $(CACHE); rm -f $(CACHE)/$@.status; $(BIN)/pytest -o cache_dir=$(CACHE)/$@ -m "$(1)" $(2); \
 	status=$$?; echo $$status > $(CACHE)/$@.status; exit $$status
+PARTS := test-inside test-torchrun test-browser
 
-.PHONY: demo test test-quiet test-processes test-inside test-again lint style types bench bench-recorder fuzz gpu soak evidence evidence-traces screenshots sample chromium clean
+.PHONY: demo test test-quiet $(PARTS) test-again lint style types bench bench-recorder fuzz gpu soak evidence evidence-traces screenshots sample chromium clean
 
 demo: $(VENV)/installed  ## browse the recorded sample job on 127.0.0.1:8642
 	$(BIN)/sfapp serve sample_data/packets
 
-test: $(VENV)/installed chromium style  ## all tests: first those that need an idle machine, then types and the rest, two at a time
+test: $(VENV)/installed chromium style  ## all tests: first those that need an idle machine, then types and the rest, two parts at a time
 	@$(MAKE) --no-print-directory test-quiet
-	@$(MAKE) --no-print-directory --jobs 2 --keep-going --output-sync test-processes types test-inside \
+	@$(MAKE) --no-print-directory --jobs 2 --keep-going --output-sync $(PARTS) types \
 	|| $(MAKE) --no-print-directory test-again
 
 # These tests depend on milliseconds, which other programs of the machine may take: a failed test must pass when it is
 # repeated.
-test-quiet: $(VENV)/installed chromium
+test-quiet: $(VENV)/installed
 	$(BIN)/pytest -o cache_dir=$(CACHE)/$@ -m quiet $(call marked,quiet) \
 	|| { [ $$? = 1 ] && $(BIN)/pytest -o cache_dir=$(CACHE)/$@ --last-failed; }
 
-# Sequential: parallel training processes would compete for the cores that their times depend on, and a browser reloads
-# its pages when the network changes, as in tests that create nodes from namespaces.
-test-processes: $(VENV)/installed chromium
-	$(call half,(torchrun or browser) and not quiet,$(call marked,torchrun|browser))
-
+# The parts are sequential, because parallel training processes would compete for the cores that their times depend on.
 test-inside: $(VENV)/installed
-	$(call half,not torchrun and not browser and not quiet)
+	$(call part,not torchrun and not browser and not quiet)
 
-# Tests that failed while the halves shared the cores must pass without the other half. A half that was interrupted
-# (any status except 0 and 1) has failed.
+test-torchrun: $(VENV)/installed chromium
+	$(call part,torchrun and not quiet,$(call marked,torchrun))
+
+test-browser: $(VENV)/installed chromium
+	$(call part,browser and not torchrun and not quiet,$(call marked,browser))
+
+# Tests that failed while the parts shared the cores must pass alone. A part that was interrupted (any status except 0
+# and 1) has failed.
 test-again: types
-	@for half in test-processes test-inside; do \
-		status=$$(cat $(CACHE)/$$half.status) && echo "$$half ended with $$status" && [ "$$status" -le 1 ] || exit 1; \
-		[ "$$status" = 0 ] || $(BIN)/pytest -o cache_dir=$(CACHE)/$$half --last-failed || exit 1; \
+	@for part in $(PARTS); do \
+		status=$$(cat $(CACHE)/$$part.status) && echo "$$part ended with $$status" && [ "$$status" -le 1 ] || exit 1; \
+		[ "$$status" = 0 ] || $(BIN)/pytest -o cache_dir=$(CACHE)/$$part --last-failed || exit 1; \
 	done
 
 lint: style types

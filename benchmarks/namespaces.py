@@ -57,6 +57,12 @@ def _ip(*arguments: str) -> None:
     subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)
 
 
+def _connect(link: str) -> None:
+    """Set a link up without an address: a new address of the machine makes browsers reload their pages."""
+    _ip("link", "set", link, "addrgenmode", "none")
+    _ip("link", "set", link, "up")
+
+
 class Cluster:
     """Nodes of a simulated cluster, removed on exit together with the processes in them.
 
@@ -71,7 +77,7 @@ class Cluster:
         self._processes: list[subprocess.Popen[Any]] = []
         try:
             _ip("link", "add", self._bridge, "type", "bridge")
-            _ip("link", "set", self._bridge, "up")
+            _connect(self._bridge)
             for node in self._nodes:
                 self._add(node)
             self.wire = Wire([self._outer(node, "m") for node in self._nodes])
@@ -143,7 +149,7 @@ class Cluster:
             _ip("link", "add", outer, "type", "veth", "peer", "name", link, "netns", name)
             _ip("-n", name, "addr", "add", f"{self.address(node, network)}/24", "dev", link)
             _ip("-n", name, "link", "set", link, "up")
-            _ip("link", "set", outer, "up")
+            _connect(outer)
         _ip("link", "set", self._outer(node, "t"), "master", self._bridge)
         _in_namespace(name, lambda: _disable_offloads("manage"))
 
