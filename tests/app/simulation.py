@@ -46,6 +46,5 @@ async def simulated(workspace: Workspace) -> AsyncIterator[User]:
         sys.modules.update(modules)
         # FastAPI's caches keep page functions for good, and these the workspace: not the store with it.
         vars(workspace).clear()
-        # What NiceGUI and FastAPI keep of it for good must not be looked at by every later simulation, which collects
-        # garbage twice.
+        # Every simulation collects garbage twice, which must not look at what earlier ones left behind for good.
         gc.freeze()
