@@ -46,5 +46,5 @@ async def simulated(workspace: Workspace) -> AsyncIterator[User]:
         sys.modules.update(modules)
         # FastAPI's caches keep page functions for good, and these the workspace: not the store with it.
         vars(workspace).clear()
-        # Every simulation collects garbage twice, which must not look at what earlier ones left behind for good.
+        # Every simulation collects garbage twice: not among what earlier ones left behind for good.
         gc.freeze()
