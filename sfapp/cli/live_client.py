@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import http.client
+import socket
+import threading
 import time
-import urllib.error
-import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Annotated, Protocol, TypeVar
 from urllib.parse import parse_qsl, quote, urlsplit
 
 import msgspec
@@ -19,16 +21,23 @@ from sfapp.service.live_address import LiveState
 from sfapp.service.workspace import Workspace
 from sfapp.store import Store
 
-MAX_BYTES = 1 << 26
-_ANSWER_SECONDS = 10.0
+MAX_BYTES = 16 << 20
+"""Size limit of an answer: a job of 16,000 ranks, at 1 kB per rank. Its objects may take 30 times as much."""
+
+_ANSWER_SECONDS = 20.0
+"""Time limit of a whole answer, however slowly the server sends it."""
+
 _INGEST_SECONDS = 5.0
+
+_Number = Annotated[int, msgspec.Meta(ge=-1, lt=1 << 31)]
+"""Number of a rank or node, -1 for an unknown one; the width of the drawing depends on its digits."""
 
 
 class RankReport(msgspec.Struct):
     """One rank of a run: its node, the time since its last message, the duration of its newest steps."""
 
-    rank: int
-    node_rank: int
+    rank: _Number
+    node_rank: _Number
     has_left: bool
     no_data_for_s: float | None
     recent_ns: float | None
@@ -54,7 +63,7 @@ class RollingReport(msgspec.Struct):
 
     kind: str
     summary: str
-    detail: list[str]
+    detail: Annotated[list[str], msgspec.Meta(max_length=64)]
     finding: RollingFinding | None = None
 
 
@@ -71,9 +80,9 @@ class RunReport(msgspec.Struct):
     run: str
     state: str
     summary: str
-    silent: list[str]
-    ranks: list[RankReport]
-    nodes: list[dict[str, Any]]
+    silent: Annotated[list[str], msgspec.Meta(max_length=4_096)]
+    ranks: Annotated[list[RankReport], msgspec.Meta(max_length=1 << 17)]
+    nodes: Annotated[list[dict[str, str | int | float | None]], msgspec.Meta(max_length=1 << 17)]
     newest_step: int | None
     newest_window: LiveVerdict | None
     rolling: RollingReport | None = None
@@ -89,6 +98,10 @@ class RunList(msgspec.Struct):
     """The part of ``/live.json`` that a terminal needs: the most recently active run first."""
 
     runs: list[RunName]
+
+
+class _VersionOnly(msgspec.Struct):
+    version: int | None = None
 
 
 _Answer = TypeVar("_Answer", bound=msgspec.Struct)
@@ -139,23 +152,31 @@ class FolderSource:
 
 
 class AppSource:
-    """Source that requests the data of a running app's live pages."""
+    """Source that requests the data of a running app's live pages, from the address itself: redirects are not
+    followed, and proxies of the environment are not used."""
 
-    def __init__(self, address: str, token: str | None) -> None:
+    def __init__(self, address: str, token: str | None, answer_seconds: float = _ANSWER_SECONDS) -> None:
         """Parse the address; no request is sent yet.
 
         Args:
             address: as ``sfapp serve`` prints it, with or without the token.
             token: the app's token, if it has one.
+            answer_seconds: time limit of each answer.
 
         Raises:
             RemoteError: it is no HTTP address.
         """
-        parts = urlsplit(address)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        try:
+            parts = urlsplit(address)
+            self._host, self._port = parts.hostname or "", parts.port
+        except ValueError as error:
+            raise RemoteError(f"{address} is no address of an app: {error}") from error
+        if parts.scheme not in ("http", "https") or not self._host:
             raise RemoteError(f"{address} is no address of an app; one looks like http://node0:8642")
         self.place = f"{parts.scheme}://{parts.netloc}"
+        self._is_secure = parts.scheme == "https"
         self._token = token or dict(parse_qsl(parts.query)).get("token")
+        self._answer_seconds = answer_seconds
 
     def latest(self, run_id: str | None) -> RunReport | None:
         """Return the state of a run as ``LiveSource`` describes.
@@ -172,25 +193,46 @@ class AppSource:
         return self._request(f"/live/{quote(run_id, safe='')}.json?span=60", RunReport)
 
     def _request(self, path: str, kind: type[_Answer]) -> _Answer:
-        request = urllib.request.Request(self.place + path, headers={"Accept": "application/json"})
-        if self._token is not None:
-            request.add_unredirected_header("Authorization", f"Bearer {self._token}")
         try:
-            with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS) as answer:
-                body = answer.read(MAX_BYTES)
-        except urllib.error.HTTPError as error:
-            with error:
-                raise self._rejected(error.code, error.read(4096)) from error
+            status, body = self._answer(path)
         except (OSError, ValueError, http.client.HTTPException) as error:
-            reason = getattr(error, "reason", None) or error
             raise RemoteError(
-                f"{self.place} does not answer ({reason}): start `sfapp serve` or `sfapp run --ui` there, or "
+                f"{self.place} does not answer ({error}): start `sfapp serve` or `sfapp run --ui` there, or "
                 "forward its port from another machine with `ssh -L 8642:127.0.0.1:8642 HOST`"
             ) from error
+        if status != 200:
+            raise self._rejected(status, body[:4096])
+        if len(body) > MAX_BYTES:
+            raise RemoteError(
+                f"{self.place} sends more than {MAX_BYTES >> 20} MiB: watch the job on its page"
+            )
         try:
-            return msgspec.convert(self._decoded(body), kind)
+            self._check_version(msgspec.json.decode(body, type=_VersionOnly).version)
+            return msgspec.json.decode(body, type=kind)
         except msgspec.ValidationError as error:
             raise RemoteError(f"{self.place} does not answer as sfapp does: {error}") from error
+        except UNREADABLE_JSON as error:
+            raise RemoteError(f"{self.place} is no sfapp: its answer is not JSON") from error
+
+    def _answer(self, path: str) -> tuple[int, bytes]:
+        """Return status and body; of a longer body one byte more than the limit.
+
+        Raises:
+            OSError, ValueError, http.client.HTTPException: there is no complete answer in time.
+        """
+        kind = http.client.HTTPSConnection if self._is_secure else http.client.HTTPConnection
+        connection = kind(self._host, self._port, timeout=self._answer_seconds)
+        headers = {"Accept": "application/json"}
+        if self._token is not None:
+            headers["Authorization"] = f"Bearer {self._token}"
+        try:
+            connection.connect()
+            with _cut_off(connection.sock, self._answer_seconds):
+                connection.request("GET", path, headers=headers)
+                with connection.getresponse() as answer:
+                    return answer.status, answer.read(MAX_BYTES + 1)
+        finally:
+            connection.close()
 
     def _rejected(self, status: int, body: bytes) -> RemoteError | WindowNotFoundError:
         if status == 401:
@@ -199,22 +241,46 @@ class AppSource:
                 f"{self.place} {fault}: set --token or SFAPP_TOKEN to the one of `sfapp serve`"
             )
         try:
-            message = str(msgspec.json.decode(body)["error"])
-        except (*UNREADABLE_JSON, KeyError, TypeError):
+            message = msgspec.json.decode(body, type=dict[str, str])["error"]
+        except (*UNREADABLE_JSON, KeyError):
             return RemoteError(
                 f"{self.place} answers {status}: {body[:200].decode(errors='replace').strip()}"
             )
         return (WindowNotFoundError if status == 404 else RemoteError)(message)
 
-    def _decoded(self, body: bytes) -> dict[str, Any]:
-        try:
-            answer = msgspec.json.decode(body, type=dict[str, Any])
-        except UNREADABLE_JSON as error:
-            raise RemoteError(f"{self.place} is no sfapp: its answer is not JSON") from error
-        version = answer.get("version")
+    def _check_version(self, version: int | None) -> None:
         if version != DOCUMENT_VERSION:
             raise RemoteError(
                 f"{self.place} has version {version or 'unknown'} of the live data and this sfapp version "
                 f"{DOCUMENT_VERSION}: use the same sfapp on both sides"
             )
-        return answer
+
+
+@contextmanager
+def _cut_off(connection: socket.socket, seconds: float) -> Iterator[None]:
+    """Shut a connection down once the time is over; the time limit of a socket is that of each read only.
+
+    Raises:
+        TimeoutError: the time was over.
+    """
+    is_over = threading.Event()
+
+    def shut_down() -> None:
+        is_over.set()
+        with suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(seconds, shut_down)
+    timer.daemon = True
+    timer.start()
+    late = f"no complete answer within {seconds:g} s"
+    try:
+        yield
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        if is_over.is_set():
+            raise TimeoutError(late) from error
+        raise
+    finally:
+        timer.cancel()
+    if is_over.is_set():
+        raise TimeoutError(late)

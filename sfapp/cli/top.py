@@ -41,6 +41,9 @@ _DISPENSABLE = (
 )
 """Columns of the nodes table that a narrow terminal leaves out, in this order."""
 
+_MOST_NODES = 256
+"""Rows of the nodes table; drawing a thousand takes seconds."""
+
 _LONGEST_HOST = 24
 _WIDEST = 1000
 
@@ -163,6 +166,8 @@ class _Nodes:
         self._rows = report.nodes
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.text import Text
+
         from sfapp.views.live_tables import NODE_COLUMNS
 
         columns = list(NODE_COLUMNS)
@@ -173,6 +178,8 @@ class _Nodes:
             columns = [column for column in columns if column.field != name]
             table = self._table(columns)
         yield table
+        if len(self._rows) > _MOST_NODES:
+            yield Text(f"… and {len(self._rows) - _MOST_NODES:,} more nodes", style="dim")
 
     def _table(self, columns: Sequence[TableColumn]) -> Table:
         from rich.table import Table
@@ -187,7 +194,7 @@ class _Nodes:
                 no_wrap=True,
                 max_width=_LONGEST_HOST if is_host else None,
             )
-        for row in self._rows:
+        for row in self._rows[:_MOST_NODES]:
             shown = (row.get(column.shown) for column in columns)
             table.add_row(*(Text("–" if value is None else printable(str(value))) for value in shown))
         return table

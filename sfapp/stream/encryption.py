@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import stat
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 import msgspec
 import zmq
 from zmq.auth.thread import ThreadAuthenticator
+from zmq.utils import z85
 
 from sfapp.errors import StreamError
 from sfapp.files import open_regular
@@ -96,8 +98,8 @@ class Keys(msgspec.Struct, frozen=True, omit_defaults=True):
                 "invalid stream keys: make new ones with `sfapp aggregate --make-keys`"
             ) from None
         needed = (keys.server_public, keys.client_public, keys.client_secret)
-        if any(len(key) != 40 for key in needed) or len(keys.server_secret) not in (0, 40):
-            raise StreamError("invalid stream keys: each key has 40 characters")
+        if not all(map(_is_key, needed)) or (keys.server_secret and not _is_key(keys.server_secret)):
+            raise StreamError("invalid stream keys: each key is 40 characters of Z85")
         return keys
 
     @classmethod
@@ -130,6 +132,13 @@ class Keys(msgspec.Struct, frozen=True, omit_defaults=True):
         if not text:
             return None
         return cls.parse(text) if text.lstrip().startswith("{") else cls.load(Path(text))
+
+
+def _is_key(text: str) -> bool:
+    try:
+        return len(z85.decode(text)) == 32
+    except (ValueError, KeyError, struct.error):  # not ASCII, no letter of Z85, more than 32 bits
+        return False
 
 
 class _AllowList:

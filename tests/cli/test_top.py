@@ -201,8 +201,9 @@ def test_a_server_that_does_not_answer_is_named() -> None:
     ("body", "message"),
     [
         (b"<html>", "is no sfapp"),
-        (b'{"version":"\xff"}', "is no sfapp"),
-        (b'{"version":' + b"[" * 100_000, "is no sfapp"),
+        (b'{"version": 2, "runs": [{"run_id": "\xff"}]}', "is no sfapp"),
+        (b'{"version": 2, "runs": [], "more":' + b"[" * 100_000, "is no sfapp"),
+        (b'{"version": [2]}', "does not answer as sfapp does"),
         (b'{"version": 2, "runs": []}', "has no streaming run"),
         (b'{"runs": []}', "has version unknown"),
         (b'{"version": 99, "runs": []}', "has version 99"),

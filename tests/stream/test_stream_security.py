@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 import zmq
 from hypothesis import HealthCheck, given, settings
@@ -235,3 +236,11 @@ def test_a_port_can_be_chosen(tmp_path: Path) -> None:
     port = free_port()
     with Aggregator(tmp_path, f"tcp://127.0.0.1:{port}") as aggregator:
         assert aggregator.endpoint == f"tcp://127.0.0.1:{port}"
+
+
+@pytest.mark.parametrize("key", ["é" * 40, "\x00" * 40, "~" * 40, "#" * 40, "a" * 39, "a" * 45, ""])
+def test_a_key_that_is_none_is_refused_when_it_is_read(key: str) -> None:
+    for name in ("server_public", "client_public", "client_secret"):
+        text = msgspec.json.encode({**msgspec.to_builtins(KEYS), name: key})
+        with pytest.raises(StreamError, match="invalid stream keys"):
+            Keys.parse(text)
