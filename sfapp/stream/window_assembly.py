@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from sfapp.errors import PacketError
+from sfapp.files import sync_folder
 from sfapp.model.window import Window
 from sfapp.packets import Packet, WindowDraft, assemble, packet_path, read_packet, write_packet
 from sfapp.packets.compose import part_draft, whole_draft
@@ -169,6 +170,8 @@ class WindowAssembler:
         closed = [rows for rows in pending.ranks.values() if rows.closed is not None]
         try:
             self._write_closed(pending, sorted(closed, key=lambda rows: rows.hello.rank))
+            if closed:  # Ranks discard acknowledged rows: a power failure must not undo the rename.
+                sync_folder(packet_path(self._root, pending.run_id, pending.number).parent)
         except (PacketError, OSError) as error:
             self._note_failure(error)
             pending.due = self._clock() + _RETRY_SECONDS

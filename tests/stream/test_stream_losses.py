@@ -204,6 +204,29 @@ def test_rows_are_acknowledged_only_once_they_are_on_disk(tmp_path: Path) -> Non
         assert len(windows_in(blocked)) == 1
 
 
+def test_an_acknowledgement_follows_the_flush_of_all_that_a_power_failure_could_undo(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flush, flushed = os.fsync, list[str]()
+
+    def noting_fsync(descriptor: int) -> None:
+        flush(descriptor)
+        flushed.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+
+    monkeypatch.setattr(os, "fsync", noting_fsync)
+    root = tmp_path / "packets"
+    with aggregating(root) as aggregator, ManualRank(aggregator.endpoint) as peer:
+        peer.send(peer.hello(), peer.opened(0), peer.steps(1, [0]), peer.closed(2, 1))
+        assert peer.receive_type(Ack).up_to_sequence == 3
+        before_ack = list(flushed)
+        peer.send(peer.hello())  # the offset of its attempt is known
+    run = root / "run"
+    attempt, folder, parent, packet, renamed = before_ack
+    assert (attempt, folder, parent, renamed) == (f"{run}/.stream.jsonl", str(run), str(root), str(run))
+    assert packet.startswith(f"{run}/.00000000.parquet.")
+    assert flushed == before_ack
+
+
 def test_duplicate_elements_count_once(tmp_path: Path) -> None:
     with aggregating(tmp_path) as aggregator, ManualRank(aggregator.endpoint) as peer:
         peer.send(peer.hello(), peer.opened(0), peer.steps(1, [0, 1, 2]), peer.steps(1, [0, 1, 2]))
