@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 import numpy as np
@@ -198,6 +199,7 @@ class WindowBuffer:
     _page: array[int] = field(default_factory=lambda: array("q"), repr=False)
     _page_row: int = field(default=0, repr=False)  # row of this buffer where the page's first row belongs
     _copied: int = field(default=0, repr=False)  # cells of the page that were copied
+    _started_ns: int = field(default=0, repr=False)  # monotonic, when ``started_at`` was set
     _copying: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @classmethod
@@ -268,7 +270,8 @@ class WindowBuffer:
         self.row_NC[begin:end, -1] = np.maximum(wall_M - row_MC[:, FIRST_STAGE_COLUMN:].sum(axis=1), 0)
         self.train_ns += int(wall_M.sum())
         self.record_ns += len(row_MC) * self.step_cost_ns
-        self.started_at = self.started_at or datetime.now(UTC)
+        if self.started_at is None:
+            self.started_at, self._started_ns = datetime.now(UTC), time.monotonic_ns()
         self.filled = end  # Last, so that another thread finds complete rows below it.
 
     def channel(self, name: str) -> Values:
@@ -303,7 +306,13 @@ class WindowBuffer:
         self.sync()
         self._source = None
         self.closed_by = closed_by
-        self.ended_at = datetime.now(UTC)
+        self.ended_at = self._now()
+
+    def _now(self) -> datetime:
+        """Return the time of day as it was set when the window started: a window never ends before that."""
+        if self.started_at is None:
+            return datetime.now(UTC)
+        return self.started_at + timedelta(microseconds=(time.monotonic_ns() - self._started_ns) // 1_000)
 
     def without_rows(self) -> WindowBuffer:
         """Return the same window without rows, for submission after its rows had to be dropped."""

@@ -15,6 +15,7 @@ from sfapp.packets.window_rows import STEP_COLUMN, WALL_COLUMN
 from sfapp.stream.live_state import LiveSnapshot, RankSnapshot, Rows
 from sfapp.stream.messages import StreamHello
 from sfapp.stream.newest_steps_writer import NewestStepsWriter
+from sfapp.stream.steady_time import AGGREGATOR_TIME
 
 EVERY_S = 1.0
 DOWNSAMPLE_EVERY_S = 60.0
@@ -47,7 +48,7 @@ class MetricsWriter:
         failures: the newest failures, at most 16.
     """
 
-    def __init__(self, root: Path, now_s: Callable[[], float] = time.time) -> None:
+    def __init__(self, root: Path, now_s: Callable[[], float] = AGGREGATOR_TIME.seconds) -> None:
         self._root = root
         self._now_s = now_s
         self._queue: deque[tuple[str, AnySample]] = deque()

@@ -36,6 +36,7 @@ from sfapp.stream.messages import (
 )
 from sfapp.stream.open_runs import OpenRun, OpenRuns
 from sfapp.stream.rank_streams import Element, RankStream, take_element
+from sfapp.stream.steady_time import AGGREGATOR_TIME
 from sfapp.stream.window_assembly import WindowAssembler
 from sfapp.terminal import quoted
 
@@ -235,7 +236,7 @@ class StreamReceiver:
             raise
 
     def _take_heartbeat(self, stream: RankStream, heartbeat: Heartbeat, now: float) -> None:
-        received_ns = time.time_ns()
+        received_ns = AGGREGATOR_TIME.ns()
         hello = stream.hello
         if self._on_heartbeat is not None:
             self._on_heartbeat(hello, heartbeat)
@@ -249,7 +250,7 @@ class StreamReceiver:
                 incarnation=hello.incarnation,
                 sent_ns=heartbeat.sent_ns,
                 received_ns=received_ns,
-                replied_ns=time.time_ns(),
+                replied_ns=AGGREGATOR_TIME.ns(),
             ),
         )
         self._send_ack(stream)  # the previous one may have been lost

@@ -32,13 +32,19 @@ _NO_REASON = frozenset({"All", "None", "GpuIdle"})
 
 
 class CounterRates:
-    """Per-second rates of monotonic counters."""
+    """Per-second rates of monotonic counters.
 
-    def __init__(self) -> None:
+    Args:
+        clock_ns: a monotonic clock; the time of day may be set between two readings.
+    """
+
+    def __init__(self, clock_ns: NanosecondClock = time.monotonic_ns) -> None:
+        self._clock_ns = clock_ns
         self._last: dict[str, tuple[int, int]] = {}
 
-    def of(self, at_ns: int, counters: Mapping[str, int]) -> dict[str, float | None]:
+    def of(self, counters: Mapping[str, int]) -> dict[str, float | None]:
         """Return each counter's rate since the last call; None the first time and after a reset."""
+        at_ns = self._clock_ns()
         found: dict[str, float | None] = {}
         for name, value in counters.items():
             previous_ns, previous = self._last.get(name, (at_ns, value))
@@ -71,7 +77,7 @@ class NodeSampler:
         """
         memory = self._read(self._psutil.virtual_memory)
         load = self._read(self._psutil.getloadavg)
-        rates: dict[str, Any] = self._rates.of(at_ns, self._counters())
+        rates: dict[str, Any] = self._rates.of(self._counters())
         return NodeSample(
             at_ns=at_ns,
             node_rank=self._identity.node_rank,
@@ -131,7 +137,7 @@ class ProcessSampler:
                 rss_bytes=None if memory is None else memory.rss,
                 threads=self._read(process.num_threads),
                 open_files=self._read(process.num_fds) if hasattr(process, "num_fds") else None,
-                **self._rates.of(at_ns, counters),
+                **self._rates.of(counters),
             )
 
     def _read(self, read: Callable[[], Value]) -> Value | None:

@@ -26,6 +26,7 @@ from sfapp.stream import metrics_writer
 from sfapp.stream.live_state import KEPT_STEPS, LiveSnapshot, RankSnapshot, RankStates, Rows
 from sfapp.stream.messages import VERSION, Echo, StreamHello
 from sfapp.stream.metrics_writer import MetricsWriter
+from sfapp.stream.steady_time import SteadyTime
 from sfapp.stream.system_sampler import SystemSampler
 from tests.stream.streams import aggregate, aggregating, free_port, recorder, train, until, windows_in
 
@@ -167,6 +168,23 @@ def test_every_step_is_counted_once_at_its_pace(tmp_path: Path) -> None:
         (0, 7, 1, 107),
         (1, 6, 2, 106),
     ]
+
+
+@pytest.mark.parametrize("jump_s", [-86_400, -1, 86_400])
+def test_samples_stay_in_order_when_the_aggregators_clock_is_set(tmp_path: Path, jump_s: int) -> None:
+    wall_ns, elapsed_ns = [1_700_000_000 * SECOND], [0]
+    steady = SteadyTime(lambda: wall_ns[0], lambda: elapsed_ns[0])
+    metrics = MetricsWriter(tmp_path, steady.seconds)
+    for step in range(4):
+        metrics.count_steps(hello(), rows(step))
+        metrics.write(now())
+        elapsed_ns[0] += SECOND
+        wall_ns[0] += SECOND + (jump_s * SECOND if step == 1 else 0)
+    paces = [sample for sample in samples_in(tmp_path) if isinstance(sample, PaceSample)]
+    in_order = [pace.step for pace in sorted(paces, key=lambda pace: pace.at_ns)]
+    # A jump ahead makes older samples old enough to be merged; none is lost.
+    assert in_order == ([1, 2, 3] if jump_s > 0 else [0, 1, 2, 3])
+    assert sum(pace.steps for pace in paces) == 4
 
 
 def test_a_rank_that_returns_to_a_checkpoint_continues_counting(tmp_path: Path) -> None:
