@@ -18,6 +18,7 @@ from nicegui.elements.mixins.text_element import TextElement
 
 from sfapp.app.address import rooted
 from sfapp.app.connection import expect_browser
+from sfapp.app.part import PART_TAGS, Part
 from sfapp.app.store_status import is_idle, status_text
 from sfapp.assets import PLOTLY, assets
 from sfapp.incidents import MAX_NAME
@@ -108,7 +109,7 @@ def label_text(content: str, tag: str = "div", classes: str = "") -> TextElement
 
 def box(classes: str = "", tag: str = "div") -> ui.element:
     """Add a plain container."""
-    element = ui.element(tag)
+    element = Part(tag) if tag in PART_TAGS else ui.element(tag)
     return element.classes(classes) if classes else element
 
 

@@ -22,7 +22,7 @@ PATIENCE_MS = 20_000
 
 
 def figures_drawn(page: Page) -> None:
-    expect(page.locator(".panels .main-svg").first).to_be_visible()
+    expect(page.locator(".panels .main-svg").first).to_be_visible(timeout=PATIENCE_MS)
 
 
 def drawn(page: Page, title: str) -> str:
@@ -239,6 +239,24 @@ def test_a_moved_threshold_moves_its_line_and_draws_no_plot_anew(page: Page) -> 
     for title in ("Routing set", "Routing set over τC"):
         wait_until(page, lambda title=title: "τC 0.81" in drawn(page, title))
     assert begun.json_value() == []
+
+
+def test_a_moved_threshold_renders_only_the_parts_that_show_it(page: Page) -> None:
+    page.goto(f"{SICK}?tab=ambiguity")
+    figures_drawn(page)
+    # Given an element of the form for a note that counts how often it is rendered
+    page.evaluate(
+        """() => {
+          const pins = Object.values(mounted_app.elements).find((each) => each.class?.includes("pins"));
+          const element = Vue.toRaw(pins), tag = element.tag;
+          window.rendered = 0;
+          Object.defineProperty(element, "tag", {get: () => (window.rendered++, tag)});
+        }"""
+    )
+    page.get_by_role("slider", name="candidate threshold").locator("[tabindex='0']").focus()
+    page.keyboard.press("ArrowRight")
+    wait_until(page, lambda: "τC 0.81" in drawn(page, "Routing set"))
+    assert page.evaluate("window.rendered") == 0
 
 
 def test_the_page_is_usable_when_narrow(page: Page) -> None:
