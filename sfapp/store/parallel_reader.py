@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import chain, repeat
 from queue import SimpleQueue
 from typing import IO
@@ -55,9 +56,18 @@ def read_all(
         yield from _read_together(batches(files, tapered=True), helpers, cancel)
         return
     for file_batch in batches(files):
-        yield read_batch(file_batch, stored_waits=stored_waits)
-        if cancel.is_set():
-            return
+        for batch in _read_whole(file_batch, partial(read_batch, stored_waits=stored_waits)):
+            yield batch
+            if cancel.is_set():
+                return
+
+
+def _read_whole(file_batch: FileBatch, reader: Reader) -> Iterator[PacketBatch]:
+    """Yield what is read of a batch until all of it is; usually all at once."""
+    while file_batch:
+        batch = reader(file_batch)
+        yield batch
+        file_batch = file_batch[max(1, len(batch.found)) :]
 
 
 def _read_together(
@@ -74,10 +84,10 @@ def _read_together(
         free: SimpleQueue[Reader] = SimpleQueue()
         free.put(lambda file_batch: here.submit(read_batch, file_batch).result())
 
-        def read(file_batch: FileBatch) -> PacketBatch:
+        def read(file_batch: FileBatch) -> list[PacketBatch]:
             reader = free.get()
             try:
-                return reader(file_batch)
+                return list(_read_whole(file_batch, reader))
             finally:
                 free.put(reader)
 
@@ -88,7 +98,7 @@ def _read_together(
         try:
             for helper in processes:
                 pool.submit(join, helper)
-            pending: set[Future[PacketBatch]] = set()
+            pending: set[Future[list[PacketBatch]]] = set()
             for file_batch in chain(file_batches, repeat(None)):
                 if file_batch is not None:
                     pending.add(pool.submit(read, file_batch))
@@ -96,7 +106,7 @@ def _read_together(
                     return
                 if file_batch is None or len(pending) >= ahead:
                     done, pending = wait(pending, return_when=FIRST_COMPLETED)
-                    yield from (future.result() for future in done)
+                    yield from (batch for future in done for batch in future.result())
         finally:
             # Helpers are stopped first, so that every thread that waits for a helper ends at once.
             for helper in processes:

@@ -95,7 +95,7 @@ def batches(fresh: Sequence[FoundFile], tapered: bool = False) -> Iterator[tuple
     most = BATCH_FILES
     for index, file in enumerate(fresh):
         is_full = len(batch) >= most or size + file.stamp.size > BATCH_BYTES
-        if batch and is_full and _window_of(file) != _window_of(batch[-1]):
+        if batch and is_full and window_stem(file) != window_stem(batch[-1]):
             yield tuple(batch)
             batch, size = [], 0
             if tapered:
@@ -106,7 +106,7 @@ def batches(fresh: Sequence[FoundFile], tapered: bool = False) -> Iterator[tuple
         yield tuple(batch)
 
 
-def _window_of(file: FoundFile) -> Path:
+def window_stem(file: FoundFile) -> Path:
     """Return the common prefix of the names of one window's parts (packet.md)."""
     return file.path.with_name(file.path.name.split(".", 1)[0])
 

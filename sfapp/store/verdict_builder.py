@@ -16,10 +16,13 @@ from sfapp.accounting import Measures, RunStages, RunWaits, aligned, judge, meas
 from sfapp.errors import WindowError
 from sfapp.model import Diagnosis, Window
 from sfapp.packets import Conflict, Grouped, Packet, group, load_packet
-from sfapp.store.scan import FoundFile, as_text
+from sfapp.store.scan import FoundFile, as_text, window_stem
 from sfapp.store.verdict_rows import DerivedWindow, Key, WindowOrigin, stages_table, windows_table
 
 Row = dict[str, Any]
+
+MOST_BYTES = 256 * 2**20
+"""Packets that a batch holds in memory; a small file may expand to 32 MiB (``Limits``)."""
 
 StoredWaits = Callable[[RunStages], RunWaits]
 """Function that returns where a run's ranks wait according to the windows in the store."""
@@ -70,18 +73,28 @@ def read_batch(
     found: Sequence[FoundFile],
     keys: Collection[Key] | None = None,
     stored_waits: StoredWaits | None = None,
+    most_bytes: int = MOST_BYTES,
 ) -> PacketBatch:
     """Read files, build their windows and diagnose those of one shape together.
+
+    Without ``keys``, it ends with the window whose packets fill the memory: ``found`` of the batch are the
+    files until there, one at least, and the caller reads the rest.
 
     Args:
         keys: only windows among these; all if None.
         stored_waits: where the ranks of a run wait according to the store. If None, only the batch's windows
             are used.
+        most_bytes: memory of the packets of a batch.
     """
     files: list[_File] = []
     quarantine: list[Row] = []
-    for each in found:
+    held = 0
+    for index, each in enumerate(found):
+        if keys is None and held > most_bytes and window_stem(each) != window_stem(found[index - 1]):
+            found = found[:index]
+            break
         packet = _read(each)
+        held += _size(packet.window) if isinstance(packet, Packet) else 0
         if isinstance(packet, Packet):
             if keys is None or _key(packet.window) in keys:
                 files.append(_File(each, packet))
@@ -99,6 +112,14 @@ def read_batch(
         stages=stages_table([window.diagnosis for window in windows]),
         conflict_count=len(grouped.conflicts),
         found=tuple(found),
+    )
+
+
+def _size(window: Window) -> int:
+    """Return the memory of the arrays of a window, in bytes."""
+    sides = [array for side in window.side.values() for array in (side.value_NR, side.sampled_NR)]
+    return sum(
+        array.nbytes for array in (window.duration_SNR, window.wall_NR, *window.waits.values(), *sides)
     )
 
 

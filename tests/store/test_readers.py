@@ -8,14 +8,16 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from sfapp.accounting import kernels
 from sfapp.store import IngestProgress, Store, parallel_reader
-from sfapp.store.scan import BATCH_FILES, LEAST_BATCH_FILES, FileStamp, FoundFile, batches
-from tests.store.jobs import SLOW, contents, put, window
+from sfapp.store.scan import BATCH_FILES, LEAST_BATCH_FILES, FileStamp, FoundFile, batches, scan
+from sfapp.store.verdict_builder import read_batch
+from tests.store.jobs import SLOW, contents, put, put_part, window
 
 
 @pytest.fixture(scope="module")
@@ -133,3 +135,30 @@ def test_the_last_batches_of_several_readers_are_smaller() -> None:
     assert sizes == sorted(sizes, reverse=True)
     assert (sizes[0], sizes[-1] <= LEAST_BATCH_FILES) == (BATCH_FILES, True)
     assert [len(batch) for batch in batches(files)] == [128, 128, 128, 128, 88]
+
+
+def test_packets_that_fill_the_memory_are_read_in_several_batches(tmp_path: Path) -> None:
+    for number in range(4):
+        put(tmp_path, window("a", number))
+        for rank in range(3):  # the parts of a window stay together
+            put_part(tmp_path, window("b", number), rank)
+    files = scan([tmp_path], {}, {}).fresh
+    left, sizes = files, []
+    while left:
+        batch = read_batch(left, most_bytes=window("a", 0).duration_SNR.nbytes)
+        assert batch.found == tuple(left[: len(batch.found)])
+        sizes.append(len(batch.found))
+        left = left[len(batch.found) :]
+    assert sum(sizes) == 16
+    assert max(sizes) < 8
+    assert all(size % 3 == 0 for size in sizes[-2:])
+
+
+@pytest.mark.parametrize("cores", [1, 3])
+def test_an_ingest_in_many_batches_comes_to_the_same(
+    packets: Path, tmp_path: Path, helped: None, monkeypatch: pytest.MonkeyPatch, cores: int
+) -> None:
+    at_once = filled(packets, tmp_path / "at-once.duckdb")
+    monkeypatch.setattr(parallel_reader, "_cores", lambda: cores)
+    monkeypatch.setattr(parallel_reader, "read_batch", partial(read_batch, most_bytes=20_000))
+    assert filled(packets, tmp_path / "many.duckdb") == at_once
