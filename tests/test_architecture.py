@@ -356,7 +356,7 @@ OPENED_OTHERWISE = {
     "recorder/side_channels/memory.py": "/proc of the kernel",
     "store/lock.py": "/proc of the kernel",
     "recorder/timing/timer_backend.py": "sfapp's own compiled module",
-    "app/theme.py": "sfapp's own assets",
+    "app/address.py": "sfapp's own assets",
     "app/server.py": "sfapp's own assets",
     "report/html.py": "sfapp's own assets",
     "report/pdf.py": "sfapp's own templates",

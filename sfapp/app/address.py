@@ -1,10 +1,14 @@
-"""Parse run and window from the app's addresses, and prefix addresses with the path of a reverse proxy."""
+"""The app's addresses: run and window in them, the path of a reverse proxy before them, and assets."""
 
 from __future__ import annotations
+
+import hashlib
+from functools import cache
 
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.requests import HTTPConnection
 
+from sfapp.assets import assets
 from sfapp.views.address import run_from_segment
 
 _root = ""
@@ -24,6 +28,16 @@ def set_root_path(root: str) -> None:
 def rooted(address: str) -> str:
     """Return an address of the app as browsers request it: below the root path."""
     return f"{_root}{address}" if address.startswith("/") else address
+
+
+def asset_url(name: str) -> str:
+    """Return the URL of an asset; it changes with the content, so browsers may cache it forever."""
+    return rooted(f"/assets/{name}?v={_digest(name)}")
+
+
+@cache
+def _digest(name: str) -> str:
+    return hashlib.sha256((assets() / name).read_bytes()).hexdigest()[:12]
 
 
 def run_of(request: HTTPConnection, suffix: str = "", after: int = 0) -> str:

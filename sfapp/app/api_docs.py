@@ -8,8 +8,7 @@ from typing import Any
 from fastapi import FastAPI
 from starlette.responses import HTMLResponse
 
-from sfapp.app.address import rooted
-from sfapp.app.theme import asset_url
+from sfapp.app.address import asset_url, rooted
 from sfapp.views.html_text import html_text
 
 RUN = "One run: its windows in order, their reference, and where effects began and ended"

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
+from sfapp.app.routes import PAGES
 from sfapp.errors import SfappError
 from sfapp.model.view import ViewState, WindowKey, parse_query
 from sfapp.service.workspace import Workspace
@@ -20,16 +21,6 @@ from sfapp.views.window_list_rows import window_row
 
 MOST_OF_A_KIND = 6
 """Maximum number of entries of one kind; the page of windows finds more."""
-
-PAGES = {
-    "All problems": "/",
-    "All windows": "/windows",
-    "Running jobs": "/live",
-    "Incidents": "/incidents",
-    "Compare windows or runs": "/compare",
-    "Glossary": "/glossary",
-    "Refused files": "/quarantine",
-}
 
 _NUMBER = re.compile(r"(?:(?P<what>rank|window)s?\s*)?(?P<number>\d{1,9})", re.IGNORECASE)
 _WINDOW_PAGE = re.compile(r"/w/(?P<run>[^/]+)/(?P<window>\d{1,9})")
@@ -83,9 +74,8 @@ def find(workspace: Workspace, text: str, here: WindowKey | None, view: ViewStat
         found.append(FoundPlace("run", format.clip(run.run_id), size, run_page(run.run_id)))
     if words:
         found += _windows(workspace, words)
-    pages = [name for name in PAGES if words in name.lower()]
-    found += [FoundPlace("page", name, "", PAGES[name]) for name in pages]
-    return found
+    pages = [page for page in PAGES if page.title and words in page.title.lower()]
+    return found + [FoundPlace("page", page.title, "", page.paths[0]) for page in pages]
 
 
 def _in_window(workspace: Workspace, words: str, here: WindowKey, view: ViewState) -> Iterator[FoundPlace]:

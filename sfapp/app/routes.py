@@ -1,4 +1,7 @@
-"""The address of every page. A page's module is loaded when it is first shown: the server starts faster."""
+"""The table of pages, which the header, the help and the finder read.
+
+A page's module is loaded when it is first shown: the server starts faster.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from nicegui import ui
 from nicegui.dependencies import register_importmap_override
 from starlette.responses import Response
 
-from sfapp.app.theme import asset_url
+from sfapp.app.address import asset_url
 from sfapp.service.workspace import Workspace
 
 Handler = Callable[..., Awaitable[Response | None]]
@@ -27,11 +30,17 @@ class PageModule:
     Its ``build(workspace)`` returns the handler of each of its paths.
 
     Attributes:
+        title: its name in the finder, which offers its first path; empty for pages about one thing.
+        header: its name in the header of every page; empty for pages that have no link there.
+        key: keyboard shortcut of that link, which the help lists with the title.
         timeout_s: seconds until a request is answered with an error.
     """
 
     name: str
     paths: tuple[str, ...]
+    title: str = ""
+    header: str = ""
+    key: str = ""
     timeout_s: float = 30.0
 
     def load(self) -> ModuleType:
@@ -40,17 +49,17 @@ class PageModule:
 
 
 PAGES = (
-    PageModule("problems", ("/",)),
+    PageModule("problems", ("/",), "All problems"),
     PageModule("problem", ("/problems/{problem_id}",)),
-    PageModule("windows", ("/windows",)),
-    PageModule("window", ("/w/{run_id:run}/{number:window}",), 60.0),
+    PageModule("windows", ("/windows",), "All windows"),
+    PageModule("window", ("/w/{run_id:run}/{number:window}",), timeout_s=60.0),
     PageModule("history", ("/runs/{run_id:run}",)),
-    PageModule("compare", ("/compare",), 60.0),
-    PageModule("live", ("/live", "/live/{run_id:run}")),
-    PageModule("incidents", ("/incidents",)),
+    PageModule("live", ("/live", "/live/{run_id:run}"), "Running jobs", "Live", "l"),
+    PageModule("incidents", ("/incidents",), "All incidents", "Incidents", "i"),
     PageModule("incident", ("/incident/{incident_id}",)),
-    PageModule("glossary", ("/glossary",)),
-    PageModule("quarantine", ("/quarantine",)),
+    PageModule("compare", ("/compare",), "Compare windows or runs", timeout_s=60.0),
+    PageModule("glossary", ("/glossary",), "Glossary"),
+    PageModule("quarantine", ("/quarantine",), "Refused files"),
 )
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from typing import TypeVar
 from urllib.parse import unquote
 
@@ -16,11 +14,12 @@ from fastapi import Request
 from nicegui import events, ui
 from nicegui.elements.mixins.text_element import TextElement
 
-from sfapp.app.address import rooted
+from sfapp.app.address import asset_url, rooted
 from sfapp.app.connection import expect_browser
 from sfapp.app.part import PART_TAGS, Part
+from sfapp.app.routes import PAGES
 from sfapp.app.store_status import is_idle, status_text
-from sfapp.assets import PLOTLY, assets
+from sfapp.assets import PLOTLY
 from sfapp.incidents import MAX_NAME
 from sfapp.model.examples import EXAMPLES, Example
 from sfapp.service.workspace import Workspace
@@ -58,8 +57,7 @@ KEYS = (
     ("a", "Add this view to an incident"),
     ("z", "Undo the last edit of a note or incident"),
     ("r", "Create a report"),
-    ("l", "Running jobs"),
-    ("i", "All incidents"),
+    *((page.key, page.title) for page in PAGES if page.key),
     ("⇧↑  ⇧↓", "Move the selected item of an incident"),
     ("d", "Switch between light and dark"),
     ("Esc", "Leave a field or a dialog"),
@@ -74,16 +72,6 @@ class Crumb:
     text: str
     href: str | None = None
     detail: str = ""
-
-
-def asset_url(name: str) -> str:
-    """Return the URL of an asset; it changes with the content, so browsers may cache it forever."""
-    return rooted(f"/assets/{name}?v={_digest(name)}")
-
-
-@cache
-def _digest(name: str) -> str:
-    return hashlib.sha256((assets() / name).read_bytes()).hexdigest()[:12]
 
 
 def is_dark(request: Request) -> bool:
@@ -311,8 +299,9 @@ def frame(
         with box("top-menu"):
             actions = box("page-actions")
             box("grow")
-            link("Live", "/live", "nav", "l")
-            link("Incidents", "/incidents", "nav", "i")
+            for page in PAGES:
+                if page.header:
+                    link(page.header, page.paths[0], "nav", page.key)
             live_badge(workspace)
             find = label_text("Find ⌃K", "button", "key find-switch")
             with_keys(

@@ -8,12 +8,12 @@ import pytest
 from nicegui import Client
 from nicegui.testing import User
 
-from sfapp.app import connection
+from sfapp.app import connection, routes
 from sfapp.app.notifications import event_of
 from sfapp.service.workspace import Workspace
 from tests.app.recorded_job import RUN, SICK
 
-PAGES = ("/", "/windows", f"/runs/{RUN}", SICK, "/compare", "/incidents", "/quarantine", "/live", "/glossary")
+PAGES = (SICK, f"/runs/{RUN}", *(path for page in routes.PAGES for path in page.paths if "{" not in path))
 
 
 @pytest.fixture(autouse=True)

@@ -42,7 +42,7 @@ async def test_a_host_leads_to_its_node(client: httpx.AsyncClient) -> None:
 
 async def test_runs_and_pages_are_found_on_every_page(client: httpx.AsyncClient) -> None:
     assert ("run", "job", "/runs/job") in await found(client, text="job", path="/glossary")
-    assert ("page", "Incidents", "/incidents") in await found(client, text="incid")
+    assert ("page", "All incidents", "/incidents") in await found(client, text="incid")
 
 
 @pytest.mark.parametrize("path", ["/w/job/77", "/w/none/1", "/w/%2F/1", "/x"])

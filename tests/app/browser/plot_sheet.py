@@ -6,7 +6,7 @@ from typing import Any
 
 from playwright.sync_api import Page, Route
 
-from sfapp.app.theme import asset_url
+from sfapp.app.address import asset_url
 from sfapp.views.figures import Figure
 
 LEAST_PX = 12
