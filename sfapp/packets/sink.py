@@ -45,6 +45,7 @@ class PacketSink(Protocol):
         """Accept a window that has ended; return False if its rows are dropped.
 
         Args:
+            buffer: its rows; the last window may have none.
             last: no further window follows.
         """
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
 from sfapp.errors import RecorderError
 from sfapp.recorder import GatherOptions, JobOptions, Recorder, SideChannelOptions, WindowOptions
 from sfapp.recorder.options import RECORDER_OPTIONS, RecorderKeywords, RecorderOptions
-from sfapp.recorder.transport.transports import TRANSPORTS, GatherMode
 
 
 def options(**given: Any) -> RecorderOptions:
@@ -61,10 +60,6 @@ def test_values_that_cannot_work_are_refused(given: dict[str, Any]) -> None:
 def test_an_unknown_keyword_is_a_type_error(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="unexpected keyword argument 'windows_steps'"):
         Recorder(tmp_path, windows_steps=5)
-
-
-def test_every_gather_mode_has_a_transport() -> None:
-    assert set(TRANSPORTS) == set(get_args(GatherMode))
 
 
 def test_a_recorder_takes_groups(tmp_path: Path) -> None:

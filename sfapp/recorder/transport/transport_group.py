@@ -149,7 +149,8 @@ class Transport:
         title: description for error messages and lists.
         connect: creates the group over which windows are gathered, given the seconds that a rank waits for
             the others; collective over all ranks, on the training thread. After an error this rank writes
-            parts. None if every rank writes its own part.
+            parts. None if every rank writes its own part. Without torch.distributed,
+            ``sfapp.recorder.identity.place_here`` returns this rank and the number of ranks.
         needs_process_group: whether ``connect`` needs an initialised torch.distributed. Without it, every
             rank of a larger job writes parts.
     """

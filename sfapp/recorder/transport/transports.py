@@ -3,8 +3,9 @@
 A transport that combines the ranks' rows on rank 0 implements ``TransportGroup`` and has an entry in
 ``TRANSPORTS``, under its name in ``Recorder(gather=…)``. ``reduce_group.py`` is an example over
 torch.distributed, ``tests/recorder/thread_transport.py`` one without it. A transport that sends windows
-elsewhere implements ``sfapp.packets.sink.PacketSink``, is registered in ``sfapp/__init__.py`` like the
-stream, and is selected in ``open_sink``.
+elsewhere implements ``sfapp.packets.sink.PacketSink`` and is selected in ``open_sink``, by the recorder's
+argument ``stream``. Only a sink outside ``sfapp/recorder`` is registered in ``sfapp/__init__.py`` like the
+stream, because the recorder may not import it.
 """
 
 from __future__ import annotations
