@@ -21,13 +21,6 @@ DEFAULT_FRONTIER: Frontier = "carry_over"
 """The default frontier for routing and labels (accounting.md §5, §10)."""
 
 
-LABEL_GATES = frozenset({
-    "tau_c", "gamma_a", "gamma_g", "eta_a", "eta_g", "max_residual", "max_overlap", "max_missing_ranks",
-    "min_event_ready", "min_event_samples", "gamma_dev", "gamma_host",
-})  # fmt: skip
-"""Gates that decide labels, routing set and evidence, and never the suspect, its steps or its severity."""
-
-
 @dataclass(frozen=True, slots=True)
 class GateDoc:
     """Name, bounds and explanation of one numeric gate, for every surface.
@@ -38,6 +31,8 @@ class GateDoc:
         step: change per click, and grid of the search for the next change of verdict.
         whole: whether it is an integer.
         paper: whether the paper defines it; the others are choices of ours.
+        affects_suspect: whether the suspect, its steps or its severity depend on it; the others affect only
+            labels, routing set and evidence.
     """
 
     name: str
@@ -49,6 +44,7 @@ class GateDoc:
     help: str
     whole: bool = False
     paper: bool = True
+    affects_suspect: bool = False
 
 
 GATE_DOCS: tuple[GateDoc, ...] = (
@@ -75,17 +71,17 @@ GATE_DOCS: tuple[GateDoc, ...] = (
     GateDoc(
         "eta_q", "ηQ", "leader confidence", 0.0, 0.5, 0.005,
         "A rank leads a boundary clearly if the next one is at least this share of the step behind.",
-        paper=False,
+        paper=False, affects_suspect=True,
     ),
     GateDoc(
         "gamma_switch", "γswitch", "switch rate", 0.0, 1.0, 0.01,
         "Above this rate of changes between consecutive eligible steps, the leader counts as rotating.",
-        paper=False,
+        paper=False, affects_suspect=True,
     ),
     GateDoc(
         "gamma_elig", "γelig", "stage eligibility", 0.0, 1.0, 0.01,
         "A step counts for leadership if the stage takes at least this share of it.",
-        paper=False,
+        paper=False, affects_suspect=True,
     ),
     GateDoc(
         "max_residual", "closure", "closure residual share", 0.0, 1.0, 0.01,
@@ -120,24 +116,28 @@ GATE_DOCS: tuple[GateDoc, ...] = (
     GateDoc(
         "floor_ns", "floor", "denominator floor", 0, 2**62, 1_000,
         "Windows with less exposed time than this (ns) get raw advances and no shares.",
-        whole=True, paper=False,
+        whole=True, paper=False, affects_suspect=True,
     ),
     GateDoc(
         "wait_slope", "β", "wait slope", 0.0, 2.0, 0.05,
         "Ranks wait in a stage if slack turns into time there with at least this slope.",
-        paper=False,
+        paper=False, affects_suspect=True,
     ),
     GateDoc(
         "alpha", "α", "chance of a false alarm", 0.0001, 0.2, 0.001,
-        "A healthy window needs attention with at most this chance.", paper=False,
+        "A healthy window needs attention with at most this chance.",
+        paper=False, affects_suspect=True,
     ),
     GateDoc(
         "min_effect", "effect", "smallest effect", 0.0, 0.5, 0.005,
-        "Effects below this part of the step need no attention, however certain they are.", paper=False,
+        "Effects below this part of the step need no attention, however certain they are.",
+        paper=False, affects_suspect=True,
     ),
 )  # fmt: skip
 
 GATE_BY_NAME: Mapping[str, GateDoc] = {doc.name: doc for doc in GATE_DOCS}
+LABEL_GATES = frozenset(doc.name for doc in GATE_DOCS if not doc.affects_suspect)
+"""Gates that cannot change the headline of a verdict."""
 
 
 @dataclass(frozen=True, slots=True)
