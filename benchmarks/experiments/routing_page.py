@@ -19,7 +19,6 @@ PAPER_RULES = {
     "slowest_rank": "20/50, 40/50, 46/50; 2.40, 3",
     "rank_0": "20/50, 40/50, 40/50; 2.16, 3",
 }
-PAPER_FAMILIES = {"forward/device": "0/5, 5/5", "callback/sync": "0/3, 3/3", "callback/host": "0/3, 0/3"}
 PAPER_TAU = {
     0.70: "50/50, 2.00, 2",
     0.75: "50/50, 2.00, 2",

@@ -121,13 +121,11 @@ class ClockOffsetEstimator:
         self._line: _Line | None = None
         self._newest_ns = 0
         self.jumps = 0
-        self.impossible = 0
-        """Number of exchanges during which a clock was set back."""
 
     def add(self, exchange: ClockExchange) -> None:
-        """Add an exchange. Exchanges are added in the order of this machine's clock."""
+        """Add an exchange, unless a clock was set back during it. Exchanges are added in the order of this
+        machine's clock."""
         if not exchange.is_possible:
-            self.impossible += 1
             return
         if self._line is not None and self._contradicts(exchange, self._line):
             self._best.clear()

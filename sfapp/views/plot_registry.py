@@ -12,7 +12,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from sfapp.accounting import Comparison, Measures, Onset, RollingHistory, RollingVerdict, StepTimes
@@ -242,12 +242,6 @@ class PlotSpec(Generic[InputT]):
     def options(self) -> tuple[str, ...]:
         """The view fields that it reads."""
         return tuple(name for name in self.reads if name in VIEW_FIELDS)
-
-
-REQUIRED_FIELDS = tuple(
-    item.name for item in fields(PlotSpec) if item.default is MISSING and item.default_factory is MISSING
-)
-"""Fields that every declaration must set."""
 
 
 class PlotRegistry:

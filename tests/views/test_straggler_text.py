@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from sfapp.model.view import ViewState
-from sfapp.operators import AGREEMENT_REASONS, Agreement, Cause, Findings, agreement
+from sfapp.operators import AGREEMENT_REASONS, Agreement, Findings, agreement
 from sfapp.operators.causes import KINDS
 from sfapp.views import straggler_tables as tables
 from sfapp.views import text as words
@@ -93,10 +93,6 @@ def test_a_rank_a_little_slow_in_everything_is_reported_as_such() -> None:
 
 
 # ---- agreement --------------------------------------------------------------------------------------
-
-
-def cause_of(kind: str) -> Cause:
-    return found_in.found(kind).blame.causes[0]
 
 
 @pytest.mark.parametrize(
