@@ -14,7 +14,7 @@ def markup(verdict: VerdictText) -> str:
     rows = [
         ("evidence", " ".join(map(_mark, verdict.evidence))),
         ("why", html_text(" ".join(verdict.why))),
-        ("not known", html_text(" ".join(verdict.unknown))),
+        ("limitations", html_text(" ".join(verdict.unknown))),
     ]
     numbers = " · ".join(
         f"{html_text(number.title.lower())} <b>{html_text(number.value)}</b> {html_text(number.note)}"

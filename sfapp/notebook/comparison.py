@@ -34,7 +34,7 @@ class ComparisonView:
         return pl.DataFrame([{name: row.get(name) for name in columns} for row in rows])
 
     def plot(self, name: str = "comparison_waterfall") -> go.Figure:
-        """One of ``comparison_waterfall``, ``comparison_bars``, ``comparison_spread``."""
+        """Return one of the plots ``comparison_waterfall``, ``comparison_bars``, ``comparison_spread``."""
         return as_plotly(PLOTS[name].build(ComparisonInput(self.comparison), False))
 
     def __repr__(self) -> str:

@@ -46,7 +46,7 @@ class Explorer:
         self.plots: dict[str, go.FigureWidget] = {
             name: go.FigureWidget(figure["data"], titled(figure)) for name, figure in self._shown.items()
         }
-        self._reset = ipywidgets.Button(description="reset")
+        self._reset = ipywidgets.Button(description="Reset")
         self._reset.on_click(lambda _: self.reset())
         for control in self.controls.values():
             control.observe(self._moved, "value")

@@ -67,7 +67,7 @@ def shown(text: str) -> str:
 
 
 def lines(text: str) -> str:
-    """Return several lines, each escaped and kept."""
+    """Return text with each line escaped and its line breaks kept."""
     return "\\\n".join(shown(line) for line in text.splitlines()) or ""
 
 
@@ -119,16 +119,16 @@ def _window(section: Section, folder: str, drawings: dict[str, str]) -> Iterator
         ("evidence", f"{verdict.evidence_summary}: {evidence}"),
         ("what if", section.what_if),
         ("why", " ".join(verdict.why)),
-        ("not known", " ".join(verdict.unknown)),
+        ("limitations", " ".join(verdict.unknown)),
     ]
     yield table(("", ""), [(name, value) for name, value in rows if value])
     for plot in section.plots:
         yield from _plot(plot, folder, drawings)
     judged = [
-        ("gates", ", ".join(section.gates) if section.gates else "all at their defaults"),
+        ("thresholds", ", ".join(section.gates) if section.gates else "all at their defaults"),
         ("frontier", section.frontier),
         ("baseline", section.baseline),
-        ("against", section.reference),
+        ("compared with", section.reference),
         *(("packet", f"{packet.name} sha256 {packet.sha256}") for packet in section.packets),
     ]
     yield table(("", ""), judged)
@@ -142,7 +142,7 @@ def _compared(part: ReportComparison, folder: str, drawings: dict[str, str]) -> 
     yield shown(" ".join(text.explanation))
     rows = [(number.title, f"{number.value} {number.note}") for number in text.numbers]
     rows += [("labels", " · ".join(label.text for label in text.labels))] if text.labels else []
-    rows += [("mind", caveat) for caveat in text.caveats]
+    rows += [("caveat", caveat) for caveat in text.caveats]
     yield table(("", ""), rows)
     yield table([shown(title) for title in part.head], part.rows)
     for plot in part.plots:

@@ -142,7 +142,7 @@ def _window(section: Section) -> Mapping[str, Any]:
     rows.append(["evidence", verdict.evidence_summary, evidence])
     rows.append(["what if", "", section.what_if])
     rows.append(["why", "", " ".join(verdict.why)])
-    rows.append(["not known", "", " ".join(verdict.unknown)])
+    rows.append(["limitations", "", " ".join(verdict.unknown)])
     return {
         "heading": _breakable(f"{section.run_id} · window {section.window} · {section.size}"),
         "tone": verdict.tone,
@@ -155,10 +155,10 @@ def _window(section: Section) -> Mapping[str, Any]:
         "rows": [[name, lead, _breakable(rest)] for name, lead, rest in rows if lead or rest],
         "plots": [_plot(plot) for plot in section.plots],
         "judged": [
-            ["gates", ", ".join(section.gates) if section.gates else "all at their defaults"],
+            ["thresholds", ", ".join(section.gates) if section.gates else "all at their defaults"],
             ["frontier", section.frontier],
             ["baseline", section.baseline],
-            ["against", _breakable(section.reference)],
+            ["compared with", _breakable(section.reference)],
         ],
         "packets": [[_breakable(packet.name), packet.sha256] for packet in section.packets],
     }
@@ -167,7 +167,7 @@ def _window(section: Section) -> Mapping[str, Any]:
 def _compared(part: ReportComparison) -> Mapping[str, Any]:
     text = part.text
     rows = [[number.title, number.value, number.note] for number in text.numbers]
-    rows += [["mind", "", caveat] for caveat in text.caveats]
+    rows += [["caveat", "", caveat] for caveat in text.caveats]
     return {
         "heading": _breakable(part.title),
         "tone": text.tone,

@@ -77,7 +77,7 @@ def test_a_report_opens_from_a_file_and_makes_no_request(browser: Browser, tmp_p
     assert events == []
     assert seen["drawn"] == 14
     assert seen["plots"] >= 12
-    for expected in ("Slow callback", "callbacks on rank 3", "data", "not known", "sha256", "sfapp report"):
+    for expected in ("Slow callback", "callbacks on rank 3", "data", "limitations", "sha256", "sfapp report"):
         assert expected in seen["text"]
 
 

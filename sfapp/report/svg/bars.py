@@ -146,7 +146,7 @@ def fill(marker: Mapping[str, Any], index: int, patterns: dict[str, str]) -> str
 
 
 def draw_text(bar: Bar, x_axis: Axis, y_axis: Axis, least: float = LEAST) -> str:
-    """What stands in a bar or beyond its end.
+    """Draw the text in a bar or beyond its end.
 
     Args:
         least: smallest font size, pixels, of a text inside its bar.

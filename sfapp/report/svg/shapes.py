@@ -173,7 +173,7 @@ def _words(note: Spec, x: float, y: float, refs: tuple[str, str], tail: bool = F
 
 
 def _auto(anchor: str, value: Any, ref: str, sides: tuple[str, str, str]) -> str:
-    """Plotly's rule: by its third of the paper, centred on an axis."""
+    """Return the anchor by Plotly's rule for ``auto``: by the third of the paper, centred on an axis."""
     if anchor != "auto":
         return anchor
     if ref != "paper":
@@ -182,7 +182,7 @@ def _auto(anchor: str, value: Any, ref: str, sides: tuple[str, str, str]) -> str
 
 
 def _arrow(note: Spec, tail: tuple[float, float], tip: tuple[float, float]) -> str:
-    """A line from the words to the place, with a head where it has one."""
+    """Draw the line from a note's text to its point, with a head unless the note has none."""
     length = math.dist(tail, tip)
     colour = note.get("arrowcolor", "#17202E")
     width = float(note.get("arrowwidth", 1.5))
@@ -206,7 +206,7 @@ def _arrow(note: Spec, tail: tuple[float, float], tip: tuple[float, float]) -> s
 
 
 def _out_of_words(note: Spec, tail: tuple[float, float], tip: tuple[float, float]) -> float:
-    """How far the line runs inside the words it starts from."""
+    """Return how far the line runs inside the text that it starts from."""
     style = Style.of(note.get("font"))
     words = note["text"]
     wide, high = text.width(words, style.size) + 4, text.height(words, style.size) + 2
