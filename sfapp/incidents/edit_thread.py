@@ -1,4 +1,4 @@
-"""Derive one note, incident, item or decision from its edits. Pure."""
+"""Derive one note, incident, item or problem mark from its edits. Pure."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from sfapp.model.view import WindowKey, Zoom
 
 @dataclass(slots=True)
 class EditThread:
-    """Edits in effect of one thing.
+    """The edits in effect of one note, incident, item or problem mark.
 
     Attributes:
-        begin: place of the first one among all events.
-        last: place of the last one.
+        begin: place of the first edit among all events.
+        last: place of the last edit.
+        fields: by name the newest value, the edit that set it, and that edit's place.
+        overwritten: by field the values that an author replaced without having seen them.
     """
 
     kind: type[Edit]
@@ -30,9 +32,9 @@ class EditThread:
     overwritten: dict[str, list[Overwritten]] = field(default_factory=dict)
 
     def add(self, event: Edit, place: int, seen: int) -> None:
-        """Add an edit at a position among all events, whose author had seen everything up to ``seen``."""
+        """Add an edit at a place among all events, whose author had seen everything up to ``seen``."""
         if not isinstance(event, self.kind):
-            return  # Things of two kinds never share an id, except in a forged line.
+            return  # Two kinds share an id only in a forged line.
         for name, value in fields_of(event).items():
             before = self.fields.get(name)
             if seen >= self.last:
@@ -45,9 +47,11 @@ class EditThread:
         self.last = place
 
     def has(self, name: str) -> bool:
+        """Return whether a field was ever set."""
         return name in self.fields
 
     def value(self, name: str, default: Any = None) -> Any:
+        """Return the newest value of a field."""
         return self.fields[name][0] if name in self.fields else default
 
     def stamp_of(self, name: str) -> Stamp:
@@ -56,22 +60,27 @@ class EditThread:
 
     @property
     def written(self) -> Stamp:
+        """Author and time of the first edit."""
         return _stamp(self.edits[0])
 
     @property
     def changed(self) -> Stamp | None:
+        """Author and time of the last edit; None if there is only one."""
         return _stamp(self.edits[-1]) if len(self.edits) > 1 else None
 
     @property
     def revision(self) -> str:
+        """Id of the last edit."""
         return self.edits[-1].id
 
     @property
     def lost(self) -> tuple[Overwritten, ...]:
+        """Every overwritten value, field by field."""
         return tuple(one for name in self.overwritten for one in self.overwritten[name])
 
 
 def note_of(thread: EditThread) -> Note:
+    """Return the note that its edits result in."""
     return Note(
         id=thread.id,
         text=thread.value("text"),
@@ -84,6 +93,11 @@ def note_of(thread: EditThread) -> Note:
 
 
 def incident_of(thread: EditThread, items: Sequence[EditThread], notes: Mapping[str, Note]) -> Incident:
+    """Return the incident that its edits and those of its items result in.
+
+    Args:
+        notes: by id the notes that its items may show.
+    """
     found = [item for item in (_item(one, notes) for one in items) if item is not None]
     stamps = [thread.changed, *(item.changed or item.written for item in items)]
     changes = [stamp for stamp in stamps if stamp is not None]
@@ -102,6 +116,7 @@ def incident_of(thread: EditThread, items: Sequence[EditThread], notes: Mapping[
 
 
 def mark_of(thread: EditThread) -> ProblemMark:
+    """Return the mark of a problem that its edits result in."""
     mute, fixed_through = thread.value("mute"), thread.value("fixed_through")
     return ProblemMark(
         problem=thread.id,
@@ -116,7 +131,7 @@ def mark_of(thread: EditThread) -> ProblemMark:
 
 
 def _item(thread: EditThread, notes: Mapping[str, Note]) -> Item | None:
-    """Return the item, or None if what it shows was removed or never named."""
+    """Return the item, or None if the content that it refers to was removed or never named."""
     kind = thread.value("item")
     key, note = thread.value("window"), notes.get(thread.value("note", ""))
     missing = {
