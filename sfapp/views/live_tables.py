@@ -166,7 +166,7 @@ def _newest(window: Window, name: str, place: int) -> float | None:
 
 
 def _newest_whole(times: StepTimes) -> int | None:
-    """The newest step that all ranks have finished, else the newest one."""
+    """Return the newest step that all ranks have finished, else the newest one."""
     steps = len(times.step_N)
     whole = [step for step in range(steps) if not (times.wall_NR[step] != times.wall_NR[step]).any()]
     return whole[-1] if whole else steps - 1 if steps else None

@@ -166,14 +166,14 @@ def _found(
 
 
 def _roles(findings: Findings, window: Window) -> tuple[str, ...]:
-    """The declared roles of the examined ranks."""
+    """Return the declared roles of the examined ranks."""
     role = dict(zip(window.ranks.rank, window.ranks.role, strict=True))
     found = {role.get(rank) for rank in findings.operators.ranks}
     return tuple(sorted(each for each in found if each is not None))
 
 
 def _nbytes(value: Any) -> int:
-    """Bytes of all arrays in a value, nested ones included."""
+    """Return the bytes of all arrays in a value, nested ones included."""
     if isinstance(value, np.ndarray):
         return value.nbytes
     if not is_dataclass(value):

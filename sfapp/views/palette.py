@@ -71,12 +71,12 @@ DARK = Theme(
 
 
 def theme(dark: bool) -> Theme:
-    """The light or the dark theme."""
+    """Return the light or the dark theme."""
     return DARK if dark else LIGHT
 
 
 def stage_colours(stages: Sequence[str], dark: bool = False) -> dict[str, str]:
-    """A distinct colour for each stage of one ordered list; micro-steps share their broad stage's.
+    """Return a distinct colour for each stage of one ordered list; micro-steps share their broad stage's.
 
     Up to six stages of one family and eight of none have distinct colours; beyond that, colours repeat.
     """
@@ -97,7 +97,7 @@ def stage_colours(stages: Sequence[str], dark: bool = False) -> dict[str, str]:
 
 
 def category_colours(dark: bool = False) -> dict[str, str]:
-    """A colour for each category of operator events (smallest ΔE in the three simulations 14)."""
+    """Return a colour for each category of operator events (smallest ΔE in the three simulations 14)."""
     return _CATEGORY | (_CATEGORY_DARK if dark else _CATEGORY_LIGHT)
 
 
@@ -121,38 +121,38 @@ def level_colour(level: SeverityLevel, palette: Theme) -> str:
 
 
 def mix(colour: str, other: str, amount: float) -> str:
-    """``amount`` of the way from one hex colour to another."""
+    """Return the colour at the part ``amount`` of the way from one hex colour to another."""
     pairs = zip(_channels(colour), _channels(other), strict=True)
     return "#" + "".join(f"{round(a + (b - a) * amount):02X}" for a, b in pairs)
 
 
 def alpha(colour: str, opacity: float) -> str:
-    """A hex colour as ``rgba(…)``."""
+    """Return a hex colour as ``rgba(…)``."""
     red, green, blue = _channels(colour)
     return f"rgba({red},{green},{blue},{opacity:g})"
 
 
 def readable_on(colour: str) -> str:
-    """Near-black or white, whichever stands out more on a colour (WCAG contrast)."""
+    """Return near-black or white, whichever stands out more on a colour (WCAG contrast)."""
     luminance = _luminance(colour)
     return "#101720" if (luminance + 0.05) / 0.058 > 1.05 / (luminance + 0.05) else "#FFFFFF"
 
 
 def contrast(colour: str, other: str) -> float:
-    """WCAG 2 contrast ratio of two hex colours, 1 to 21."""
+    """Return the WCAG 2 contrast ratio of two hex colours, 1 to 21."""
     brighter, darker = sorted((_luminance(colour), _luminance(other)), reverse=True)
     return (brighter + 0.05) / (darker + 0.05)
 
 
 def scale(colour: str, palette: Theme) -> list[list[float | str]]:
-    """A sequential colour scale from the surface over a stage's colour to its deep end."""
+    """Return a sequential colour scale from the surface over a stage's colour to its deep end."""
     low = mix(palette.surface, colour, 0.06 if palette.dark else 0.07)
     high = mix(colour, "#FFFFFF", 0.3) if palette.dark else mix(colour, "#000000", 0.15)
     return [[0.0, low], [0.3, mix(low, colour, 0.42)], [0.85, colour], [1.0, high]]
 
 
 def at(colours: list[list[float | str]], part: float) -> str:
-    """The colour of a scale at a fraction of its range."""
+    """Return the colour of a scale at a fraction of its range."""
     part = min(1.0, max(0.0, part))
     for (low, first), (high, second) in pairwise(colours):
         if part <= float(high):
@@ -162,7 +162,7 @@ def at(colours: list[list[float | str]], part: float) -> str:
 
 
 def diverging(palette: Theme) -> list[list[float | str]]:
-    """Ahead (blue) over none to behind (vermilion)."""
+    """Return a diverging colour scale, from ahead (blue) over none to behind (vermilion)."""
     middle = mix(palette.surface, palette.muted, 0.06)
     return [[0.0, "#0072B2"], [0.5, middle], [1.0, "#D55E00"]]
 

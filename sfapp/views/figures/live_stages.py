@@ -12,7 +12,7 @@ STAGES = PlotSpec(
     title="Live stages",
     help=(
         "Exposed time of each of the last steps, split by stage: the time that the slowest rank spends "
-        "in it. A stage that grows from one step on is where the job is held. If the job is faster than "
+        "in it. A stage that grows from one step on delays the job. If the job is faster than "
         "the page, steps between two updates are left out."
     ),
     source=LiveInput,

@@ -31,7 +31,7 @@ def _same(one: Row, other: Row) -> bool:
 
 
 def span_words(row: Row) -> str:
-    """``callbacks · rank 3 · persistent``; ``rank 7 missing`` before that where data are missing."""
+    """Return ``callbacks · rank 3 · persistent``; ``rank 7 missing`` before that where data are missing."""
     parts = [_missing_words(row)] if row["lacks_data"] else []
     if not (row["needs_attention"] and row["aim_stage"]):
         return " · ".join(parts)

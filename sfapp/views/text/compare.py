@@ -256,7 +256,7 @@ def _step_sentence(found: Comparison) -> str:
 
 
 def _of_step(change: Change) -> str:
-    """``+78 ms on 89.1 ms (+88 %)``."""
+    """Return ``+78 ms on 89.1 ms (+88 %)``."""
     relative = None if change.relative is None else float(change.relative)
     before = format.duration(float(change.before.step_ns))
     return f"{format.change(float(change.total_ns))} on {before} ({format.percent_change(relative)})"
@@ -284,7 +284,7 @@ def _rank(leader: StageLeader) -> str:
 
 
 def _how_often(leader: StageLeader, side: Side) -> str:
-    """``in 40 of 40 steps``; over several windows the number of steps is a lower bound."""
+    """Return ``in 40 of 40 steps``; over several windows the number of steps is a lower bound."""
     least = "at least " if len(side.windows) > 1 and leader.led < leader.eligible else ""
     return f"in {least}{format.count(leader.led)} of {format.counted(leader.eligible, 'step')}"
 

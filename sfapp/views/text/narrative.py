@@ -126,7 +126,7 @@ def misread_sentence(diagnosis: Diagnosis) -> str:
 
 
 def _other_ranks(diagnosis: Diagnosis) -> str:
-    """``The other seven ranks wait for it``."""
+    """Return ``The other seven ranks wait for it``."""
     if diagnosis.aim is None or diagnosis.aim.rank is None:
         return "Faster ranks wait for the slowest"
     number = diagnosis.ranks - 1
