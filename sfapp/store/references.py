@@ -57,7 +57,7 @@ class _Wanted:
 
 
 def runs_to_compare(cursor: Cursor, chosen: ReferenceChoices) -> list[str]:
-    """Return the runs whose windows must be compared with other windows than they are now."""
+    """Return the runs whose stored reference no longer fits their windows or the user's choice."""
     rows = cursor.execute(
         "SELECT run_id, healthy_windows, noise, between_ns, between_windows, chosen FROM run_references"
     ).fetchall()
@@ -72,7 +72,7 @@ def runs_to_compare(cursor: Cursor, chosen: ReferenceChoices) -> list[str]:
 
 
 def update_reference(cursor: Cursor, chosen: ReferenceChoices, run_id: str) -> None:
-    """Compare a run's windows with the run's present healthy windows."""
+    """Compare a run's windows with its present reference, and store that."""
     wanted = _wanted(cursor, chosen, run_id).get(run_id)
     reference = None if wanted is None else _reference(cursor, run_id, wanted)
     if reference != references_of(cursor, [run_id]).get(run_id):
