@@ -179,8 +179,8 @@ def _meta(path: Path) -> tuple[dict[str, int], list[ImportNote]]:
 
 
 def _replayed(table: OperationTable) -> tuple[dict[str, Any], list[ImportNote], Floats | None]:
-    """Return the slowdowns by replay, with text keys, notes, and how long each operation waits for the others
-    of its transfer, s; empty and None if the job's schedule is not supported."""
+    """Return the slowdowns of the what-if by replay, notes, and the seconds that each operation waits for the
+    others of its transfer. If the job's schedule is not supported, there are no slowdowns and no waits."""
     try:
         found, blocked = what_if(table), waits_of_rows(table)
     except TraceError as error:
