@@ -14,7 +14,7 @@ EXAMPLES = "examples"
 
 @cache
 def assets() -> Path:
-    """The folder of assets: in the wheel, or next to the package in a checkout."""
+    """Return the folder of assets: in the wheel, or next to the package in a checkout."""
     package = Path(__file__).parent
     packed = package / "_assets"
     return packed if packed.is_dir() else package.parent / "assets"

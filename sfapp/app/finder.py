@@ -50,7 +50,8 @@ def build(routes: APIRouter, workspace: Workspace) -> None:
 
     @routes.get("/find.json", summary="Runs, windows, ranks and hosts by a few words")
     def find_json(text: Words = "", path: Place = "", view: Place = "") -> dict[str, Any]:
-        """``path`` and ``view`` are those of the requesting page, whose ranks and hosts are searched too."""
+        """Return the places found; ``path`` and ``view`` name the requesting page, whose ranks and hosts are
+        searched too."""
         here = _WINDOW_PAGE.fullmatch(path)
         key = None if here is None else WindowKey(run_from_segment(here["run"]), int(here["window"]))
         return {"found": [asdict(each) for each in find(workspace, text, key, parse_query(view)[0])]}

@@ -152,7 +152,7 @@ class _AllowList:
 
 
 def is_local(endpoint: str) -> bool:
-    """Whether only this machine can reach the endpoint."""
+    """Return whether only this machine can reach the endpoint."""
     scheme, _, address = endpoint.partition("://")
     if scheme in ("ipc", "inproc"):
         return True
