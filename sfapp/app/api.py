@@ -182,7 +182,7 @@ def _add_windows(routes: APIRouter, workspace: Workspace) -> None:
         every = replace(asked, limit=_EVERY)
         return csv_answer(workspace.windows(every).rows, "windows")
 
-    @routes.get("/quarantine.json", summary="Rejected files, and windows in conflict")
+    @routes.get("/quarantine.json", summary="Refused files, and windows in conflict")
     def quarantine_json() -> Response:
         return json_answer(
             {
@@ -191,7 +191,7 @@ def _add_windows(routes: APIRouter, workspace: Workspace) -> None:
             }
         )
 
-    @routes.get("/quarantine.csv", summary="Rejected files as a table", response_class=CsvResponse)
+    @routes.get("/quarantine.csv", summary="Refused files as a table", response_class=CsvResponse)
     def quarantine_csv() -> Response:
         return csv_answer([asdict(file) for file in store.quarantine()], "quarantine")
 

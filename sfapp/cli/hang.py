@@ -1,4 +1,4 @@
-"""``sfapp hang``: find the ranks that hold a job that stands still, from its Flight Recorder dumps."""
+"""``sfapp hang``: find the ranks that block a stalled job, from its Flight Recorder dumps."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _WIDTHS = 40, 110
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def hang(paths: Sequence[Path], as_json: bool) -> None:
-    """Find the ranks that hold a job that stands still. DUMPS are PyTorch Flight Recorder dumps (pickle or
+    """Find the ranks that block a stalled job. DUMPS are PyTorch Flight Recorder dumps (pickle or
     JSON) of one job, one file per rank, or folders with such files.
 
     A dump's name ends in its rank, as torch writes it. Other files in a folder are skipped with a note. No

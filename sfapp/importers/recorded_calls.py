@@ -1,4 +1,4 @@
-"""Read the Flight Recorder dumps of one job that stands still: the calls of each rank.
+"""Read the Flight Recorder dumps of one stalled job: the calls of each rank.
 
 Only calls that have not completed and the newest sequence number of each group are kept, so that memory is
 bounded by the pending calls and not by the size of the recorder's buffers.

@@ -1,4 +1,4 @@
-"""Find the ranks that hold a job that stands still (docs/hangs.md).
+"""Find the ranks that block a stalled job (docs/hangs.md).
 
 Ranks and the calls they wait in form a graph: a rank points to its call, the call to the ranks that it waits
 for. Ranks from which no path leads on are the first cause; all others are victims. Ranks that wait for each

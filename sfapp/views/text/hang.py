@@ -1,4 +1,4 @@
-"""Describe which ranks hold a job that stands still (docs/hangs.md)."""
+"""Describe which ranks block a stalled job (docs/hangs.md)."""
 
 from __future__ import annotations
 
