@@ -11,7 +11,7 @@ part = @mkdir -p $(CACHE); rm -f $(CACHE)/$@.status; $(BIN)/pytest -o cache_dir=
 	status=$$?; echo $$status > $(CACHE)/$@.status; exit $$status
 PARTS := test-inside test-torchrun test-browser
 
-.PHONY: demo test test-quiet $(PARTS) test-again lint style types bench bench-recorder fuzz gpu soak evidence evidence-traces screenshots sample chromium clean
+.PHONY: demo test test-quiet $(PARTS) test-again lint style types bench bench-recorder fuzz audit gpu soak evidence evidence-traces screenshots sample chromium clean
 
 demo: $(VENV)/installed  ## browse the recorded sample job on 127.0.0.1:8642
 	$(BIN)/sfapp serve sample_data/packets
@@ -68,6 +68,20 @@ fuzz: $(VENV)/installed  ## read mutants with every parser, and run random histo
 	$(BIN)/python -m benchmarks.fuzz --minutes $(FUZZ_MINUTES)
 	$(BIN)/python -m benchmarks.fuzz --histories $(FUZZ_HISTORIES)
 
+# The tools are in an environment of their own, so that they are not in the list. Without a connection to the database of
+# vulnerabilities, the list is what to look up.
+AUDIT_VENV := .venv-audit
+
+audit: $(VENV)/installed  ## list every installed package in out/sbom.json, and look for known vulnerabilities (5 minutes)
+	$(PYTHON) -m venv $(AUDIT_VENV) || python3 -m venv $(AUDIT_VENV)
+	$(AUDIT_VENV)/bin/pip install --quiet --disable-pip-version-check $(PIP_ARGS) cyclonedx-bom pip-audit
+	@mkdir -p out
+	$(AUDIT_VENV)/bin/cyclonedx-py environment $(BIN)/python --output-reproducible --output-file out/sbom.json
+	@PIPAPI_PYTHON_LOCATION=$(abspath $(BIN)/python) timeout 240 \
+		$(AUDIT_VENV)/bin/pip-audit --skip-editable --progress-spinner off > out/audit.txt 2>&1 && cat out/audit.txt && exit 0; \
+	tail -n 40 out/audit.txt; if grep -q "^Found .* known vulnerabilit" out/audit.txt; then exit 1; fi; \
+	echo "The database of vulnerabilities cannot be reached: look up the versions in out/sbom.json."
+
 # For a machine with a CUDA device: a separate environment that uses the torch of GPU_PYTHON. GPU_WHEELS is a folder of
 # wheels for a machine without network. The tests need the same packages as the measurements.
 GPU_PYTHON ?= python3
@@ -112,4 +126,4 @@ chromium:
 	else echo "Chromium is needed for the browser tests: install the package 'chromium' (needs root or sudo)." >&2; exit 1; fi
 
 clean:
-	rm -rf $(VENV) $(GPU_VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(GPU_VENV) $(AUDIT_VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -7,7 +7,9 @@ from collections.abc import Callable
 
 from fastapi import Request
 from nicegui import ui
+from starlette.responses import Response
 
+from sfapp.app.answers import json_answer
 from sfapp.app.theme import Crumb, box, empty, frame, link
 from sfapp.errors import StoreError, WindowNotFoundError
 from sfapp.service.workspace import Workspace
@@ -16,11 +18,19 @@ RETRY_S = 1.0
 """Seconds between checks for the missing item."""
 
 
-def root(workspace: Workspace) -> Callable[[Request], None]:
+_DATA = (".json", ".csv", ".zip")
+"""Endings of addresses for programs, which are answered as the OpenAPI document declares."""
+
+
+def root(workspace: Workspace) -> Callable[[Request], Response | None]:
     """Return the page for addresses without a page."""
 
-    def not_found(request: Request) -> None:
-        missing(workspace, request, "There is no page at this address.")
+    def not_found(request: Request) -> Response | None:
+        message = "There is no page at this address."
+        if request.url.path.endswith(_DATA):
+            return json_answer({"error": message}, 404)
+        missing(workspace, request, message)
+        return None
 
     return not_found
 

@@ -1,0 +1,41 @@
+"""A real server answers requests made from ``/openapi.json``, valid and invalid, as it declares there."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.app.recorded_job import FAULTS, job_window, put
+from tests.app.served import served
+
+CHECKS = (
+    "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,"
+    "response_headers_conformance,unsupported_method,negative_data_rejection"
+)
+"""Those that hold for any schema. That every declared value is accepted is not checked: values that name a
+stage, a rank or a run depend on the window."""
+
+
+@pytest.mark.parametrize("phases", ["coverage", "fuzzing,stateful"])
+def test_schemathesis_finds_no_answer_that_is_not_declared(phases: str, tmp_path: Path) -> None:
+    root = tmp_path / "packets"
+    for number, fault in enumerate(FAULTS):
+        put(root, job_window(number, fault))
+    with served(root, "--memory", cwd=tmp_path) as server:
+        found = subprocess.run(
+            [
+                *(sys.executable, "-m", "schemathesis.cli", "run", f"{server.url}openapi.json"),
+                *("--checks", CHECKS, "--phases", phases, "--max-examples", "5", "--workers", "1"),
+                *("--generation-deterministic", "--request-timeout", "30", "--no-color"),
+            ],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            check=False,
+        )
+    assert found.returncode == 0, found.stdout
+    assert re.search(r"Tested: [1-9]\d", found.stdout), found.stdout
