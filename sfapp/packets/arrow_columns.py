@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from sfapp.packets.packet_layout import (
     WALL,
     Limits,
 )
+from sfapp.packets.page_sizes import expanded_pages
 from sfapp.terminal import quoted
 
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -65,6 +67,7 @@ class PacketFile:
     ) -> None:
         check_checksum(data)
         self.size = len(data)
+        self._data = data
         self._manifest_key = manifest_key
         with arrow_errors():
             try:
@@ -96,16 +99,22 @@ class PacketFile:
         return 8 * self.rows * columns
 
     def expanded_bytes(self, columns: int) -> int:
-        """Return the memory that the file takes by its footer: its expanded pages, or so many decoded
-        columns, whichever is more.
+        """Return the memory that the file takes by its footer and the headers of its pages: its expanded
+        pages, or so many decoded columns, whichever is more.
 
-        Single column chunks are not examined: damage in them would end the process with a C++ exception of
-        pyarrow, whereas its reader reports the same damage as a Python exception.
+        Raises:
+            PacketError: the footer or a header is damaged.
         """
+        return max(self._pages_bytes, self.decoded_bytes(columns))
+
+    @cached_property
+    def _pages_bytes(self) -> int:
+        # pyarrow does not examine single column chunks here: damage in them would end the process with a C++
+        # exception, whereas its reader reports the same damage as a Python exception.
         with arrow_errors():
             groups = range(self._metadata.num_row_groups)
-            pages: int = sum(self._metadata.row_group(index).total_byte_size for index in groups)
-        return max(pages, self.decoded_bytes(columns))
+            claimed: int = sum(self._metadata.row_group(index).total_byte_size for index in groups)
+        return max(claimed, expanded_pages(self._data))
 
     def decode(self, columns: Sequence[str]) -> dict[str, Any]:
         """Return these columns decoded, as pyarrow chunked arrays.

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from sfapp.errors import PacketError
 from sfapp.packets import read_packet, write_packet
 from sfapp.packets.memory_budget import UNCOUNTED_BYTES, MemoryBudget, available_memory
+from sfapp.packets.page_sizes import expanded_pages
 from tests.builders import window_of
 from tests.packets.make_golden import STAGES, manifest, write
 
+GOLDEN = Path(__file__).parent / "golden" / "valid"
 MIB = 2**20
 MOST_MIB = 600
 """Most memory of a process that reads a file below 10 MB."""
@@ -259,3 +264,67 @@ def test_the_available_memory_is_at_most_the_machine_s() -> None:
     total = int(Path("/proc/meminfo").read_text().split()[1]) * 1024
 
     assert 0 < available_memory() <= total
+
+
+def varint(number: int, size: int = 1) -> bytes:
+    """Return a number as in a footer (Thrift's zigzag), with as many bytes at least."""
+    left, found = number << 1, bytearray()
+    while left or len(found) < size:
+        found.append(left & 127 | 128)
+        left >>= 7
+    found[-1] &= 127
+    return bytes(found)
+
+
+def write_large_pages(path: Path, rows: int, claimed: int) -> None:
+    """Write a packet of one page per column, whose footer claims fewer rows and bytes than its pages have."""
+    zeros = {np.dtype(kind): pa.array(np.zeros(rows, kind)) for kind in (np.int64, np.int32)}
+    step, rank = np.zeros(rows, np.int64), np.zeros(rows, np.int32)
+    step[:claimed], rank[:claimed] = np.repeat(np.arange(claimed // 8), 8), np.arange(claimed) % 8
+    columns = {"step": pa.array(step), "rank": pa.array(rank)}
+    columns |= {"hostname": repeated(rows, "x"), "role": repeated(rows, "dp")}
+    columns |= dict.fromkeys(("local_rank", "node_rank"), zeros[np.dtype(np.int32)])
+    columns |= dict.fromkeys(("wall_ns", *STAGES), zeros[np.dtype(np.int64)])
+    write(
+        path,
+        columns,
+        manifest(ranks=8),
+        use_dictionary=["hostname", "role"],
+        compression="zstd",
+        data_page_size=2**31 - 1,
+        max_rows_per_page=rows,
+        write_batch_size=rows,
+        row_group_size=rows,
+        write_statistics=False,
+    )
+    content = path.read_bytes()
+    begin = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    group = pq.ParquetFile(path).metadata.row_group(0)
+    sizes = [group.column(index).total_uncompressed_size for index in range(group.num_columns)]
+    footer = content[begin:-8]
+    for true, false in [(rows, claimed), (group.total_byte_size, 9_000), *((size, 900) for size in sizes)]:
+        if true > 10_000:
+            footer = footer.replace(varint(true), varint(false, len(varint(true))))
+    path.write_bytes(content[:begin] + footer + content[-8:])
+
+
+def test_pages_that_expand_to_more_than_the_footer_claims_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "00000000.parquet"
+    write_large_pages(path, rows=6_000_000, claimed=80)
+    assert path.stat().st_size < 100_000
+
+    (line,), peak = read_in_a_process(path)
+
+    assert "expands from " in line
+    assert "more than the 33,554,432 allowed for its size" in line
+    assert peak < 250
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_a_damaged_header_of_a_page_is_a_packet_error(data: st.DataObject) -> None:
+    content = bytearray((GOLDEN / "plain.parquet").read_bytes())
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    with suppress(PacketError):
+        assert expanded_pages(bytes(content)) >= 0
