@@ -33,6 +33,7 @@ from sfapp.accounting.leaders import (
 from sfapp.accounting.measures import Measures
 from sfapp.accounting.own_time import own_excess
 from sfapp.accounting.routing import by_name, names, ranked, rivals, routing_set
+from sfapp.accounting.run_waits import wait_stages
 from sfapp.model import (
     ALL_RANKS,
     DEFAULT_FRONTIER,
@@ -47,13 +48,6 @@ from sfapp.model import (
     WaitFit,
 )
 from sfapp.model.stages import FORWARD, RESIDUAL
-
-
-def wait_stages(slope_S: Floats, se_S: Floats, wait_slope: float) -> tuple[int, ...]:
-    """Return the recorded stages that ranks wait in by a wait fit: β − 2·se ≥ wait_slope (§11)."""
-    with np.errstate(invalid="ignore"):
-        surely = slope_S - 2 * se_S >= wait_slope
-    return tuple(int(stage) for stage in np.flatnonzero(surely))
 
 
 def sync_boundary(measures: Measures, waits: tuple[int, ...]) -> int | None:

@@ -12,6 +12,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from sfapp.accounting.leaders import Floats
 from sfapp.model import Diagnosis
 
 RunStages = tuple[str, tuple[str, ...]]
@@ -48,11 +51,19 @@ class RunWaits:
         return own if own is not None and own not in self.stages else self.boundary
 
 
+def wait_stages(slope_S: Floats, se_S: Floats, wait_slope: float) -> tuple[int, ...]:
+    """Return the recorded stages that ranks wait in by a wait fit: β − 2·se ≥ wait_slope (§11)."""
+    with np.errstate(invalid="ignore"):
+        surely = slope_S - 2 * se_S >= wait_slope
+    return tuple(int(stage) for stage in np.flatnonzero(surely))
+
+
 def own_wait_stages(diagnosis: Diagnosis) -> tuple[str, ...]:
     """Return the recorded stages that are wait stages according to the window's own fit (§11)."""
-    fits = (diagnosis.wait_fit or {}).items()
-    slope = diagnosis.gates.wait_slope
-    return tuple(stage for stage, fit in fits if fit is not None and fit.slope - 2 * fit.se >= slope)
+    fits = {stage: fit for stage, fit in (diagnosis.wait_fit or {}).items() if fit is not None}
+    slope_S, se_S = (np.array([getattr(fit, part) for fit in fits.values()]) for part in ("slope", "se"))
+    stages = tuple(fits)
+    return tuple(stages[found] for found in wait_stages(slope_S, se_S, diagnosis.gates.wait_slope))
 
 
 @dataclass(frozen=True, slots=True)
