@@ -113,7 +113,10 @@ screenshots: $(VENV)/installed chromium  ## redraw the pictures in assets/screen
 sample: $(VENV)/installed  ## record sample_data/packets again with a real torchrun job
 	$(BIN)/python sample_data/record.py
 
-$(VENV)/installed: pyproject.toml constraints.txt hatch_build.py sfapp/recorder/timing/timers.py sfapp/recorder/timing/_timers.pxd sfapp/accounting/_kernels.pyx
+COMPILED := sfapp/recorder/timing/timers.py sfapp/recorder/timing/_timers.pxd sfapp/packets/page_sizes.py \
+	sfapp/packets/_page_sizes.pxd sfapp/accounting/_kernels.pyx
+
+$(VENV)/installed: pyproject.toml constraints.txt hatch_build.py $(COMPILED)
 	$(PYTHON) -m venv $(VENV) || python3 -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check $(PIP_ARGS) -c constraints.txt -e '.[app,jupyter,dev]'
 	touch $@

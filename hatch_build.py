@@ -15,13 +15,16 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-SOURCE = Path("sfapp", "recorder", "timing", "timers.py")
-MODULE = "sfapp.recorder.timing._timers"
-
+TIMERS = Path("sfapp", "recorder", "timing", "timers.py")
+PAGE_SIZES = Path("sfapp", "packets", "page_sizes.py")
 KERNELS = Path("sfapp", "accounting", "_kernels.pyx")
 
-IN_C = {"state.clock()": "read_clock(state)", "from threading import get_ident\n": ""}
-"""Replaced in the copy of the source that is compiled: ``_timers.pxd`` has both as inline C."""
+IN_C = {
+    TIMERS: {"state.clock()": "read_clock(state)", "from threading import get_ident\n": ""},
+    PAGE_SIZES: {},
+}
+"""Sources in Python that are compiled too, and what is replaced in the copy for the compiler, because the
+``.pxd`` file beside the source has it as inline C."""
 
 DIRECTIVES = {"language_level": 3, "annotation_typing": False, "infer_types": True, "wraparound": False}
 
@@ -32,7 +35,8 @@ class CompileHotPath(BuildHookInterface[Any]):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         self._folder = tempfile.mkdtemp()
         for source, name, compiler, without in (
-            (SOURCE, "_timers", compiled, "steps will be timed in Python"),
+            (TIMERS, "_timers", compiled, "steps will be timed in Python"),
+            (PAGE_SIZES, "_page_sizes", compiled, "the pages of packets will be checked in Python"),
             (KERNELS, "_kernels", compiled_kernels, "large windows will be diagnosed with NumPy alone"),
         ):
             module = source.with_name(name + str(sysconfig.get_config_var("EXT_SUFFIX")))
@@ -69,14 +73,19 @@ class CannotCompile(Exception):
 
 
 def compiled(source: Path, folder: Path) -> Path:
-    """Compile the hot path to an extension module in this folder, and return the module's path.
+    """Compile a source in Python to an extension module in this folder, and return the module's path.
 
     Raises:
         CannotCompile: there is no compiler, or ``SFAPP_COMPILED`` is ``off``.
     """
-    copy = folder / "source" / Path(*MODULE.split(".")).with_suffix(".py")
-    _copy_for_c(source, copy)
-    return _extension(MODULE, copy, folder, DIRECTIVES, ["-g0"])  # 1 MB with symbols
+    path = next(path for path in IN_C if source.parts[-len(path.parts) :] == path.parts)
+    module = path.with_name(f"_{path.stem}")
+    copy = folder / "source" / module.with_suffix(".py")
+    copy.parent.mkdir(parents=True)
+    for package in path.parents[:-1]:
+        (folder / "source" / package / "__init__.py").touch()
+    _copy_for_c(source, copy, IN_C[path])
+    return _extension(".".join(module.parts), copy, folder, DIRECTIVES, ["-g0"])  # 1 MB with symbols
 
 
 def compiled_kernels(source: Path, folder: Path) -> Path:
@@ -118,16 +127,13 @@ def _extension(name: str, source: Path, folder: Path, directives: dict[str, Any]
     return Path(command.get_outputs()[0])
 
 
-def _copy_for_c(source: Path, copy: Path) -> None:
-    """Copy the hot path and its C types to where Cython finds them under the compiled module's name."""
+def _copy_for_c(source: Path, copy: Path, in_c: dict[str, str]) -> None:
+    """Copy a source and its C types to where Cython finds them under the compiled module's name."""
     text = source.read_text(encoding="utf-8")
-    for python, c in IN_C.items():
+    for python, c in in_c.items():
         if python not in text:
             raise CannotCompile(f"{source.name} has no {python!r} to replace")
         text = text.replace(python, c)
     text += f'\nSOURCE_DIGEST = "{hashlib.sha256(source.read_bytes()).hexdigest()}"\n'
-    copy.parent.mkdir(parents=True)
-    for package in copy.relative_to(copy.parents[3]).parents:
-        (copy.parents[3] / package / "__init__.py").touch()
     copy.write_text(text, encoding="utf-8")
     shutil.copy(source.with_name(copy.stem + ".pxd"), copy.with_suffix(".pxd"))

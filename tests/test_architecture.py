@@ -355,7 +355,7 @@ OPENED_OTHERWISE = {
     "packets/memory_budget.py": "/proc of the kernel, and control groups",
     "recorder/side_channels/memory.py": "/proc of the kernel",
     "store/lock.py": "/proc of the kernel",
-    "recorder/timing/timer_backend.py": "sfapp's own compiled module",
+    "compiled_modules.py": "sfapp's own compiled module",
     "app/address.py": "sfapp's own assets",
     "app/server.py": "sfapp's own assets",
     "report/html.py": "sfapp's own assets",

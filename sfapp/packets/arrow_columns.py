@@ -15,9 +15,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sfapp.compiled_modules import compiled_from
 from sfapp.errors import PacketError
 from sfapp.model import OWN_PLANES, PLANES, Manifest
 from sfapp.model.stages import MAX_NAME_LENGTH
+from sfapp.packets import page_sizes
 from sfapp.packets.checksum import check_checksum
 from sfapp.packets.faults import Faults, and_more, arrow_errors
 from sfapp.packets.packet_layout import (
@@ -32,8 +34,9 @@ from sfapp.packets.packet_layout import (
     WALL,
     Limits,
 )
-from sfapp.packets.page_sizes import expanded_pages
 from sfapp.terminal import quoted
+
+_PAGE_SIZES = compiled_from(page_sizes) or page_sizes
 
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -114,7 +117,8 @@ class PacketFile:
         with arrow_errors():
             groups = range(self._metadata.num_row_groups)
             claimed: int = sum(self._metadata.row_group(index).total_byte_size for index in groups)
-        return max(claimed, expanded_pages(self._data))
+        expanded: int = _PAGE_SIZES.expanded_pages(self._data)
+        return max(claimed, expanded)
 
     def decode(self, columns: Sequence[str]) -> dict[str, Any]:
         """Return these columns decoded, as pyarrow chunked arrays.

@@ -2,13 +2,12 @@
 
 pyarrow allocates and fills as much as the header of a page says, whatever the footer says: a file of 120 kB
 took 3.8 GB. Footer and headers are structures of Thrift's compact protocol, read as far as needed here.
+
+Where there is a C compiler, this source is compiled (``_page_sizes.pxd`` has its C types): in Python it takes
+almost as long as reading a small packet.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterator
-from itertools import chain, islice
-from typing import Any
 
 from sfapp.errors import PacketError
 
@@ -21,13 +20,6 @@ MAX_FOOTER = 8 << 20
 MAX_PAGES = 1 << 17
 """Number of pages that are added up; chunks may overlap in a hostile file."""
 
-# Fields, by their numbers in parquet.thrift.
-_ROW_GROUPS, _COLUMNS, _COLUMN_META = 4, 1, 3
-_VALUES, _COMPRESSED, _DATA_PAGE, _DICTIONARY_PAGE = 5, 7, 9, 11
-_PAGE_EXPANDED, _PAGE_COMPRESSED = 2, 3
-
-_TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
-
 
 def expanded_pages(data: bytes) -> int:
     """Return the bytes that all pages expand to, by their headers.
@@ -35,102 +27,187 @@ def expanded_pages(data: bytes) -> int:
     Raises:
         PacketError: the footer or a header is damaged.
     """
+    end = len(data) - 8
+    size = int.from_bytes(data[end : end + 4], "little")
+    if size > MAX_FOOTER:
+        raise PacketError(f"the footer has {size:,} bytes, more than {MAX_FOOTER:,}")
     try:
-        size = int.from_bytes(data[-8:-4], "little")
-        if size > MAX_FOOTER:
-            raise PacketError(f"the footer has {size:,} bytes, more than {MAX_FOOTER:,}")
-        footer, _ = _structure(data, len(data) - 8 - size, 0)
-        chunks = [column[_COLUMN_META] for group in footer[_ROW_GROUPS] for column in group[_COLUMNS]]
-        pages = list(islice(chain.from_iterable(_pages(data, chunk) for chunk in chunks), MAX_PAGES + 1))
-    except (IndexError, KeyError, TypeError, ValueError, AttributeError) as error:
+        return PageReader(data).read_footer(end - size)
+    except (IndexError, OverflowError) as error:
         raise PacketError("the footer or the header of a page is damaged") from error
-    if len(pages) > MAX_PAGES:
-        raise PacketError(f"the file has more than {MAX_PAGES:,} pages")
-    return sum(pages)
 
 
-def _pages(data: bytes, chunk: dict[int, Any]) -> Iterator[int]:
-    """Yield what each page of a column chunk expands to."""
-    places = [chunk[field] for field in (_DATA_PAGE, _DICTIONARY_PAGE) if chunk.get(field, 0) > 0]
-    at = min(places)
-    end = at + chunk[_COMPRESSED]
-    while at < end:
-        header, at = _structure(data, at, 0)
-        if header[_PAGE_COMPRESSED] < 0 or header[_PAGE_EXPANDED] < 0:
-            raise ValueError("a page of negative size")
-        at += header[_PAGE_COMPRESSED]
-        yield header[_PAGE_EXPANDED]
+class PageReader:
+    """Reader of the structures in a file that lead to its pages.
 
+    Numbers of fields are those of parquet.thrift; numbers of types those of the compact protocol: 1 and 2 are
+    the values of a boolean, 3 a byte, 4 to 6 integers, 7 a double, 8 a text, 9 a list, 12 a structure.
+    """
 
-def _structure(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
-    """Return the fields of a structure by number, and the place after it."""
-    if depth > _DEPTH or at < 0:
-        raise IndexError("nested too deeply, or before the file")
-    fields: dict[int, Any] = {}
-    number = 0
-    while True:
-        head = data[at]
-        at += 1
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._size = len(data)
+        self._at = 0
+        self._kind = 0  # type of the field that was read last
+        self._pages = 0
+        self._expanded = 0
+
+    def read_footer(self, at: int) -> int:
+        """Return the bytes that all pages expand to, given where the footer begins.
+
+        Raises:
+            IndexError: the file ends within a structure, or one is damaged.
+            PacketError: there are too many pages.
+        """
+        self._go_to(at)
+        field = self._field(0)
+        while field:
+            if field == 4 and self._kind == 9:  # row groups
+                for _ in range(self._count()):
+                    self._row_group()
+            else:
+                self._skip(self._kind, 0)
+            field = self._field(field)
+        return self._expanded
+
+    def _row_group(self) -> None:
+        field = self._field(0)
+        while field:
+            if field == 1 and self._kind == 9:  # columns
+                for _ in range(self._count()):
+                    self._column()
+            else:
+                self._skip(self._kind, 0)
+            field = self._field(field)
+
+    def _column(self) -> None:
+        field = self._field(0)
+        while field:
+            if field == 3 and self._kind == 12:  # metadata of the chunk
+                self._chunk()
+            else:
+                self._skip(self._kind, 0)
+            field = self._field(field)
+
+    def _chunk(self) -> None:
+        compressed = data_page = dictionary_page = 0
+        field = self._field(0)
+        while field:
+            if field == 7:
+                compressed = self._integer()
+            elif field == 9:
+                data_page = self._integer()
+            elif field == 11:
+                dictionary_page = self._integer()
+            else:
+                self._skip(self._kind, 0)
+            field = self._field(field)
+        after = self._at
+        begin = dictionary_page if 0 < dictionary_page < data_page else data_page
+        self._go_to(begin)
+        while self._at - begin < compressed:
+            self._page()
+        self._at = after
+
+    def _page(self) -> None:
+        """Add what a page expands to, and go to the next."""
+        expanded = compressed = 0
+        field = self._field(0)
+        while field:
+            if field == 2:
+                expanded = self._integer()
+            elif field == 3:
+                compressed = self._integer()
+            else:
+                self._skip(self._kind, 0)
+            field = self._field(field)
+        if not (0 <= expanded < 1 << 31 and 0 <= compressed < 1 << 31):
+            raise IndexError("the size of a page is out of range")
+        self._pages += 1
+        if self._pages > MAX_PAGES:
+            raise PacketError(f"the file has more than {MAX_PAGES:,} pages")
+        self._expanded += expanded
+        self._move(compressed)
+
+    # ---- Thrift's compact protocol ----------------------------------------------------------------
+
+    def _field(self, before: int) -> int:
+        """Return the number of a structure's next field, given that of the field before; 0 at its end."""
+        head = self._byte()
         if not head:
-            return fields, at
-        kind = head & 15
-        if head >> 4:
-            number += head >> 4
-        else:
-            number, at = _integer(data, at)
-        if kind in (_TRUE, _FALSE):
-            continue
-        fields[number], at = _value(data, at, kind, depth)
+            return 0
+        self._kind = head & 15
+        number = before + (head >> 4) if head >> 4 else self._integer()
+        if not 0 < number < 1 << 15:
+            raise IndexError("the number of a field is out of range")
+        return number
 
+    def _count(self) -> int:
+        """Return the number of elements of a list, whose type is ``_kind`` then."""
+        head = self._byte()
+        self._kind = head & 15
+        return head >> 4 if head >> 4 < 15 else self._length()
 
-def _integer(data: bytes, at: int) -> tuple[int, int]:
-    """Return a zigzag integer of variable length."""
-    value = data[at]
-    at += 1
-    if value > 127:
-        value, shift = value & 127, 7
-        while True:
-            byte = data[at]
-            at += 1
+    def _skip(self, kind: int, depth: int) -> None:
+        if depth > _DEPTH:
+            raise IndexError("nested too deeply")
+        if kind == 12:
+            field = self._field(0)
+            while field:
+                self._skip(self._kind, depth + 1)
+                field = self._field(field)
+        elif kind == 8:
+            self._move(self._length())
+        elif 4 <= kind <= 6:
+            self._integer()
+        elif kind == 9:
+            count = self._count()
+            inner = self._kind
+            for _ in range(count):
+                if inner <= 2:  # A boolean in a list is a byte of its own.
+                    self._move(1)
+                else:
+                    self._skip(inner, depth + 1)
+        elif kind == 3:
+            self._move(1)
+        elif kind == 7:
+            self._move(8)
+        elif kind > 2:
+            raise IndexError("a type that is in no structure of Parquet")
+
+    def _integer(self) -> int:
+        """Read a zigzag integer of variable length."""
+        value = self._unsigned()
+        return (value >> 1) ^ -(value & 1)
+
+    def _length(self) -> int:
+        value = self._unsigned()
+        if value > self._size:
+            raise IndexError("longer than the file")
+        return value
+
+    def _unsigned(self) -> int:
+        byte = self._byte()
+        value, shift = byte & 127, 7
+        while byte > 127:
+            if shift > 56:
+                raise IndexError("an integer of more than 63 bits")
+            byte = self._byte()
             value |= (byte & 127) << shift
-            if byte < 128:
-                break
             shift += 7
-            if shift > 63:
-                raise IndexError("an integer of more than ten bytes")
-    return (value >> 1) ^ -(value & 1), at
+        return value
 
+    def _byte(self) -> int:
+        at = self._at
+        if at >= self._size:
+            raise IndexError("the file ends here")
+        self._at = at + 1
+        return self._data[at]
 
-def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
-    """Return a value, and the place after it; None for texts, whose content is skipped."""
-    if kind in (_I16, _I32, _I64):
-        return _integer(data, at)
-    if kind == _STRUCT:
-        return _structure(data, at, depth + 1)
-    if kind == _BINARY:
-        size, at = _length(data, at)
-        return None, at + size
-    if kind in (_LIST, _SET):
-        count, inner = data[at] >> 4, data[at] & 15
-        at += 1
-        if count == 15:
-            count, at = _length(data, at)
-        values = []
-        for _ in range(count):
-            value, at = _value(data, at, inner, depth + 1)
-            values.append(value)
-        return values, at
-    if kind == _DOUBLE:
-        return None, at + 8
-    if kind in (_BYTE, _TRUE, _FALSE):
-        return data[at], at + 1
-    raise IndexError(f"type {kind} is in no structure of Parquet")
+    def _move(self, count: int) -> None:
+        self._go_to(self._at + count)
 
-
-def _length(data: bytes, at: int) -> tuple[int, int]:
-    """Return a length, which is not zigzag."""
-    value, at = _integer(data, at)
-    length = value << 1 if value >= 0 else (~value << 1) | 1
-    if length > len(data):
-        raise IndexError("longer than the file")
-    return length, at
+    def _go_to(self, at: int) -> None:
+        if not 0 <= at <= self._size:
+            raise IndexError("outside the file")
+        self._at = at

@@ -16,7 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sfapp.compiled_modules import compiled_from
 from sfapp.errors import RecorderError
+from sfapp.packets import page_sizes
 from sfapp.packets.window_rows import FIRST_STAGE_COLUMN
 from sfapp.recorder.timing import timer_backend, timers
 from sfapp.recorder.timing.contexts import MicroStep
@@ -137,6 +139,7 @@ def test_an_installation_is_compiled_wherever_it_can_be() -> None:
     if not sys.platform.startswith("linux") or shutil.which("cc") is None or not header.exists():
         pytest.skip("there is no C compiler here, or Python's headers are not installed")
     assert timer_backend.IS_COMPILED
+    assert compiled_from(page_sizes) is not None
 
 
 @compiled
@@ -177,4 +180,4 @@ def test_a_module_compiled_from_another_source_is_not_used(
     changed = tmp_path / "timers.py"
     changed.write_bytes(Path(timers.__file__).read_bytes() + b"# changed\n")
     monkeypatch.setattr(timers, "__file__", str(changed))
-    assert timer_backend._load_compiled() is None
+    assert compiled_from(timers) is None

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import importlib
 import os
 import time
 from collections.abc import Callable
-from pathlib import Path
-from types import ModuleType
 
+from sfapp.compiled_modules import compiled_from
 from sfapp.recorder.timing import timers
 from sfapp.recorder.timing.timers import Clock, StepState
 
@@ -17,18 +14,7 @@ COMPILED_VARIABLE = "SFAPP_COMPILED"
 """Environment variable; ``off`` selects Python even if the compiled hot path is available."""
 
 
-def _load_compiled() -> ModuleType | None:
-    """Return the compiled hot path; None if there is none, or it was compiled from another source."""
-    try:
-        compiled = importlib.import_module("sfapp.recorder.timing._timers")
-        digest = hashlib.sha256(Path(timers.__file__).read_bytes()).hexdigest()
-    except (ImportError, AttributeError, OSError):
-        # Installed without a compiler, or compiled for another Python or from another source.
-        return None
-    return compiled if getattr(compiled, "SOURCE_DIGEST", "") == digest else None
-
-
-_COMPILED = _load_compiled()
+_COMPILED = compiled_from(timers)
 
 IS_COMPILED = _COMPILED is not None
 
