@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+import nicegui
 from playwright.sync_api import Page, Route
 
 from sfapp.app.address import asset_url
@@ -11,7 +13,10 @@ from sfapp.views.figures import Figure
 
 LEAST_PX = 12
 
-_SHEET = f"""<!doctype html><link rel="stylesheet" href="{asset_url("style.css")}"><body>
+_VUE = f"/_nicegui/{nicegui.__version__}/static/vue.esm-browser.prod.js"
+
+_SHEET = f"""<!doctype html><link rel="stylesheet" href="{asset_url("style.css")}">
+<script type="importmap">{json.dumps({"imports": {"vue": _VUE}})}</script><body>
 <section class="figure"><div id="plot" class="plot"></div></section>"""
 
 # Every text as it stands on the screen: its four corners, turned as it is, and its smallest letters.
