@@ -16,9 +16,9 @@ PARTS := test-inside test-torchrun test-browser
 demo: $(VENV)/installed  ## browse the recorded sample job on 127.0.0.1:8642
 	$(BIN)/sfapp serve sample_data/packets
 
-test: $(VENV)/installed chromium style  ## all tests: first those that need an idle machine, then types and all parts at a time
+test: $(VENV)/installed chromium style  ## all tests: first those that need an idle machine, then types and the rest, two parts at a time
 	@$(MAKE) --no-print-directory test-quiet
-	@$(MAKE) --no-print-directory --jobs 4 --keep-going --output-sync $(PARTS) types \
+	@$(MAKE) --no-print-directory --jobs 2 --keep-going --output-sync $(PARTS) types \
 	|| $(MAKE) --no-print-directory test-again
 
 # These tests depend on milliseconds, which other programs of the machine may take: a failed test must pass when it is
@@ -27,8 +27,7 @@ test-quiet: $(VENV)/installed
 	$(BIN)/pytest -o cache_dir=$(CACHE)/$@ -m quiet $(call marked,quiet) \
 	|| { [ $$? = 1 ] && $(BIN)/pytest -o cache_dir=$(CACHE)/$@ --last-failed; }
 
-# Each part is sequential, because parallel training jobs would compete for the cores that their times depend on. The
-# parts run together, because each of them waits for a fifth of its time and more.
+# The parts are sequential, because parallel training processes would compete for the cores that their times depend on.
 test-inside: $(VENV)/installed
 	$(call part,not torchrun and not browser and not quiet)
 
