@@ -168,15 +168,6 @@ def test_scores_stand_in_the_rows_of_the_distances_with_aim_and_cause_marked() -
     assert "median rank" in text_of(figure)
 
 
-def test_the_axis_of_scores_ends_where_bars_do() -> None:
-    # The axis leaves room for the text after a bar, where no score can be.
-    figure = one("straggler_scores", "input")
-    longest = numbers(figure["data"][0]["x"]).max()
-    ticks = figure["layout"]["xaxis"]["tickvals"]
-    assert ticks[0] == 0
-    assert longest / 2 < ticks[-1] <= longest < figure["layout"]["xaxis"]["range"][1]
-
-
 def test_with_many_ranks_the_most_abnormal_are_shown_with_a_note() -> None:
     findings = found_in.of_many_ranks(2_048, odd=1_700)
     for name in ("straggler_distances", "straggler_scores"):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from sfapp.model import Diagnosis
@@ -128,7 +126,6 @@ def straggler_scores(
             "cliponaxis": False,
             "textfont": {"color": colours.ink, "size": 12},
         }
-    longest = max(float(score.max()), 1e-3)
     room = 2.4 if named and marks else 1.45  # for the text after the longest bar
     median = float(np.median(similarity.score_R))
     aimed = aimed_rank(diagnosis)
@@ -142,7 +139,9 @@ def straggler_scores(
         height=_height(len(ranks)),
         bargap=0.25 if named else 0,
         margin={"l": 8, "r": 8, "t": 24, "b": 8},
-        xaxis=axis(dark, range=[0, room * longest], tickvals=_score_ticks(longest), tickformat="~g"),
+        xaxis=axis(
+            dark, range=[0, room * max(float(score.max()), 1e-3)], nticks=5, tickformat=".2f"
+        ),
         yaxis=_rank_axis(ranks, aimed, dark) | {"autorange": "reversed"},
         shapes=[_median_line(median, colours)],
         annotations=[
@@ -155,13 +154,6 @@ def straggler_scores(
         hovermode="closest",
         uirevision=revision(diagnosis, "similarity"),
     )  # fmt: skip
-
-
-def _score_ticks(longest: float) -> list[float]:
-    """Return two to five round values up to the longest bar; a score above 1 does not exist."""
-    unit = 10.0 ** math.floor(math.log10(longest))
-    step = unit * (0.5 if longest < 2.5 * unit else 1 if longest < 5 * unit else 2)
-    return [step * count for count in range(int(longest / step) + 1)]
 
 
 def _median_line(median: float, colours: palette.Theme) -> dict[str, object]:
