@@ -103,7 +103,9 @@ class PageReader:
                 self._skip(self._kind, 0)
             field = self._field(field)
         after = self._at
-        begin = dictionary_page if 0 < dictionary_page < data_page else data_page
+        begin = data_page
+        if 0 < dictionary_page < data_page or data_page <= 0:  # A column without rows has no data page.
+            begin = dictionary_page
         self._go_to(begin)
         while self._at - begin < compressed:
             self._page()
