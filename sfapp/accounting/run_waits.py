@@ -60,10 +60,9 @@ def wait_stages(slope_S: Floats, se_S: Floats, wait_slope: float) -> tuple[int, 
 
 def own_wait_stages(diagnosis: Diagnosis) -> tuple[str, ...]:
     """Return the recorded stages that are wait stages according to the window's own fit (§11)."""
-    fits = {stage: fit for stage, fit in (diagnosis.wait_fit or {}).items() if fit is not None}
-    slope_S, se_S = (np.array([getattr(fit, part) for fit in fits.values()]) for part in ("slope", "se"))
-    stages = tuple(fits)
-    return tuple(stages[found] for found in wait_stages(slope_S, se_S, diagnosis.gates.wait_slope))
+    fits = [(stage, fit) for stage, fit in (diagnosis.wait_fit or {}).items() if fit is not None]
+    slope_S, se_S = np.array([fit.slope for _, fit in fits]), np.array([fit.se for _, fit in fits])
+    return tuple(fits[found][0] for found in wait_stages(slope_S, se_S, diagnosis.gates.wait_slope))
 
 
 @dataclass(frozen=True, slots=True)

@@ -247,6 +247,13 @@ class Window:
         return self.stages.index(RESIDUAL) if RESIDUAL in self.stages else None
 
     @property
+    def nbytes(self) -> int:
+        """Memory of its rows, in bytes."""
+        sides = [array for side in self.side.values() for array in (side.value_NR, side.sampled_NR)]
+        arrays = (self.duration_SNR, self.wall_NR, *self.waits.values(), *sides)
+        return sum(int(array.nbytes) for array in arrays)
+
+    @property
     def rank_count(self) -> int:
         """R, the number of ranks that took part; in a reduced window, more than have rows."""
         return len(self.ranks) if self.manifest.reduced is None else self.manifest.reduced.ranks

@@ -78,9 +78,9 @@ class WindowJudge:
         """
         self._store_of = store_of
         self._measures_reference = measures_reference
-        self._windows: MemoryCache[Window] = MemoryCache(cache_bytes // 2, _window_bytes)
+        self._windows: MemoryCache[Window] = MemoryCache(cache_bytes // 2, lambda window: 2 * window.nbytes)
         self._measures: MemoryCache[Measures] = MemoryCache(
-            cache_bytes // 2, lambda measures: _window_bytes(measures.window)
+            cache_bytes // 2, lambda measures: 2 * measures.window.nbytes
         )
 
     def source(self, key: WindowKey) -> WindowSource:
@@ -182,8 +182,3 @@ def _measures_key(source: WindowSource, view: ViewState, reference: Reference | 
     if view.baseline == "reference" and reference is not None:
         against = (reference.run_id, reference.window)
     return source, view.group, view.baseline, against
-
-
-def _window_bytes(window: Window) -> int:
-    waits = sum(int(wait_NR.nbytes) for wait_NR in window.waits.values())
-    return 2 * (int(window.duration_SNR.nbytes) + waits)

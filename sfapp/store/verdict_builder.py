@@ -94,7 +94,7 @@ def read_batch(
             found = found[:index]
             break
         packet = _read(each)
-        held += _size(packet.window) if isinstance(packet, Packet) else 0
+        held += packet.window.nbytes if isinstance(packet, Packet) else 0
         if isinstance(packet, Packet):
             if keys is None or _key(packet.window) in keys:
                 files.append(_File(each, packet))
@@ -112,14 +112,6 @@ def read_batch(
         stages=stages_table([window.diagnosis for window in windows]),
         conflict_count=len(grouped.conflicts),
         found=tuple(found),
-    )
-
-
-def _size(window: Window) -> int:
-    """Return the memory of the arrays of a window, in bytes."""
-    sides = [array for side in window.side.values() for array in (side.value_NR, side.sampled_NR)]
-    return sum(
-        array.nbytes for array in (window.duration_SNR, window.wall_NR, *window.waits.values(), *sides)
     )
 
 

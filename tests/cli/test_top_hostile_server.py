@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -20,7 +19,17 @@ from sfapp.cli.live_client import MAX_BYTES, AppSource
 from sfapp.errors import RemoteError, WindowNotFoundError
 from tests.hostile_text import HOSTILE_TEXT
 
-COMMAND = [sys.executable, "-c", "from sfapp.cli import main; main()", "top", "--once"]
+# Prints the peak memory of the command at its end. Not ru_maxrss, which counts what the parent had before the
+# process was started.
+MEASURED = """
+import atexit
+from pathlib import Path
+from sfapp.cli import main
+
+atexit.register(lambda: print(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]))
+main()
+"""
+COMMAND = [sys.executable, "-c", MEASURED, "top", "--once"]
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"
 SECONDS = 1.0
 TOO_MUCH = f"more than {MAX_BYTES >> 20} MiB"
@@ -153,15 +162,15 @@ def report(**changed: Any) -> bytes:
 def top(body: bytes) -> tuple[int, str, int]:
     """Exit code, everything printed and peak memory in MiB of the command against this answer."""
     with serving(lambda: iter([OK, body])) as (address, _):
-        process = subprocess.Popen(
-            [*COMMAND, address], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={"COLUMNS": "140"}
+        ended = subprocess.run(
+            [*COMMAND, address],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={"COLUMNS": "140"},
+            check=False,
         )
-        assert process.stdout is not None
-        printed = process.stdout.read().decode()
-        process.stdout.close()
-        _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    return process.returncode, printed, used.ru_maxrss >> 10
+    printed, _, peak = ended.stdout.decode().rstrip("\n").rpartition("\n")
+    return ended.returncode, printed, int(peak) >> 10
 
 
 def test_no_text_of_a_server_steers_the_terminal() -> None:

@@ -36,7 +36,6 @@ READ = """
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import ModuleType
 from sfapp.accounting import diagnose
 from sfapp.errors import SfappError
 from sfapp.packets import read_operators, read_packet
