@@ -1,4 +1,4 @@
-# Everything is installed into .venv; nothing outside this folder changes, except Chromium (make chromium).
+# Everything is installed into .venv; nothing outside this folder changes, except a browser (make chromium).
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
@@ -11,12 +11,12 @@ part = @mkdir -p $(CACHE); rm -f $(CACHE)/$@.status; $(BIN)/pytest -o cache_dir=
 	status=$$?; echo $$status > $(CACHE)/$@.status; exit $$status
 PARTS := test-inside test-torchrun test-browser
 
-.PHONY: demo test test-quiet $(PARTS) test-again lint style types bench bench-recorder fuzz audit gpu soak evidence evidence-traces screenshots sample chromium clean
+.PHONY: demo test test-quiet $(PARTS) test-again lint style types bench bench-recorder fuzz audit gpu soak evidence evidence-traces screenshots sample headless-shell chromium clean
 
 demo: $(VENV)/installed  ## browse the recorded sample job on 127.0.0.1:8642
 	$(BIN)/sfapp serve sample_data/packets
 
-test: $(VENV)/installed chromium style  ## all tests: first those that need an idle machine, then types and the rest, two parts at a time
+test: $(VENV)/installed headless-shell style  ## all tests: first those that need an idle machine, then types and the rest, two parts at a time
 	@$(MAKE) --no-print-directory test-quiet
 	@$(MAKE) --no-print-directory --jobs 2 --keep-going --output-sync $(PARTS) types \
 	|| $(MAKE) --no-print-directory test-again
@@ -31,10 +31,10 @@ test-quiet: $(VENV)/installed
 test-inside: $(VENV)/installed
 	$(call part,not torchrun and not browser and not quiet)
 
-test-torchrun: $(VENV)/installed chromium
+test-torchrun: $(VENV)/installed headless-shell
 	$(call part,torchrun and not quiet,$(call marked,torchrun))
 
-test-browser: $(VENV)/installed chromium
+test-browser: $(VENV)/installed headless-shell
 	$(call part,browser and not torchrun and not quiet,$(call marked,browser))
 
 # Tests that failed while the parts shared the cores must pass alone. A part that was interrupted (any status except 0
@@ -124,12 +124,18 @@ $(VENV)/installed: pyproject.toml constraints.txt hatch_build.py $(COMPILED)
 	$(BIN)/pip install --quiet --disable-pip-version-check $(PIP_ARGS) -c constraints.txt -e '.[app,jupyter,dev]'
 	touch $@
 
-# The browser tests and the screenshots drive a real Chromium; Debian and Ubuntu package one.
+# The browser tests drive a real Chromium, or its headless shell; measurements and screenshots only the former. Debian
+# packages both.
+headless-shell:
+	@command -v chromium-headless-shell >/dev/null 2>&1 || command -v chromium >/dev/null 2>&1 \
+	|| { $(call package,chromium-headless-shell); }
+
 chromium:
-	@command -v chromium >/dev/null 2>&1 && exit 0; \
-	if [ "$$(id -u)" = 0 ]; then apt-get update -qq && apt-get install -y -qq chromium; \
-	elif command -v sudo >/dev/null 2>&1; then sudo apt-get update -qq && sudo apt-get install -y -qq chromium; \
-	else echo "Chromium is needed for the browser tests: install the package 'chromium' (needs root or sudo)." >&2; exit 1; fi
+	@command -v chromium >/dev/null 2>&1 || { $(call package,chromium); }
+
+package = if [ "$$(id -u)" = 0 ]; then apt-get update -qq && apt-get install -y -qq $(1); \
+	elif command -v sudo >/dev/null 2>&1; then sudo apt-get update -qq && sudo apt-get install -y -qq $(1); \
+	else echo "A browser is needed: install the package '$(1)' or 'chromium' (needs root or sudo)." >&2; exit 1; fi
 
 clean:
 	rm -rf $(VENV) $(GPU_VENV) $(AUDIT_VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -16,25 +16,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.chromium import chromium  # noqa: E402
 from benchmarks.kineto_job import Shape, write_job  # noqa: E402
 
 SFAPP = [sys.executable, "-c", "from sfapp.cli import main; main()"]
 FOLDER = ROOT / "assets" / "screenshots"
-CHROMIUM = "/usr/bin/chromium"
-ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 
 # File name -> path, selector of an element to wait for, dark theme.
 SCREENSHOTS = {
@@ -51,11 +42,9 @@ SCREENSHOTS = {
 def main() -> None:
     """Take every screenshot."""
     FOLDER.mkdir(exist_ok=True)
-    with served() as address, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+    with served() as address, chromium() as browser:
         for name, (path, selector, dark) in SCREENSHOTS.items():
             take(browser, address, path, selector, dark, FOLDER / name)
-        browser.close()
 
 
 def take(browser: Browser, address: str, path: str, selector: str, dark: bool, file: Path) -> None:

@@ -21,12 +21,13 @@ from pathlib import Path
 
 import psutil
 import websockets
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page
 from websockets.typing import Origin
 
+from benchmarks.chromium import chromium
 from benchmarks.harness import HEADER, Result
 from benchmarks.live_verdict import opened
-from benchmarks.pages import CHROMIUM, FLAGS, server
+from benchmarks.pages import server
 from benchmarks.streamed_job import RUN, StreamedJob
 
 CLIENTS = 49
@@ -129,9 +130,8 @@ def run() -> Iterator[Result]:
         tempfile.TemporaryDirectory() as name,
         StreamedJob(Path(name)),
         server(Path(name)) as (address, pid),
-        sync_playwright() as playwright,
+        chromium() as browser,
     ):
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
         page = opened(browser, address)
         page.wait_for_selector(".js-plotly-plot .main-svg")
         process = psutil.Process(pid)
@@ -152,7 +152,6 @@ def run() -> Iterator[Result]:
         yield Result(f"{what}: a change of view, p95 of {CHANGES}", taken[int(0.95 * CHANGES)], BAR_S)
         yield Result(f"{what}: memory of the server by client", memory / CLIENTS, BAR_BYTES, "B")
         yield Result(f"{what}: server time a second", used, 1.0)
-        browser.close()
 
 
 if __name__ == "__main__":

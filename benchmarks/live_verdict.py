@@ -13,10 +13,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from playwright.sync_api import Browser, Error, Page, sync_playwright
+from playwright.sync_api import Browser, Error, Page
 
+from benchmarks.chromium import chromium
 from benchmarks.harness import HEADER, Result
-from benchmarks.pages import CHROMIUM, FLAGS, server
+from benchmarks.pages import server
 from benchmarks.streamed_job import LATE_RANK, RUN, STEP_S, StreamedJob
 
 BAR_S = 5 * STEP_S + 1.5
@@ -87,9 +88,8 @@ def run(folder: Path | None = None) -> Iterator[Result]:
         tempfile.TemporaryDirectory() as name,
         StreamedJob(Path(name)) as job,
         server(Path(name)) as (address, _),
-        sync_playwright() as playwright,
+        chromium() as browser,
     ):
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
         if folder is not None:
             shoot(browser, address, job, folder)
         else:
@@ -97,7 +97,6 @@ def run(folder: Path | None = None) -> Iterator[Result]:
             what = f"a rank 20 % late until the headline names it, steps of {1e3 * STEP_S:.0f} ms"
             yield Result(f"{what}: median", found[len(found) // 2], BAR_S)
             yield Result(f"{what}: longest of {len(found)}", found[-1], BAR_S)
-        browser.close()
 
 
 if __name__ == "__main__":

@@ -19,7 +19,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page
+
+from benchmarks.chromium import chromium
 
 TOKEN = "sfapp-benchmark"
 PORT = 18_931
@@ -50,10 +52,7 @@ def slider_to_plot(folder: Path, run: str, window: int) -> float:
     """
     program = jupyter_lab()
     assert program is not None
-    with _served(program, folder, run, window) as address, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path="/usr/bin/chromium", args=["--no-sandbox", "--disable-gpu"]
-        )
+    with _served(program, folder, run, window) as address, chromium() as browser:
         page = browser.new_page(viewport={"width": 1500, "height": 1600})
         page.goto(address)
         page.locator(".jp-Notebook .jp-CodeCell .cm-content").first.click(timeout=60_000)
@@ -62,7 +61,6 @@ def slider_to_plot(folder: Path, run: str, window: int) -> float:
             "document.querySelectorAll('.js-plotly-plot .main-svg').length >= 9", timeout=120_000
         )
         times = _moved(page)
-        browser.close()
     return statistics.median(times)
 
 

@@ -19,26 +19,16 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser
 
 from benchmarks.accounting import job
+from benchmarks.chromium import chromium
 from benchmarks.harness import Result
 from benchmarks.live_page import SimulatedStream, refreshes
 from benchmarks.swim_lane import swim_lane_drawn
 from benchmarks.view_changes import view_changes, write_viewed_windows
 from benchmarks.wide_window import wide_window, write_wide_windows
 from sfapp.packets import packet_path, write_packet
-
-CHROMIUM = "/usr/bin/chromium"
-FLAGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
 
 WINDOWS, RUNS = 20_000, 4
 """Windows of the first page; every tenth is 50 % slower."""
@@ -121,12 +111,11 @@ def first_page(address: str, browser: Browser) -> Iterator[Result]:
 
 
 def run() -> Iterator[Result]:
-    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+    with tempfile.TemporaryDirectory() as folder, chromium() as browser:
         many, viewed, wide = Path(folder) / "many", Path(folder) / "viewed", Path(folder) / "wide"
         write_windows(many)
         write_viewed_windows(viewed)
         write_wide_windows(wide)
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
         with server(many) as (address, _):
             yield from first_page(address, browser)
         with server(wide) as (address, pid):
@@ -137,4 +126,3 @@ def run() -> Iterator[Result]:
         live = Path(folder) / "live"
         with SimulatedStream(live), server(live) as (address, pid):
             yield from refreshes(address, pid, browser)
-        browser.close()

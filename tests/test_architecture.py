@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tokenize
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -57,10 +58,23 @@ def all_code() -> list[Path]:
     return [*modules(), *sorted((ROOT / "tests").rglob("*.py")), *sorted((ROOT / "benchmarks").rglob("*.py"))]
 
 
+@cache
+def nodes_of(path: Path) -> tuple[ast.AST, ...]:
+    """Return all nodes of a file's syntax tree."""
+    return tuple(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _nodes_are_released() -> Iterator[None]:
+    """Free the nodes of all files, some hundred MB, after these tests."""
+    yield
+    nodes_of.cache_clear()
+
+
 def imported(path: Path) -> set[str]:
     """Every module a file imports at run time, wherever in the file (typing-only imports count too)."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -102,7 +116,7 @@ def test_pure_packages_do_no_io(path: Path) -> None:
     assert not imported(path) & IMPURE_MODULES
     calls = {
         node.func.id
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in nodes_of(path)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     }
     assert not calls & IMPURE_CALLS
@@ -141,9 +155,8 @@ def test_recorder_and_stream_do_not_load_each_other(package: str, other: str) ->
 def test_recorder_and_stream_do_not_name_each_other_in_strings(package: str, other: str) -> None:
     """A module that is loaded through importlib is named in a string; docstrings may mention it."""
     for path in modules(package):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-        for node in ast.walk(tree):
+        docstrings = {id(node.value) for node in nodes_of(path) if isinstance(node, ast.Expr)}
+        for node in nodes_of(path):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
                 assert f"sfapp.{other}" not in node.value, f"{path.name}:{node.lineno}"
 
@@ -215,9 +228,7 @@ NodeT = TypeVar("NodeT", bound=ast.AST)
 def _nodes(kind: type[NodeT], paths: Iterable[Path]) -> Iterator[tuple[Path, NodeT]]:
     """Yield every node of a kind in some files, with its file."""
     for path in paths:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, kind):
-                yield path, node
+        yield from ((path, node) for node in nodes_of(path) if isinstance(node, kind))
 
 
 MEASURED_IN = {

@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser
 
+from benchmarks.chromium import SHELL, chromium
 from sfapp.packets import packet_path, write_packet
 from sfapp.report.html import changes
 from tests.builders import CALLBACKS, MS, ddp_job, window_of
@@ -37,12 +38,8 @@ def run(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path="/usr/bin/chromium", args=["--no-sandbox", "--disable-gpu"]
-        )
+    with chromium(SHELL) as browser:
         yield browser
-        browser.close()
 
 
 def opened(browser: Browser, path: Path, scheme: Any = "light") -> tuple[dict[str, Any], list[str]]:

@@ -322,7 +322,7 @@ def test_progress_counts_up_and_a_cancelled_ingest_is_finished_by_the_next(tmp_p
 
 
 def test_many_threads_ask_while_one_ingests(tmp_path: Path) -> None:
-    for number in range(200):
+    for number in range(80):
         put(tmp_path, window(number=number))
     finished = threading.Event()
     totals: list[list[int]] = [[] for _ in range(4)]
@@ -343,5 +343,5 @@ def test_many_threads_ask_while_one_ingests(tmp_path: Path) -> None:
             finished.set()
             for thread in threads:
                 thread.join()
-        assert store.windows().total == 200
+        assert store.windows().total == 80
     assert all(found == sorted(found) for found in totals)

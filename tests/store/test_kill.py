@@ -33,7 +33,7 @@ for line in sys.stdin:
 def test_a_killed_ingest_is_finished_by_the_next(tmp_path: Path) -> None:
     # given packets of two runs, and a store that was filled without interruption
     packets = tmp_path / "packets"
-    for number in range(150):
+    for number in range(75):
         for run in ("a", "b"):
             put(packets, window(run, number, extra=SLOW if number % 7 == 3 else None))
     whole, killed = tmp_path / "whole.duckdb", tmp_path / "killed.duckdb"
@@ -65,5 +65,5 @@ def test_a_killed_ingest_is_finished_by_the_next(tmp_path: Path) -> None:
     # and the next ingest makes it what it would have been
     with Store.open([packets], db=killed) as store:
         report = store.ingest()
-        assert report.added + report.unchanged == 300
+        assert report.added + report.unchanged == 150
     assert contents(killed) == contents(whole)

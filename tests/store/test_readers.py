@@ -23,7 +23,7 @@ from tests.store.jobs import SLOW, contents, put, put_part, window
 @pytest.fixture(scope="module")
 def packets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("packets")
-    for number in range(150):
+    for number in range(75):
         for run in ("a", "b", "c"):
             put(root, window(run, number, extra=SLOW if number % 7 == 3 else None))
     (root / "bad.parquet").write_text("bad")
@@ -33,13 +33,13 @@ def packets(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def helped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two helpers, on any machine and for this few files."""
-    monkeypatch.setattr(parallel_reader, "FILES_A_HELPER", 200)
+    monkeypatch.setattr(parallel_reader, "FILES_A_HELPER", 100)
     monkeypatch.setattr(parallel_reader, "_cores", lambda: 3)
 
 
 def filled(packets: Path, db: Path) -> dict[str, list[str]]:
     with Store.open([packets], db=db) as store:
-        assert store.ingest().added == 450
+        assert store.ingest().added == 225
     return contents(db)
 
 
@@ -58,7 +58,7 @@ def test_a_helper_that_cannot_start_is_done_without(
     for executable in ("/bin/false", str(tmp_path / "nowhere")):
         monkeypatch.setattr(sys, "executable", executable)
         with Store.open([packets], memory=True) as store:
-            assert store.ingest().added == 450
+            assert store.ingest().added == 225
 
 
 def test_a_helper_that_dies_is_done_without(packets: Path, helped: None) -> None:
@@ -70,7 +70,7 @@ def test_a_helper_that_dies_is_done_without(packets: Path, helped: None) -> None
             os.kill(child, signal.SIGKILL)
 
     with Store.open([packets], memory=True) as store:
-        assert store.ingest(kill_helpers).added == 450
+        assert store.ingest(kill_helpers).added == 225
     assert len(killed) >= 2
 
 
@@ -85,7 +85,7 @@ def test_helpers_end_with_the_process_that_started_them(packets: Path, tmp_path:
     code = (
         "import os, sys, signal, pathlib\n"
         "from sfapp.store import Store, parallel_reader as readers\n"
-        "readers.FILES_A_HELPER, readers._cores = 200, lambda: 3\n"
+        "readers.FILES_A_HELPER, readers._cores = 100, lambda: 3\n"
         "def tell(progress):\n"
         "    tasks = pathlib.Path('/proc/self/task').glob('*/children')\n"
         "    print(*(task.read_text() for task in tasks), flush=True)\n"

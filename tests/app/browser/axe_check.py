@@ -27,7 +27,8 @@ def serious_findings(page: Page) -> list[str]:
 
 
 def switch_to_dark(page: Page) -> None:
-    page.keyboard.press("d")
+    """Let the system prefer the dark theme, which a page follows whatever dialog is open on it."""
+    page.emulate_media(color_scheme="dark")
     expect(page.locator("body")).to_have_class(re.compile("body--dark"))
 
 

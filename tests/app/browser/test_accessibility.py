@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from sfapp.app import routes
-from tests.app.browser.axe_check import findings_in_both_themes, serious_findings, switch_to_dark
+from tests.app.browser.axe_check import findings_in_both_themes
 from tests.app.recorded_job import RUN, put_now
 from tests.app.served import served
 
@@ -96,16 +95,13 @@ OPENED: dict[str, tuple[str, Callable[[Page], Locator]]] = {
 """The page on which each dialog is opened, and how."""
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("name", OPENED)
-def test_axe_finds_nothing_serious_in_a_dialog(page: Page, name: str, theme: str) -> None:
+def test_axe_finds_nothing_serious_in_a_dialog_in_either_theme(page: Page, name: str) -> None:
     path, open_dialog = OPENED[name]
     page.goto(path)
     expect(page.locator(PAGES[path]).first).to_be_visible(timeout=20_000)
-    if theme == "dark":
-        switch_to_dark(page)
     expect(open_dialog(page)).to_be_visible(timeout=20_000)
-    assert serious_findings(page) == []
+    assert findings_in_both_themes(page) == []
 
 
 def test_axe_finds_nothing_serious_on_an_incident(page: Page) -> None:
@@ -119,16 +115,13 @@ def test_axe_finds_nothing_serious_on_an_incident(page: Page) -> None:
     assert findings_in_both_themes(page) == []
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_finds_nothing_serious_in_the_form_for_a_capture(
-    browser: Browser, tmp_path: Path, theme: Literal["light", "dark"]
-) -> None:
+def test_axe_finds_nothing_serious_in_the_form_for_a_capture(browser: Browser, tmp_path: Path) -> None:
     packets = tmp_path / "packets"
     put_now(packets)
     with served(packets, "--memory", cwd=tmp_path) as server:
-        page = browser.new_page(base_url=server.url, color_scheme=theme)
+        page = browser.new_page(base_url=server.url)
         page.goto(f"/w/{RUN}/0?tab=stragglers")
         page.get_by_role("button", name="Start capture").click(timeout=20_000)
         expect(page.get_by_text("requested; recorders check")).to_be_visible(timeout=20_000)
-        assert serious_findings(page) == []
+        assert findings_in_both_themes(page) == []
         page.close()
