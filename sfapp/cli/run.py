@@ -72,6 +72,13 @@ LAUNCHERS = ("python", "torchrun", "accelerate", "deepspeed", "mpirun", "srun")
 )
 @click.option("--between/--no-between", default=True, help="Record the time between steps as a stage.")
 @click.option(
+    "--event-fraction",
+    type=click.FloatRange(0, 1),
+    default=0.05,
+    show_default=True,
+    help="Fraction of the steps in which waits over NCCL are timed on the device; 0 for none.",
+)
+@click.option(
     "--live/--no-live",
     default=None,
     help="Stream steps while the job runs [default: with --ui, or on several nodes if pyzmq is installed]",
@@ -108,6 +115,7 @@ def run(
     run_id: str | None,
     window_steps: int,
     between: bool,
+    event_fraction: float,
     live: bool | None,
     ui: bool,
     ui_port: int,
@@ -144,7 +152,7 @@ def run(
     layout = resolve(options, os.environ)
     run_id = run_id or default_run_id(script)
     worker = ["--out", str(out), "--run-id", run_id, "--window-steps", str(window_steps)]
-    worker += [] if between else ["--no-between"]
+    worker += [*([] if between else ["--no-between"]), "--event-fraction", str(event_fraction)]
     worker += [*(["-m"] if is_module else []), script, *arguments]
     before = find_run_packets(out, run_id)
     with ExitStack() as stack:

@@ -32,6 +32,7 @@ from sfapp.recorder.options import (
     WindowOptions,
 )
 from sfapp.recorder.side_channels.channels import EventSample, RecordedChannel
+from sfapp.recorder.side_channels.device_waits import StagedCalls
 from sfapp.recorder.termination import SIGTERM_WATCH
 from sfapp.recorder.timing.batches import Batch, Batches
 from sfapp.recorder.timing.contexts import MicroStep, UncountedStage
@@ -75,8 +76,7 @@ class Recorder:
         stream: send rows to an aggregator while they are recorded, instead of gathering: the address of the
             aggregator or of the node's relay, ``tcp://127.0.0.1:29766``, or ``sfapp.stream.StreamOptions``.
             If None, the address in ``SFAPP_STREAM``, if any.
-        captures: limits of profiler captures (docs/capture.md); None, or ``SFAPP_CAPTURES=off`` in the
-            environment, to accept no requests.
+        captures: limits of profiler captures (docs/capture.md); None or ``SFAPP_CAPTURES=off`` refuse them.
         clock: monotonic ns; for tests.
         keywords: any field of the option groups (``sfapp.recorder.options``), such as ``run_id`` or
             ``window_steps``; it takes precedence over the group's.
@@ -91,8 +91,7 @@ class Recorder:
         RecorderError: the arguments are invalid.
     """
 
-    # Callables made per recorder instead of methods: a Python frame between a model's kernels costs a
-    # microsecond or two, and these have none if the hot path is compiled.
+    # Callables made per recorder, not methods: compiled, they have no Python frame (``find_stage``).
     step: Callable[[], Step]
     stage: Callable[[str], Stage | UncountedStage]
 
@@ -174,6 +173,7 @@ class Recorder:
         syncs: Sequence[bool] = (),
         faults: Mapping[str, str] | None = None,
         waits: Sequence[Mapping[str, int]] = (),
+        device_calls: StagedCalls | None = None,
     ) -> None:
         """Record a whole step that was timed elsewhere, instead of with ``step()`` and ``stage()``.
 
@@ -182,8 +182,9 @@ class Recorder:
             syncs: per micro-step whether gradients were exchanged, if known for all.
             faults: details by fault code.
             waits: per micro-step the ns by stage in which this rank was blocked in group communication.
+            device_calls: its calls on the device if it is ``next_step`` and was sampled.
         """
-        self._windows.add_step(wall_ns, micro_steps, syncs, faults or {}, waits)
+        self._windows.add_step(wall_ns, micro_steps, syncs, faults or {}, waits, device_calls)
 
     def declare(self, *, wrapper: Wrapper) -> None:
         """Set the model's wrapper, if it becomes known only after the recorder was created.
@@ -314,6 +315,11 @@ class Recorder:
         return self._windows.schema.accumulation
 
     @property
+    def next_step(self) -> int:
+        """Number of the current step; between steps, of the next one."""
+        return self._state.number
+
+    @property
     def written(self) -> tuple[Path, ...]:
         """The newest packets that this rank has written, at most 256."""
         return tuple(self._sink.written)
@@ -376,10 +382,9 @@ def _describe_job(root: Path, options: RecorderOptions) -> tuple[RankIdentity, J
     identity = identity if job.roles is None else replace(identity, role=role_of(job.roles, identity.rank))
     if rank is not None and rank != identity.rank:
         raise RecorderError(f"the identity says rank {identity.rank}, torch.distributed rank {rank}")
-    host = printable(identity.hostname)
-    recorder = RecorderInfo(
-        version=sfapp.__version__, torch=str(torch.__version__), backend="none", host=host
-    )
+    host, version = printable(identity.hostname), str(torch.__version__)
+    recorder = RecorderInfo(version=sfapp.__version__, torch=version, backend="none", host=host)
+    fraction, timer = options.side_channels.event_fraction, "C" if times_in_c() else "Python"
     info = JobInfo(
         root=root,
         run_id=run_id,
@@ -389,10 +394,6 @@ def _describe_job(root: Path, options: RecorderOptions) -> tuple[RankIdentity, J
         prefetch=job.prefetch,
         model_fit=job.model_fit,
         recorder=recorder,
-        extra={
-            "event_fraction": options.side_channels.event_fraction,
-            "no_events": "",
-            "timed_in": "C" if times_in_c() else "Python",
-        },
+        extra={"event_fraction": fraction, "no_events": "", "timed_in": timer},
     )
     return identity, info

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,20 +14,26 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
 
 from sfapp import Recorder
 from sfapp.model import Accumulation
 from sfapp.packets import read_windows
-from sfapp.packets.window_rows import Values, WindowSchema, is_sampled, unsampled
+from sfapp.packets.window_rows import (
+    FIRST_STAGE_COLUMN,
+    MAX_CHANNELS,
+    Values,
+    WindowSchema,
+    is_sampled,
+    unsampled,
+)
 from sfapp.recorder.side_channels import recorded_channels
 from sfapp.recorder.side_channels.channels import EventSampler
 from sfapp.recorder.side_channels.communication import COMMUNICATION
-from sfapp.recorder.side_channels.device_waits import DeviceWaits, device_wait_channel
+from sfapp.recorder.side_channels.device_waits import DeviceCalls, DeviceWaits, device_wait_channel
 from sfapp.recorder.side_channels.stage_waits import WatchedWaits
 from sfapp.recorder.timing.timer_backend import new_state
 from tests.builders import BACKWARD, CALLBACKS, DATA, FORWARD
-from tests.recorder.device_standins import DeviceStandIn, Event, HostDevice
+from tests.recorder.device_standins import DeviceStandIn, Event, HostDevice, collective, data_parallel
 
 pytestmark = [pytest.mark.usefixtures("hot_path"), pytest.mark.usefixtures("group")]
 
@@ -58,8 +63,9 @@ class TimedCalls:
         self.device = DeviceStandIn()
         self.values: dict[str, Values] = {}
         self.sampler = EventSampler(fraction, self.device, pairs)
-        self.waits = DeviceWaits(self.state, self.sampler, self._values_of, backend)
-        self.watched = WatchedWaits(self.state, model, lambda name: True, pytest.fail, self.waits)
+        self.calls = DeviceCalls(self.sampler, self.state, self._open_column, backend)
+        self.waits = DeviceWaits(self.sampler, self._values_of)
+        self.watched = WatchedWaits(self.state, model, lambda name: True, pytest.fail, self.calls)
         self.watched.next_page(len(self.state.page))
         self._step = self.state.new_step()
 
@@ -90,34 +96,25 @@ class TimedCalls:
     def _stages(self) -> Sequence[str]:
         return (*STAGES, "step.other_cpu_wall")
 
+    def _open_column(self) -> int:
+        stage = self.state.open_stage
+        assert stage is not None
+        return stage.index - FIRST_STAGE_COLUMN
+
     def _values_of(self, name: str) -> Values:
         return self.values.setdefault(name, unsampled(STEPS))
 
     def _finish_step(self, begin: int, end: int, completed: bool) -> None:
         if completed:
-            self.waits.finish_step(self.state.base // self.state.width, self._stages)
+            step = self.calls.take()
+            column_of = () if step is None else step.places
+            self.waits.finish_step(step, column_of, self.state.base // self.state.width, self._stages)
             self.watched.end_step()
             self.state.add_row(end - begin)
         else:
-            self.waits.drop_step()
+            self.calls.take()
             self.state.clear_row()
         self.state.number += 1
-
-
-class Held:
-    """An object that holds up the stream while a collective takes it."""
-
-    def __init__(self, ms: float) -> None:
-        self.ms = ms
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        Event.now += self.ms
-        return float, (self.ms,)
-
-
-def collective(ms: float, **options: Any) -> Callable[[], None]:
-    """Return a collective that holds up the stream for so long."""
-    return lambda: dist.broadcast_object_list([Held(ms)], **options)
 
 
 def compute(ms: float) -> Callable[[], None]:
@@ -162,7 +159,7 @@ def test_calls_on_groups_of_another_backend_are_not_timed() -> None:
     with TimedCalls(backend="nccl") as job:
         job.step(FORWARD, collective(2.0))
         assert job.sampler.ended_pairs == 0
-    assert not DeviceWaits(job.state, job.sampler, job._values_of).times_group(None)
+        assert not job.calls.times_group(None)
 
 
 def test_the_group_of_a_call_is_found_among_its_arguments() -> None:
@@ -172,8 +169,8 @@ def test_the_group_of_a_call_is_found_among_its_arguments() -> None:
         job.step(FORWARD, lambda: dist.all_reduce(torch.ones(1), dist.ReduceOp.SUM, other))
         assert job.sampler.ended_pairs == 2
     dist.destroy_process_group(other)
-    assert not job.waits.times_group(other)
-    assert not job.waits.times_group(dist.GroupMember.NON_GROUP_MEMBER)
+    assert not job.calls.times_group(other)
+    assert not job.calls.times_group(dist.GroupMember.NON_GROUP_MEMBER)
 
 
 def test_a_step_has_no_value_before_all_its_events_have_happened() -> None:
@@ -200,6 +197,24 @@ def test_events_that_have_not_happened_by_the_end_of_the_window_are_sampled_and_
         assert math.isnan(value)
         assert not job.sampler.waiting_pairs
         assert len(job.sampler._free) == 1
+
+
+def test_calls_of_a_step_that_has_not_ended_belong_to_the_next_window() -> None:
+    with TimedCalls() as job:
+        job.step(FORWARD, collective(2.0))
+        job.step(FORWARD, collective(3.0), lambda: job.waits.end_window(job._stages), collective(4.0))
+        job.happen()
+        first, second = job.of(FORWARD)
+        assert first is not None
+        assert math.isnan(first)
+        assert second == 7.0
+
+
+def test_pairs_of_events_that_have_happened_are_used_again_within_a_step() -> None:
+    with TimedCalls(pairs=2) as job:
+        job.step(FORWARD, *[collective(1.0), job.happen] * 5)
+        job.happen()
+        assert job.of(FORWARD) == [5.0]
 
 
 def test_a_step_with_more_calls_than_pairs_has_no_value() -> None:
@@ -255,53 +270,6 @@ def test_nothing_is_timed_once_the_recorder_is_closed() -> None:
 # ---- DistributedDataParallel ---------------------------------------------------------------------------
 
 
-class Gradient(torch.autograd.Function):
-    """Identity whose gradient takes 30 ms of the stream to compute."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
-        Event.now += 30.0
-        return gradients[0]
-
-
-class Layers(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = torch.nn.ModuleList(torch.nn.Linear(2, 2) for _ in range(3))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for layer in self.layers:
-            x = Gradient.apply(layer(x))
-        return x
-
-
-def data_parallel() -> DistributedDataParallel:
-    """Return a model for whose buckets the stream waits 4 ms at the end of a backward pass."""
-    model = DistributedDataParallel(Layers())
-
-    def reduce(state: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-
-        def arrive() -> None:
-            Event.now += 4.0
-            future.set_result(bucket.buffer())
-
-        threading.Timer(0.005, arrive).start()
-        return future
-
-    # As objects: the reducer does not take them as text.
-    reduce.__annotations__ |= {
-        "bucket": dist.GradBucket,
-        "return": torch.futures.Future[torch.Tensor],
-    }
-    model.register_comm_hook(None, reduce)
-    return model
-
-
 def test_backward_waits_from_the_last_gradient_until_the_stream_has_all_buckets() -> None:
     model = data_parallel()
     with TimedCalls(model=model) as job:
@@ -322,7 +290,7 @@ def test_a_backward_pass_that_raised_has_no_wait_and_the_next_one_has() -> None:
         for hook in hooks:
             leaf.register_hook(hook)
         loss = inner * 1.0
-        loss.register_hook(lambda _: job.waits.gradient_is_ready())
+        loss.register_hook(lambda _: job.calls.gradient_is_ready())
         return loss.backward
 
     with TimedCalls() as job:
@@ -337,7 +305,7 @@ def test_a_backward_pass_that_raised_has_no_wait_and_the_next_one_has() -> None:
 
 def test_a_packet_holds_them_as_a_side_channel_in_ms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recorded_channels, "cuda_device", lambda: (HostDevice(), ""))
-    monkeypatch.setattr(dist, "get_backend", lambda group=None: "nccl")
+    monkeypatch.setattr(dist, "get_backend_config", lambda group=None: "cuda:nccl")
     model = data_parallel()
     with Recorder(tmp_path, run_id="run", window_steps=8, event_fraction=0.5, gather="local") as perf:
         perf.watch_waits(model)
@@ -353,3 +321,32 @@ def test_a_packet_holds_them_as_a_side_channel_in_ms(tmp_path: Path, monkeypatch
     assert (channel.value_NR[1::2, 0] > 4.0).all()
     assert (channel.value_NR[1::2, 0] <= wait_N[1::2] + 0.5).all()
     assert "side_faults" not in found.window.manifest.extra
+
+
+def test_waits_of_the_host_come_first_where_channels_are_scarce(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorded_channels, "cuda_device", lambda: (HostDevice(), ""))
+    monkeypatch.setattr(dist, "get_backend_config", lambda group=None: "cuda:nccl")
+    micro_steps, stages = 8, (FORWARD, BACKWARD)
+    with Recorder(
+        tmp_path,
+        run_id="run",
+        window_steps=2,
+        event_fraction=1.0,
+        gather="local",
+        accumulation=Accumulation(factor=micro_steps),
+    ) as perf:
+        perf.watch_waits()
+        for _ in range(2):
+            with perf.step():
+                for micro in range(micro_steps):
+                    with perf.micro_step(micro):
+                        for stage in stages:
+                            with perf.stage(stage):
+                                dist.barrier()
+    (found,) = read_windows([tmp_path]).windows
+    host = {f"{stage}[{micro}]" for stage in stages for micro in range(micro_steps)}
+    assert found.window.waits.keys() == host
+    assert len(found.window.side) == MAX_CHANNELS - len(host)
+    assert found.window.side.keys() < {device_wait_channel(stage) for stage in host}

@@ -68,6 +68,7 @@ def _start(options: argparse.Namespace) -> Session:
         run_id=options.run_id,
         window_steps=options.window_steps,
         between=not options.no_between,
+        event_fraction=options.event_fraction,
     )
     session = Session(settings)
     install(session)
@@ -95,6 +96,18 @@ def run(options: argparse.Namespace) -> None:
             import_hook.session.close(failing)
 
 
+def fraction(text: str) -> float:
+    """Parse a number from 0 to 1.
+
+    Raises:
+        ValueError: it is no such number.
+    """
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise ValueError(text)
+    return value
+
+
 def main() -> None:
     """Parse the command line and run the script."""
     parser = argparse.ArgumentParser("python -m sfapp.recorder.auto", allow_abbrev=False)
@@ -102,6 +115,9 @@ def main() -> None:
     parser.add_argument("--run-id", help="name of the run")
     parser.add_argument("--window-steps", type=int, default=100, help="optimizer steps per window")
     parser.add_argument("--no-between", action="store_true", help="do not record the time between steps")
+    parser.add_argument(
+        "--event-fraction", type=fraction, default=0.05, help="fraction of steps with timed waits over NCCL"
+    )
     parser.add_argument("-m", action="store_true", dest="is_module", help="SCRIPT is a module name")
     parser.add_argument("script")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)

@@ -1,12 +1,18 @@
-"""Measure when the main thread of an unmodified script waits for other ranks (accounting.md §15)."""
+"""Measure when the main thread of an unmodified script waits for other ranks (accounting.md §15).
+
+Once the script uses a CUDA device, its waits over NCCL are also sampled there (``device_waits``).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from sfapp.recorder.auto.steps import Interval
+from sfapp.recorder.side_channels.channels import CudaDevice, Device, EventSampler
 from sfapp.recorder.side_channels.communication import COMMUNICATION
+from sfapp.recorder.side_channels.device_waits import MAX_CALLS, DeviceCalls, NumberedSteps, SampledStep
 from sfapp.recorder.side_channels.last_gradient import LastGradient, data_parallel_parts
 
 _MAX_WAITS = 1 << 14
@@ -16,49 +22,89 @@ _MAX_WAITS = 1 << 14
 class ScriptWaits:
     """Waits since the last step, from calls of torch.distributed and from gradients."""
 
-    def __init__(self, thread: int, clock: Callable[[], int]) -> None:
+    def __init__(
+        self, thread: int, clock: Callable[[], int], steps: NumberedSteps, event_fraction: float
+    ) -> None:
         """Keep the waits of a thread, once ``listen`` is called.
 
         Args:
             clock: monotonic ns.
+            event_fraction: fraction of ``steps`` in which waits are timed on the device.
         """
         self._thread = thread
         self._clock = clock
+        self._steps = steps
+        self._fraction = event_fraction
         self._waits: list[Interval] = []
         self._gradients: dict[int, list[LastGradient]] = {}  # by id of the module
         self._last_gradient = 0
+        self._is_listening = False
+        self._device: Device | None = CudaDevice() if event_fraction else None
+        self._device_calls: DeviceCalls | None = None  # None until the script uses the device
 
     def listen(self) -> None:
         """Time calls of torch.distributed from now on."""
-        COMMUNICATION.listen(self._thread, self._was_blocked)
+        self._find_device()
+        self._is_listening = True
+        COMMUNICATION.listen(self._thread, self._was_blocked, self._device_calls)
 
     def watch(self, module: Any) -> None:
         """Watch the gradients of a module in which DistributedDataParallel waits; once for each module."""
-        if id(module) not in self._gradients:
-            parts = data_parallel_parts(module)
-            self._gradients[id(module)] = [LastGradient(part, self._gradient_is_ready) for part in parts]
+        if id(module) in self._gradients:
+            return
+        self._find_device()
+        ready, calls = self._gradient_is_ready, self._device_calls
+        self._gradients[id(module)] = [
+            LastGradient(part, ready if calls is None else calls.gradient_hook(part, ready))
+            for part in data_parallel_parts(module)
+        ]
 
     def backward_ended(self, begin: int, end: int) -> None:
         """Add the time after the last gradient of a backward pass that exchanged gradients."""
         if begin <= self._last_gradient < end:
             self._add(self._last_gradient, end)
 
-    def take(self) -> list[Interval]:
-        """Return the waits of the step that ends, in order of time, and begin the next one."""
+    def take(self) -> tuple[list[Interval], SampledStep | None]:
+        """Return the waits of the step that ends, in order of time, and begin the next one.
+
+        The second value is its calls on the device, whose places are their begins in ns; None if the step is
+        not sampled.
+        """
         for parts in self._gradients.values():
             for gradients in parts:
                 gradients.end_step()
         found, self._waits = self._waits, []
-        return found
+        if self._device_calls is not None:
+            return found, self._device_calls.take()
+        self._find_device()
+        return found, None
 
     def stop(self) -> None:
-        """Remove all hooks."""
-        COMMUNICATION.stop(self._thread)
-        for parts in self._gradients.values():
-            for gradients in parts:
-                gradients.close()
-        self._gradients.clear()
-        self._waits.clear()
+        """Remove all hooks; raises nothing."""
+        with suppress(Exception):  # fail-open: also called where recording ends after an error
+            self._is_listening = False
+            self._device_calls = None
+            COMMUNICATION.stop(self._thread)
+            for parts in self._gradients.values():
+                for gradients in parts:
+                    gradients.close()
+            self._gradients.clear()
+            self._waits.clear()
+
+    def _find_device(self) -> None:
+        """Time calls on the device from now on, if the script uses it."""
+        if self._device is None or self._device_calls is not None:
+            return
+        try:
+            is_used = self._device.is_ready()
+        except Exception:  # fail-open: the device failed
+            self._device = None
+            return
+        if is_used:
+            sampler = EventSampler(self._fraction, self._device, MAX_CALLS)
+            self._device_calls = DeviceCalls(sampler, self._steps, self._clock)
+            if self._is_listening:
+                COMMUNICATION.listen(self._thread, self._was_blocked, self._device_calls)
 
     def _was_blocked(self, blocked: int) -> None:
         now = self._clock()

@@ -53,6 +53,7 @@ class Settings:
     run_id: str | None = None
     window_steps: int = 100
     between: bool = True
+    event_fraction: float = 0.05
 
 
 def _fail_open(
@@ -91,7 +92,7 @@ class Session:
         self._key = 0
         self._mark: int | None = None
         self._events: list[TrainingEvent] = []
-        self._waits = ScriptWaits(self._thread, clock)
+        self._waits = ScriptWaits(self._thread, clock, self, settings.event_fraction)
         self._stepping: list[tuple[int, int]] = []  # id and begin of each open optimizer step
         self._previous = PreviousStep()
         self._pending: list[TimedStep] | None = []  # None once the number of micro-steps is known
@@ -209,11 +210,11 @@ class Session:
         """
         if not self.active or threading.get_ident() != self._thread:
             return
-        self._waits.listen()
         if self._recorder is None:
             self._make_recorder("gloo")
         else:
             self._recorder.rejoin()
+        self._waits.listen()
 
     @_fail_open
     def process_group_closing(self) -> None:
@@ -230,13 +231,21 @@ class Session:
         """Stop recording in a forked child, which does not train."""
         self.active = False
         self._recorder = None
+        self._waits.stop()
 
     def give_up(self, why: str) -> None:
         """Stop recording and report the reason once per job."""
         self.active = False
+        self._waits.stop()
         self._report_once(why)
 
     # ---- steps ----------------------------------------------------------------------------------
+
+    @property
+    def number(self) -> int:
+        """Number that the current step gets if it is recorded."""
+        recorder = self._recorder
+        return (self._recorded if recorder is None else recorder.next_step) + len(self._pending or ())
 
     @_fail_open
     def _finish(self, failing: bool) -> None:
@@ -295,7 +304,8 @@ class Session:
         begin = self._clock()
         events, self._events = self._events, []
         self._steps += 1
-        step = read_step(events, self._previous, self._waits.take())
+        waits, sampled = self._waits.take()
+        step = read_step(events, self._previous, waits, sampled)
         end = events[-1].end
         if step is None:
             before = self._previous
@@ -367,7 +377,9 @@ class Session:
             self._adapt_accumulation(recorder, step, count)
         elif self._latest:
             self._latest.clear()
-        recorder.add_step(step.wall_ns, step.micro_steps, step.syncs, step.faults, step.waits)
+        recorder.add_step(
+            step.wall_ns, step.micro_steps, step.syncs, step.faults, step.waits, step.device_calls
+        )
         self._recorded += 1
 
     def _adapt_accumulation(self, recorder: Recorder, step: TimedStep, count: int) -> None:

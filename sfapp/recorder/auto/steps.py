@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from sfapp.model.stages import BACKWARD, BETWEEN, CALLBACKS, DATA, FORWARD, OPTIMIZER
+from sfapp.recorder.side_channels.device_waits import SampledStep, StagedCalls
 
 STAGES = (CALLBACKS, DATA, FORWARD, BACKWARD, OPTIMIZER)
 """Stages in order of time; callbacks come first, because a step begins when the previous one ends."""
@@ -75,6 +76,7 @@ class TimedStep:
         syncs: whether each micro-step exchanged gradients; empty if unknown for any.
         after: state for the next step.
         waits: per micro-step the ns by stage in which the rank waited for others.
+        device_calls: calls on the device; None if the step is not sampled.
     """
 
     wall_ns: int
@@ -83,6 +85,7 @@ class TimedStep:
     faults: dict[str, str]
     after: PreviousStep
     waits: tuple[dict[str, int], ...] = ()
+    device_calls: StagedCalls | None = None
 
 
 @dataclass(slots=True)
@@ -109,7 +112,10 @@ class _MicroStep:
 
 
 def read_step(
-    events: Sequence[TrainingEvent], before: PreviousStep, waits: Sequence[Interval] = ()
+    events: Sequence[TrainingEvent],
+    before: PreviousStep,
+    waits: Sequence[Interval] = (),
+    sampled: SampledStep | None = None,
 ) -> TimedStep | None:
     """Return the step that these events form; None if there is no backward among them.
 
@@ -117,6 +123,7 @@ def read_step(
         events: events since the previous step, by end; the last ones are the optimizer steps.
         before: state that the previous step left.
         waits: when the rank waited for others, in order of time.
+        sampled: calls on the device, their places in ns.
     """
     first_update = len(events)
     while first_update and events[first_update - 1].kind == "optimizer":
@@ -139,7 +146,7 @@ def read_step(
             region.append(event)
     if closure is not None:
         step.faults["nested_stages"] = "the optimizer evaluates a closure more than once"
-    step.assign(waits)
+    step.assign(waits, sampled, updates[-1].end)
     return step.finish(region, updates[-1].end)
 
 
@@ -177,6 +184,7 @@ class _StepBuilder:
         self._backward_end = 0
         self._stretches: list[_Stretch] = []
         self._waits: list[dict[str, int]] = []
+        self._device_calls: StagedCalls | None = None
 
     def add(self, region: Sequence[TrainingEvent], backward: TrainingEvent) -> None:
         """Add the events between the previous backward and this one."""
@@ -210,16 +218,27 @@ class _StepBuilder:
         ):  # Otherwise it contains an unseen wait for data and stays in the residual.
             stages[CALLBACKS] = max(0, begin - self._start - part.early_ns)
 
-    def assign(self, waits: Sequence[Interval]) -> None:
-        """Assign waits to the stages in which they begin; those before the first forward are left out."""
+    def assign(self, waits: Sequence[Interval], sampled: SampledStep | None, step_end: int) -> None:
+        """Assign waits and calls to the stages in which they begin.
+
+        Those before the first forward are left out, and so are those after the step, which lie before the
+        first forward of the next one.
+        """
         self._waits = [{} for _ in self._micro]
         stretches = [*self._stretches, _Stretch(self._backward_end, OPTIMIZER, len(self._micro) - 1)]
         begins = [stretch.begin for stretch in stretches]
+
+        def stage_at(time: int) -> tuple[int, str] | None:
+            place = bisect_right(begins, time) - 1
+            return None if place < 0 or time >= step_end else (stretches[place].micro, stretches[place].stage)
+
         for begin, end in waits:
-            place = bisect_right(begins, begin) - 1
-            if place >= 0:
-                micro, stage = stretches[place].micro, stretches[place].stage
+            place = stage_at(begin)
+            if place is not None:
+                micro, stage = place
                 self._waits[micro][stage] = self._waits[micro].get(stage, 0) + end - begin
+        if sampled is not None:
+            self._device_calls = StagedCalls(sampled, tuple(map(stage_at, sampled.places)))
 
     def finish(self, tail: Sequence[TrainingEvent], end: int) -> TimedStep:
         """Return the step, including the events after its last backward."""
@@ -243,6 +262,7 @@ class _StepBuilder:
             faults=self.faults,
             after=PreviousStep(end, held),
             waits=tuple(self._waits),
+            device_calls=self._device_calls,
         )
 
 

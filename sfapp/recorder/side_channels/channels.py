@@ -6,7 +6,7 @@ A channel's name states its unit; times measured by the recorder are in millisec
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, MutableSequence
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -104,6 +104,7 @@ class EventSampler:
     of its window remains sampled and not ready. After an error of the device, sampling ends.
 
     Attributes:
+        fraction: fraction of the steps that are sampled.
         error: the device's error; empty while there is none.
         ended_pairs: number of pairs that were ended so far.
     """
@@ -116,21 +117,23 @@ class EventSampler:
         self.error = ""
         self.ended_pairs = 0
         self._max_pairs = max_pairs
-        self._fraction = fraction
+        self.fraction = fraction
         self._device = device
         self._free: list[tuple[DeviceEvent, DeviceEvent]] = []
         self._pairs = 0
-        self._waiting: deque[tuple[DeviceEvent, DeviceEvent, Values, int]] = deque()
+        self._waiting: deque[tuple[DeviceEvent, DeviceEvent, MutableSequence[float] | Values, int]] = deque()
 
     def samples(self, step: int) -> bool:
         """Return whether a step is sampled: evenly spread, and the same on every rank."""
-        return int((step + 1) * self._fraction) > int(step * self._fraction)
+        return int((step + 1) * self.fraction) > int(step * self.fraction)
 
     def begin(self) -> tuple[DeviceEvent, DeviceEvent] | None:
         """Record and return a pair's first event; None if too many are in use, or none may be recorded."""
         try:
             if self.error or not self._device.is_ready():
                 return None
+            if not self._free and self._pairs == self._max_pairs:
+                self.poll()
             if self._free:
                 pair = self._free.pop()
             elif self._pairs < self._max_pairs:
@@ -144,7 +147,9 @@ class EventSampler:
             return None
         return pair
 
-    def end(self, pair: tuple[DeviceEvent, DeviceEvent], values: Values, row: int) -> None:
+    def end(
+        self, pair: tuple[DeviceEvent, DeviceEvent], values: MutableSequence[float] | Values, row: int
+    ) -> None:
         """Record a pair's second event; the time goes into the row once it is known."""
         try:
             pair[1].record()
@@ -186,12 +191,18 @@ class EventSampler:
         except Exception as error:  # fail-open: any call reports the error of an earlier kernel
             self._note_error(error)
 
-    def drop(self) -> None:
-        """End the window: pairs still in use are not stored, and their events are reused."""
+    def drop(self, ended: int | None = None) -> None:
+        """End the window: pairs still in use are not stored, and their events are reused.
+
+        Args:
+            ended: number of pairs, in the order in which they were ended, that belong to the window; None for
+                all.
+        """
         self.poll()
-        kept = [(begin, end) for begin, end, _, _ in self._waiting]
-        self._waiting.clear()
-        self._free.extend(kept)
+        ended = self.ended_pairs if ended is None else ended
+        while self._waiting and self.ended_pairs - len(self._waiting) < ended:
+            begin, end, _, _ = self._waiting.popleft()
+            self._free.append((begin, end))
 
     def _note_error(self, error: Exception) -> None:
         self.error = f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]

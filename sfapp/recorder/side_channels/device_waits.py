@@ -6,25 +6,30 @@ when it continues: in between it waits for the other ranks and transfers. Where 
 exchanges gradients inside C++, the first event follows the last gradient and the second the end of the
 backward pass, when the stream waits for all buckets. Nothing waits for the device (``EventSampler``).
 
+``DeviceCalls`` times the calls of the current step. ``DeviceWaits`` adds them up by stage once the step has
+ended and its stages are known: a recorder knows the stage during the call, ``sfapp run`` afterwards.
+
 These are side channels, never part of the accounting (packet.md, ``side.device_wait.<stage>_ms``).
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
-import numpy as np
-
-from sfapp.packets.window_rows import FIRST_STAGE_COLUMN, Values
+from sfapp.packets.window_rows import Values
 from sfapp.recorder.side_channels.channels import DeviceEvent, EventSampler
-from sfapp.recorder.timing.timers import StepState
 
 DEVICE_WAIT_PREFIX = "device_wait."
 
 NCCL = "nccl"
+
+MAX_CALLS = 512
+"""Maximum number of pairs of events in use for waits on the device; a step has a pair for every
+collective."""
 
 Pair = tuple[DeviceEvent, DeviceEvent]
 
@@ -34,88 +39,113 @@ def device_wait_channel(stage: str) -> str:
     return f"{DEVICE_WAIT_PREFIX}{stage}_ms"
 
 
+class NumberedSteps(Protocol):
+    """Source of the number of the current step."""
+
+    @property
+    def number(self) -> int:
+        """Return the number."""
+
+
 @dataclass(slots=True, eq=False)
-class _SampledStep:
-    """A sampled step with pending events.
+class SampledStep:
+    """A sampled step and its calls on the device.
 
     Attributes:
+        sampler: source of the events.
         number: number of the step.
-        ms_S: time so far by stage column; NaN if nothing was timed.
+        places: place of each call, as ``DeviceCalls`` was asked to note it.
+        ms: time of each call; NaN until it is known.
         is_whole: whether all its calls could be timed.
-        row, columns: its row in the window and the columns that get a value, known once it has ended.
-        ended_pairs: number of pairs that were ended until it ended.
+        ended_pairs: number of pairs that the sampler had ended when the step ended.
     """
 
+    sampler: EventSampler
     number: int
-    ms_S: Values
+    places: list[int] = field(default_factory=list)
+    ms: list[float] = field(default_factory=list)
     is_whole: bool = True
-    row: int = 0
-    columns: tuple[int, ...] = ()
     ended_pairs: int = 0
-    touched: set[int] = field(default_factory=set)
 
 
-class DeviceWaits:
-    """Timer of calls and backward passes in the steps that a sampler selects.
+Begun = tuple[SampledStep, Pair, int]
+"""A call that has begun: its step, its events and its place."""
 
-    A step has values only if all its events have happened, because a sum of only some waits would be
-    misleading. A column appears once something was timed in it, and then in every sampled step.
+
+@dataclass(frozen=True, slots=True)
+class StagedCalls:
+    """A sampled step whose stages were found after it had ended.
+
+    Attributes:
+        stages: micro-step and stage of each call; None if it lies in no stage, and is left out.
     """
+
+    step: SampledStep
+    stages: tuple[tuple[int, str] | None, ...]
+
+
+class DeviceCalls:
+    """Timer of calls and backward passes in the steps that a sampler selects (``DeviceSide``)."""
 
     def __init__(
         self,
-        state: StepState,
         sampler: EventSampler,
-        values_of: Callable[[str], Values | None],
+        steps: NumberedSteps,
+        place: Callable[[], int | None],
         backend: str = NCCL,
     ) -> None:
         """Time calls on groups of a backend.
 
         Args:
             sampler: a sampler that nothing else uses.
-            values_of: returns a channel's values in the current window; None if the channel may not be
-                stored.
+            place: returns what is noted with a call that begins, such as its stage column; None if the call
+                is not timed.
             backend: backend whose calls return before the work is done.
         """
-        self._state = state
-        self._sampler = sampler
-        self._values_of = values_of
+        self.sampler = sampler
+        self._steps = steps
+        self._place = place
         self._backend = backend
-        self._step: _SampledStep | None = None
-        self._waiting: deque[_SampledStep] = deque()
-        self._known: set[int] = set()
-        self._backward: tuple[_SampledStep, Pair, int] | None = None
-
-    @property
-    def error(self) -> str:
-        """The device's error; empty while there is none."""
-        return self._sampler.error
+        self._step: SampledStep | None = None
+        self._backward: Begun | None = None
 
     def times_group(self, group: Any) -> bool:
         """Return whether calls on a process group are timed; None is the default group."""
         import torch.distributed as dist
 
-        try:
-            return self._backend in str(dist.get_backend(group))
+        try:  # The configuration also names the backends of a group that was created without one.
+            return self._backend in str(dist.get_backend_config(group))
         except Exception:  # This rank is not in the group, or the group does not exist.
             return False
 
-    # ---- calls of torch.distributed (``DeviceSide``) ----------------------------------------------
+    # ---- calls of torch.distributed ---------------------------------------------------------------
 
-    def begin(
-        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> tuple[_SampledStep, Pair, int] | None:
-        """Record the moment at which the stream reaches a call, in a sampled step and within a stage."""
-        if not self._sampler.samples(self._state.number) or not self.times_group(_group_of(args, kwargs)):
+    def begin(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Begun | None:
+        """Record the moment at which the stream reaches a call, in a sampled step."""
+        if not self.sampler.samples(self._steps.number) or not self.times_group(_group_of(args, kwargs)):
             return None
         return self._begin()
 
-    def end(self, begun: tuple[_SampledStep, Pair, int]) -> None:
+    def end(self, begun: Begun) -> None:
         """Record the moment at which the stream continues after a call."""
-        step, pair, column = begun
-        self._sampler.end(pair, step.ms_S, column)
+        step, pair, place = begun
+        step.places.append(place)
+        step.ms.append(math.nan)
+        self.sampler.end(pair, step.ms, len(step.ms) - 1)
 
     # ---- backward passes of DistributedDataParallel -----------------------------------------------
+
+    def gradient_hook(self, part: Any, ready: Callable[[Any], None]) -> Callable[[Any], None]:
+        """Return ``ready``, a hook of a DistributedDataParallel module's gradients, with its time on the
+        device if the module's group is timed."""
+        if not self.times_group(getattr(part, "process_group", None)):
+            return ready
+
+        def timed(parameter: Any) -> None:
+            self.gradient_is_ready()
+            ready(parameter)
+
+        return timed
 
     def gradient_is_ready(self) -> None:
         """Record the moment at which the stream has computed a gradient; the last one of a backward pass
@@ -123,10 +153,10 @@ class DeviceWaits:
 
         Called within the backward pass, by a hook of the parameter, before the reducer's own.
         """
-        if not self._sampler.samples(self._state.number):
+        if not self.sampler.samples(self._steps.number):
             return
         if self._backward is not None:
-            self._sampler.begin_again(self._backward[1])
+            self.sampler.begin_again(self._backward[1])
             return
         self._backward = self._begin()
         if self._backward is not None:
@@ -142,58 +172,116 @@ class DeviceWaits:
         if begun is not None:
             self.end(begun)
 
-    # ---- following the steps ----------------------------------------------------------------------
+    # ---- the end of a step ------------------------------------------------------------------------
 
-    def finish_step(self, row: int, stages: Sequence[str]) -> None:
-        """End the current step, which is the given row, and store the times of completed events."""
+    def take(self) -> SampledStep | None:
+        """Return the step that ends, with its calls, and begin the next one; None if it is not sampled."""
+        self._give_up_backward()
         step, self._step = self._step, None
-        self._give_up_backward()
-        if step is None and self._known and self._sampler.samples(self._state.number):
-            step = _SampledStep(self._state.number, np.zeros(0))  # There was no wait.
-        if step is not None:
-            self._known |= step.touched
-            if step.is_whole:
-                step.row, step.columns = row, tuple(sorted(self._known))
-                step.ended_pairs = self._sampler.ended_pairs
-                for column in step.columns:
-                    self._store(step, column, stages, np.nan)
-                self._waiting.append(step)
-        self._poll(stages)
+        number = self._steps.number
+        if step is None or step.number != number:
+            if not self.sampler.samples(number):
+                return None
+            step = SampledStep(self.sampler, number)
+        step.ended_pairs = self.sampler.ended_pairs
+        return step
 
-    def drop_step(self) -> None:
-        """Discard the current step, which is not recorded."""
-        self._step = None
-        self._give_up_backward()
+    # ---- inside -----------------------------------------------------------------------------------
+
+    def _begin(self) -> Begun | None:
+        """Begin a pair in the current step."""
+        place = self._place()
+        if place is None:
+            return None
+        step, number = self._step, self._steps.number
+        if step is None or step.number != number:
+            step = self._step = SampledStep(self.sampler, number)
+        pair = self.sampler.begin()
+        if pair is None:  # Too many are pending, or a graph is being captured.
+            step.is_whole = False
+            return None
+        return step, pair, place
+
+    def _give_up_backward(self) -> None:
+        """Discard a backward pass that raised and therefore has no end."""
+        begun, self._backward = self._backward, None
+        if begun is not None:
+            begun[0].is_whole = False
+            self.sampler.give_back(begun[1])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _RecordedStep:
+    """A step in a row of the window, with pending events.
+
+    Attributes:
+        column_of: stage column of each call; None if it is left out.
+        columns: columns that get a value.
+    """
+
+    step: SampledStep
+    row: int
+    column_of: Sequence[int | None]
+    columns: tuple[int, ...]
+
+
+class DeviceWaits:
+    """Waits on the device by stage column, stored in the rows of the current window.
+
+    A step has values only if all its events have happened, because a sum of only some waits would be
+    misleading. A column appears once something was timed in it, and then in every sampled step.
+    """
+
+    def __init__(self, sampler: EventSampler, values_of: Callable[[str], Values | None]) -> None:
+        """Store the times of a sampler's events.
+
+        Args:
+            values_of: returns a channel's values in the current window; None if the channel may not be
+                stored.
+        """
+        self._sampler = sampler
+        self._values_of = values_of
+        self._waiting: deque[_RecordedStep] = deque()
+        self._known: set[int] = set()
+
+    @property
+    def error(self) -> str:
+        """The device's error; empty while there is none."""
+        return self._sampler.error
+
+    def finish_step(
+        self, step: SampledStep | None, column_of: Sequence[int | None], row: int, stages: Sequence[str]
+    ) -> None:
+        """End a step, and store the times of completed events.
+
+        Args:
+            step: its calls; None if it is not sampled.
+            column_of: stage column of each call; None if it is left out.
+            row: its row in the window.
+            stages: as recorded.
+        """
+        if step is not None:
+            self._known.update(column for column in column_of if column is not None)
+            if step.is_whole:
+                recorded = _RecordedStep(step, row, column_of, tuple(sorted(self._known)))
+                for column in recorded.columns:
+                    self._store(row, stages[column], math.nan)
+                self._waiting.append(recorded)
+        self._poll(stages)
 
     def end_window(self, stages: Sequence[str]) -> None:
-        """Store the times of completed events; the others remain sampled and not ready."""
+        """Store the times of completed events; the others remain sampled and not ready.
+
+        Calls of steps that have not ended belong to the next window.
+        """
         self._poll(stages)
-        self._waiting.clear()
-        self.drop_step()
-        self._sampler.drop()
+        if self._waiting:
+            self._sampler.drop(self._waiting[-1].step.ended_pairs)
+            self._waiting.clear()
 
     def use_other_stages(self) -> None:
         """Reset the columns, whose stages change from now on."""
         self._known.clear()
-
-    # ---- inside -----------------------------------------------------------------------------------
-
-    def _begin(self) -> tuple[_SampledStep, Pair, int] | None:
-        """Begin a pair in the open stage of the current step."""
-        stage = self._state.open_stage
-        if stage is None or stage is self._state.outside:
-            return None
-        column = stage.index - FIRST_STAGE_COLUMN
-        step = self._step
-        if step is None or step.number != self._state.number:
-            columns = self._state.width - FIRST_STAGE_COLUMN
-            step = self._step = _SampledStep(self._state.number, np.full(columns, np.nan))
-        pair = self._sampler.begin()
-        if pair is None:  # Too many are pending, or a graph is being captured.
-            step.is_whole = False
-            return None
-        step.touched.add(column)
-        return step, pair, column
 
     def _poll(self, stages: Sequence[str]) -> None:
         self._sampler.poll()
@@ -201,21 +289,19 @@ class DeviceWaits:
             self._waiting.clear()
             return
         stored = self._sampler.ended_pairs - self._sampler.waiting_pairs
-        while self._waiting and self._waiting[0].ended_pairs <= stored:
-            step = self._waiting.popleft()
-            for column in step.columns:
-                self._store(step, column, stages, step.ms_S[column] if column in step.touched else 0.0)
+        while self._waiting and self._waiting[0].step.ended_pairs <= stored:
+            recorded = self._waiting.popleft()
+            ms_of = dict.fromkeys(recorded.columns, 0.0)
+            for column, ms in zip(recorded.column_of, recorded.step.ms, strict=False):
+                if column is not None:
+                    ms_of[column] += ms
+            for column, ms in ms_of.items():
+                self._store(recorded.row, stages[column], ms)
 
-    def _store(self, step: _SampledStep, column: int, stages: Sequence[str], ms: float) -> None:
-        values = self._values_of(device_wait_channel(stages[column]))
+    def _store(self, row: int, stage: str, ms: float) -> None:
+        values = self._values_of(device_wait_channel(stage))
         if values is not None:
-            values[step.row] = ms
-
-    def _give_up_backward(self) -> None:
-        """Discard a backward pass that raised and therefore has no end."""
-        begun, self._backward = self._backward, None
-        if begun is not None:
-            self._sampler.give_back(begun[1])
+            values[row] = ms
 
 
 def _group_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:

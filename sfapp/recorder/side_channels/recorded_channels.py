@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from sfapp.errors import RecorderError, describe_error
-from sfapp.packets.window_rows import CHANNEL_NAME, MAX_CHANNELS, STEP_COLUMN, Values, WindowBuffer
+from sfapp.packets.packet_layout import WAIT_PREFIX
+from sfapp.packets.window_rows import (
+    CHANNEL_NAME,
+    FIRST_STAGE_COLUMN,
+    MAX_CHANNELS,
+    STEP_COLUMN,
+    Values,
+    WindowBuffer,
+)
 from sfapp.recorder.side_channels.channels import (
     Device,
     EventSample,
@@ -14,16 +23,18 @@ from sfapp.recorder.side_channels.channels import (
     RecordedChannel,
     cuda_device,
 )
-from sfapp.recorder.side_channels.device_waits import DEVICE_WAIT_PREFIX, DeviceWaits
+from sfapp.recorder.side_channels.device_waits import (
+    DEVICE_WAIT_PREFIX,
+    MAX_CALLS,
+    DeviceCalls,
+    DeviceWaits,
+    SampledStep,
+)
 from sfapp.recorder.side_channels.layers import LayerTimes, channels_of, layers_of
 from sfapp.recorder.side_channels.memory import MemoryWatch
 from sfapp.recorder.side_channels.stage_waits import StageWaits, WatchedWaits
 from sfapp.recorder.timing.contexts import UNCOUNTED, UncountedStage
 from sfapp.recorder.timing.timers import StepState
-
-_MAX_DEVICE_WAITS = 512
-"""Maximum number of pairs of events in use for waits on the device; a step has a pair for every
-collective."""
 
 
 class RecordedChannels:
@@ -44,7 +55,9 @@ class RecordedChannels:
         self._memory: MemoryWatch | None = None
         self._layers: LayerTimes | None = None
         self._waits: StageWaits | None = None
+        self._device_calls: DeviceCalls | None = None
         self._device_waits: DeviceWaits | None = None
+        self._added_calls: tuple[SampledStep | None, Sequence[int | None]] = (None, ())
         self._device: Device | None = None
         if event_fraction:
             self._device, self.no_events = cuda_device()
@@ -123,9 +136,10 @@ class RecordedChannels:
         if self._waits is not None:
             self._waits.close()
         if self._device is not None:
-            sampler = EventSampler(self._fraction, self._device, _MAX_DEVICE_WAITS)
-            self._device_waits = DeviceWaits(self._state, sampler, self._device_wait_values)
-        waits = WatchedWaits(self._state, model, self._may_store, self._waits_failed, self._device_waits)
+            sampler = EventSampler(self._fraction, self._device, MAX_CALLS)
+            self._device_calls = DeviceCalls(sampler, self._state, self._open_column)
+            self._device_waits = DeviceWaits(sampler, self._device_wait_values)
+        waits = WatchedWaits(self._state, model, self._may_store, self._waits_failed, self._device_calls)
         self._record_waits(waits)
 
     def add_wait(self, column: int, blocked: int) -> None:
@@ -134,6 +148,12 @@ class RecordedChannels:
             self._record_waits(StageWaits(self._state, self._may_store, self._waits_failed))
         assert self._waits is not None
         self._waits.add(column, blocked)
+
+    def add_device_calls(self, step: SampledStep, column_of: Sequence[int | None]) -> None:
+        """Add the calls of the current step, timed elsewhere, and the stage column of each if any."""
+        if self._device_waits is None:
+            self._device_waits = DeviceWaits(step.sampler, self._device_wait_values)
+        self._added_calls = step, column_of
 
     def begin_window(self, buffer: WindowBuffer) -> None:
         """Record into this window from now on."""
@@ -172,7 +192,7 @@ class RecordedChannels:
         if self._sampler is not None:
             self._sampler.poll()
         if self._device_waits is not None:
-            self._finish_device_waits(self._device_waits)
+            self._finish_device_waits(self._device_waits, step)
 
     def drop_step(self) -> None:
         """Clear the values of the current step, which is not recorded."""
@@ -181,8 +201,8 @@ class RecordedChannels:
         self.buffer.reset_side()
         if self._waits is not None:
             self._waits.drop_step()
-        if self._device_waits is not None:
-            self._device_waits.drop_step()
+        if self._device_calls is not None:
+            self._device_calls.take()
 
     def drop_events(self) -> None:
         """End the window: device events that have not happened are not stored."""
@@ -219,15 +239,35 @@ class RecordedChannels:
         """Record why waits are missing; called on the thread that copies rows."""
         self.buffer.note_side("wait", reason)
 
-    def _finish_device_waits(self, waits: DeviceWaits) -> None:
+    def _open_column(self) -> int | None:
+        """Return the column of the stage that is being timed."""
+        stage = self._state.open_stage
+        return None if stage is None or stage is self._state.outside else stage.index - FIRST_STAGE_COLUMN
+
+    def _finish_device_waits(self, waits: DeviceWaits, number: int) -> None:
         try:
-            waits.finish_step(self.buffer.recorded, self.buffer.schema.stages)
+            step, column_of = self._take_device_calls()
+            if step is not None and step.number != number:  # Other ranks did not sample this step.
+                step, column_of = None, ()
+            stages = self.buffer.schema.stages
+            for column in set(column_of):  # Waits of the host come first where channels are scarce.
+                if column is not None:
+                    self._may_store(WAIT_PREFIX + stages[column])
+            waits.finish_step(step, column_of, self.buffer.recorded, stages)
             reason = waits.error
         except Exception as error:  # fail-open: measuring ends
             reason = describe_error(error)
             self._device_waits = None
         if reason:
             self.buffer.note_side(DEVICE_WAIT_PREFIX.rstrip("."), reason)
+
+    def _take_device_calls(self) -> tuple[SampledStep | None, Sequence[int | None]]:
+        """Return the calls of the step that ends and their columns."""
+        if self._device_calls is None:
+            added, self._added_calls = self._added_calls, (None, ())
+            return added
+        step = self._device_calls.take()
+        return step, () if step is None else step.places
 
     def _device_wait_values(self, name: str) -> Values | None:
         return self.buffer.channel(name) if self._may_store(name) else None

@@ -21,7 +21,7 @@ from sfapp.errors import describe_error
 from sfapp.packets.packet_layout import WAIT_PREFIX
 from sfapp.packets.window_rows import FIRST_STAGE_COLUMN, Rows, Values, unsampled
 from sfapp.recorder.side_channels.communication import COMMUNICATION
-from sfapp.recorder.side_channels.device_waits import DeviceWaits
+from sfapp.recorder.side_channels.device_waits import DeviceCalls
 from sfapp.recorder.side_channels.last_gradient import LastGradient, data_parallel_parts
 from sfapp.recorder.timing.timers import StepState
 
@@ -128,7 +128,7 @@ class WatchedWaits(StageWaits):
         model: Any,
         may_store: Callable[[str], bool],
         failed: Callable[[str], None],
-        device: DeviceWaits | None,
+        device: DeviceCalls | None,
     ) -> None:
         """Measure waits on this thread from now on.
 
@@ -138,9 +138,13 @@ class WatchedWaits(StageWaits):
         """
         super().__init__(state, may_store, failed)
         self._thread = get_ident()
-        self._device = device
+        ready = self._gradient_is_ready
         self._gradients = [
-            LastGradient(part, self._hook_for(part), self._gradients_are_exchanged)
+            LastGradient(
+                part,
+                ready if device is None else device.gradient_hook(part, ready),
+                self._gradients_are_exchanged,
+            )
             for part in data_parallel_parts(model)
         ]
         COMMUNICATION.listen(self._thread, self._was_blocked, device)
@@ -158,17 +162,6 @@ class WatchedWaits(StageWaits):
         for gradients in self._gradients:
             gradients.close()
         self._gradients.clear()
-
-    def _hook_for(self, part: Any) -> Callable[[Any], None]:
-        device = self._device
-        if device is None or not device.times_group(getattr(part, "process_group", None)):
-            return self._gradient_is_ready
-
-        def ready(parameter: Any) -> None:
-            device.gradient_is_ready()
-            self._gradient_is_ready(parameter)
-
-        return ready
 
     def _was_blocked(self, blocked: int) -> None:
         state = self._state

@@ -15,6 +15,7 @@ from sfapp.packets.sink import PacketSink
 from sfapp.packets.window_rows import WindowBuffer, WindowSchema
 from sfapp.recorder.capture.rank_captures import Position, RankCaptures
 from sfapp.recorder.options import SideChannelOptions, WindowOptions
+from sfapp.recorder.side_channels.device_waits import StagedCalls
 from sfapp.recorder.side_channels.recorded_channels import RecordedChannels
 from sfapp.recorder.timing.contexts import MicroStep
 from sfapp.recorder.timing.timer_backend import measure_costs, new_state
@@ -109,6 +110,7 @@ class WindowRecorder:
         syncs: Sequence[bool],
         faults: Mapping[str, str],
         waits: Sequence[Mapping[str, int]] = (),
+        device_calls: StagedCalls | None = None,
     ) -> None:
         """Record a step that was timed elsewhere; arguments are those of ``Recorder.add_step``."""
         state, end = self.state, self.state.clock()
@@ -128,6 +130,8 @@ class WindowRecorder:
             for name, blocked in stages.items():
                 if name in column_of:
                     self.channels.add_wait(column_of[name], blocked)
+        if device_calls is not None:
+            self._add_device_calls(device_calls)
         try:
             state.set_spent(spent)
         except (TypeError, OverflowError) as error:
@@ -135,6 +139,15 @@ class WindowRecorder:
         self._finish_step(end - wall_ns, end, True)
         state.ended = end
         self._follow_steps()
+
+    def _add_device_calls(self, calls: StagedCalls) -> None:
+        columns = self.schema.column_of
+        column_of = [
+            None if place is None else columns[min(place[0], len(columns) - 1)].get(place[1])
+            for place in calls.stages
+        ]
+        self.channels.add_device_calls(calls.step, column_of)
+        self.rank.job.extra["event_fraction"] = calls.step.sampler.fraction
 
     def reconfigure(
         self, stages: Sequence[str] | None, accumulation: Accumulation | None, role: str | None

@@ -239,6 +239,7 @@ def test_a_signal_ends_the_script_and_leaves_nothing_running(tmp_path: Path) -> 
         (["python", "train.py"], "give the training script itself, not python"),
         (["torchrun", "train.py"], "give the training script itself, not torchrun"),
         (["train.py"], "no such script: train.py"),
+        (["--event-fraction", "2", "train.py"], "2.0 is not in the range 0<=x<=1"),
         (
             ["--nproc-per-node", "many", LOOPS, "plain"],
             "torchrun rejects the options: Unsupported nproc_per_node value",

@@ -15,6 +15,9 @@ from sfapp.recorder.auto.steps import (
     TrainingEvent,
     read_step,
 )
+from sfapp.recorder.side_channels.channels import EventSampler
+from sfapp.recorder.side_channels.device_waits import SampledStep
+from tests.recorder.device_standins import HostDevice
 
 TRAIN, HELD_OUT = 1, 2
 
@@ -129,6 +132,25 @@ def test_a_wait_belongs_to_the_stage_in_which_it_begins() -> None:
     step = read_step(events("dfbo"), PreviousStep(100), waits)
     assert step is not None
     assert step.waits == ({FORWARD: 4, BACKWARD: 8, OPTIMIZER: 5},)
+
+
+def test_a_wait_after_the_step_belongs_to_no_stage() -> None:
+    # dfbo: the step ends at 144; before the next one's first forward, other ranks may be waited for too
+    step = read_step(events("dfbo"), PreviousStep(100), [(135, 140), (144, 150), (160, 161)])
+    assert step is not None
+    assert step.waits == ({OPTIMIZER: 5},)
+
+
+def test_a_call_on_the_device_belongs_to_the_stage_in_which_it_begins() -> None:
+    sampler = EventSampler(1.0, HostDevice())
+    # dfb: data 101 to 111, forward 112 to 122, backward 123 to 133; dfb again 33 ns later; o: 167 to 177
+    sampled = SampledStep(sampler, 0, places=[105, 113, 125, 140, 147, 158, 170, 177], ms=[1.0] * 8)
+    step = read_step(events("dfbdfbo"), PreviousStep(100), sampled=sampled)
+    assert step is not None
+    assert step.device_calls is not None
+    first = ((0, FORWARD), (0, BACKWARD), (0, BACKWARD))
+    second = ((1, FORWARD), (1, BACKWARD), (1, OPTIMIZER))
+    assert step.device_calls.stages == (None, *first, *second, None)
 
 
 def test_waits_of_micro_steps_are_kept_apart() -> None:
