@@ -19,11 +19,12 @@ from sfapp.metrics.sample_files import read_header
 from sfapp.metrics.sample_log import MetricsLog
 from sfapp.model.samples import ProcessSample
 from sfapp.packets import Quarantined, load_packet, packet_path, read_operators, read_packet
+from sfapp.packets.attempts import RESTARTS_FILE
 from sfapp.packets.newest_steps import read_newest_steps
 from sfapp.store import Store
 from sfapp.stream.encryption import Keys
 from sfapp.stream.messages import VERSION, StreamHello
-from sfapp.stream.run_restarts import RESTARTS_FILE, RunRestarts
+from sfapp.stream.run_restarts import RunRestarts
 
 
 @contextmanager
@@ -154,4 +155,4 @@ def test_an_aggregator_names_the_pipe_that_it_cannot_write_to(tmp_path: Path) ->
     hello = StreamHello(v=VERSION, rank=0, incarnation="i", run_id="run", attempt="a", world_size=2)
 
     with at_once(), pytest.raises(SfappError, match="not a regular file"):
-        RunRestarts(tmp_path, "run").offset(hello, None)
+        RunRestarts(tmp_path, "run").entry(hello, None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from sfapp.packets.arrow_columns import (
     side_channels,
     text,
 )
+from sfapp.packets.attempts import placed
 from sfapp.packets.column_access import Columns, decoded
 from sfapp.packets.faults import Faults
 from sfapp.packets.manifest import check_manifest, decode_manifest
@@ -129,6 +130,7 @@ def read_packet(path: Path, limits: Limits = DEFAULT_LIMITS) -> Packet:
 def load_packet(path: Path, limits: Limits = DEFAULT_LIMITS) -> Packet | Quarantined:
     """Return the packet in a file, or the reason why it is refused. No content of a file raises.
 
+    A part that a rank of a streamed job wrote has its window's number in the run (``attempts.placed``).
     Safe to call from many threads at once.
     """
     path = Path(path)
@@ -137,9 +139,14 @@ def load_packet(path: Path, limits: Limits = DEFAULT_LIMITS) -> Packet | Quarant
     except PacketError as error:
         return Quarantined(path, 0, "", error.fault)
     try:
-        return _packet(path, content, limits)
+        packet = _packet(path, content, limits)
     except PacketError as error:
         return Quarantined(path, content.size, content.sha256, error.fault)
+    window = packet.window
+    manifest = placed(window.manifest, window.ranks.rank[0], path)
+    if manifest is window.manifest:
+        return packet
+    return replace(packet, window=replace(window, manifest=manifest))
 
 
 def validate_packet(path: Path, limits: Limits = DEFAULT_LIMITS) -> list[PacketError]:
