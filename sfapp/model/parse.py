@@ -14,7 +14,10 @@ from sfapp.errors import ParseError
 UNREADABLE_JSON = (msgspec.DecodeError, UnicodeError, RecursionError)
 """What decoding JSON from outside raises: it is malformed, not UTF-8, or nested too deeply."""
 
-_RUN_WINDOW = re.compile(r"(?P<run>.+)/(?P<window>[0-9]{1,18})", re.DOTALL)
+RUN_WINDOW = re.compile(r"(?P<run>[\s\S]+)/(?P<window>[0-9]{1,18})")
+MOST_RANK = 10**9 - 1
+"""Largest rank in a list of ranks, which has at most nine digits."""
+
 _RANKS = re.compile(r"\s*(?P<first>[0-9]{1,9})(?:\s*-\s*(?P<last>[0-9]{1,9}))?\s*")
 
 
@@ -32,7 +35,7 @@ def parse_run_window(text: str) -> tuple[str, int]:
     Raises:
         ParseError: the text has another form.
     """
-    found = _RUN_WINDOW.fullmatch(text)
+    found = RUN_WINDOW.fullmatch(text)
     if found is None:
         raise ParseError("must be RUN/WINDOW, for example train-7/12")
     return found["run"], int(found["window"])
@@ -40,7 +43,7 @@ def parse_run_window(text: str) -> tuple[str, int]:
 
 def is_run_window(text: str) -> bool:
     """Return whether a text has the form ``RUN/WINDOW``."""
-    return _RUN_WINDOW.fullmatch(text) is not None
+    return RUN_WINDOW.fullmatch(text) is not None
 
 
 def parse_ranks(text: str, most: int) -> tuple[int, ...]:
