@@ -26,6 +26,12 @@ NAME = "incidents.jsonl"
 MAX_BYTES = 256 << 20
 """Size limit of a log and of its lines, bytes: about a million edits."""
 
+MAX_LINES = MAX_BYTES >> 6
+"""Limit of the number of lines: an edit has 100 bytes and more, and each line costs time and memory."""
+
+_MOST_NOTICES = 100
+"""Lines that cannot be read and are named; the others are counted."""
+
 COMPACT_AT = 4 << 20
 """Size of the lines outside packs from which on the log is compacted, bytes: about 10,000 edits."""
 
@@ -97,12 +103,15 @@ class IncidentLog:
     def _state(self) -> IncidentState:
         if self._known is None:
             torn = [f"line {self._line}: cut off, without its end"] if self._torn else []
-            self._known = self._edits.state([*self._notices, *torn])
+            more = self._faults - len(self._notices)
+            further = [f"{more:,} more lines cannot be read; kept and skipped"] if more else []
+            self._known = self._edits.state([*self._notices, *torn, *further])
         return self._known
 
     def _reset(self) -> None:
         self._edits = StateBuilder()
         self._notices: list[str] = []
+        self._faults = 0
         self._offset = 0
         self._plain_begin = 0
         self._line = 1
@@ -138,6 +147,9 @@ class IncidentLog:
         return IncidentError(f"{self.path} has over {MAX_BYTES >> 20} MB: it is not a log of notes")
 
     def _take_in(self, content: bytes) -> None:
+        if self._line + content.count(b"\n") > MAX_LINES:
+            self._reset()
+            raise IncidentError(f"{self.path} has over {MAX_LINES:,} lines: it is not a log of notes")
         *lines, rest = content.split(b"\n")
         for line in lines:
             self._offset += len(line) + 1
@@ -151,9 +163,9 @@ class IncidentLog:
 
     def _take_in_pack(self, line: bytes) -> None:
         try:
-            lines = unpack(line, MAX_BYTES - self._line_bytes)
+            lines = unpack(line, MAX_BYTES - self._line_bytes, MAX_LINES - self._line)
         except IncidentError as error:
-            self._notices.append(f"line {self._line}: {error}; kept and skipped")
+            self._note_fault(error)
             self._line += 1
         else:
             for each in lines[:-1].split(b"\n"):
@@ -164,11 +176,16 @@ class IncidentLog:
         try:
             event = decode(line) if line else None
         except IncidentError as error:
-            self._notices.append(f"line {self._line}: {error}; kept and skipped")
+            self._note_fault(error)
         else:
             if event is not None:
                 self._edits.add(event)
         self._line += 1
+
+    def _note_fault(self, error: IncidentError) -> None:
+        self._faults += 1
+        if self._faults <= _MOST_NOTICES:
+            self._notices.append(f"line {self._line}: {error}; kept and skipped")
 
     def _compact_if_large(self, file: int) -> None:
         plain = self._offset - self._plain_begin
