@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from sfapp.errors import PacketError
-from sfapp.files import open_regular
+from sfapp.files import modified_ns, open_regular
 from sfapp.model import Manifest, RankTable, Window
 from sfapp.model.window import NOT_MEASURED
 from sfapp.packets.arrow_columns import (
@@ -181,11 +181,11 @@ def fetch(path: Path, limits: Limits) -> Content:
             status = os.fstat(file.fileno())
             if status.st_size > limits.max_bytes:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
-                return Content(None, status.st_size, digest, status.st_mtime_ns)
+                return Content(None, status.st_size, digest, modified_ns(status))
             data = file.read(status.st_size)  # A file that grows meanwhile keeps within the limit.
     except OSError as error:
         raise PacketError(f"cannot be read: {first_line(error.strerror or str(error))}") from error
-    return Content(data, len(data), hashlib.sha256(data).hexdigest(), status.st_mtime_ns)
+    return Content(data, len(data), hashlib.sha256(data).hexdigest(), modified_ns(status))
 
 
 def data_of(content: Content, limits: Limits) -> bytes:
