@@ -6,6 +6,7 @@ Messages begin with "must", so that a caller can put the name of its option befo
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -27,6 +28,17 @@ def whole_number(text: str, digits: int = 18) -> int | None:
     ``str.isdigit`` accepts ``²``, which ``int`` refuses, and ``int`` refuses several thousand digits.
     """
     return int(text) if text.isascii() and text.isdigit() and len(text) <= digits else None
+
+
+def parse_time(text: str | None) -> datetime | None:
+    """Parse an RFC 3339 time into UTC; without a zone it is in UTC. None for any other text."""
+    try:
+        moment = None if text is None else datetime.fromisoformat(text)
+        if moment is None or moment.tzinfo is None:
+            return None if moment is None else moment.replace(tzinfo=UTC)
+        return moment.astimezone(UTC)
+    except (ValueError, OverflowError):  # no time, or one that is before or after all times in UTC
+        return None
 
 
 def parse_run_window(text: str) -> tuple[str, int]:
