@@ -7,6 +7,7 @@ ones are compressed (``compaction``).
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import threading
@@ -20,6 +21,7 @@ from sfapp.incidents.compaction import compact, is_pack, tail_before, unpack
 from sfapp.incidents.events import Event, checked, decode, encode
 from sfapp.incidents.state import IncidentState
 from sfapp.incidents.state_builder import StateBuilder
+from sfapp.terminal import quoted
 
 NAME = "incidents.jsonl"
 
@@ -204,8 +206,8 @@ class IncidentLog:
     def _locked(self) -> Iterator[int]:
         """Open the log and lock it. Closing it releases the lock too."""
         while True:
-            new = not self.path.exists()
-            with open_regular(self.path, "ab+", permissions=0o644) as file:
+            new, target = not self.path.exists(), _writable_target(self.path)
+            with open_regular(target, "ab+", permissions=0o644, follow_links=False) as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
                 if not _is_at(self.path, file.fileno()):
                     continue  # Another process compacted it meanwhile: this file is no longer the log.
@@ -213,6 +215,22 @@ class IncidentLog:
                     sync_folder(self.path.parent)
                 yield file.fileno()
                 return
+
+
+def _writable_target(path: Path) -> Path:
+    """Return the file that a log's path or link leads to.
+
+    Raises:
+        OSError: a link leads to a file of another kind. A user who may write next to the packets could
+            otherwise have texts of notes appended to any file of the app's user, such as a start-up file of a
+            shell.
+    """
+    target = path.resolve()
+    if target.suffix != path.suffix:
+        raise OSError(
+            errno.ELOOP, f"a link to {quoted(str(target))}, which is no {path.suffix} file", str(path)
+        )
+    return target
 
 
 def _is_at(path: Path, file: int) -> bool:

@@ -58,7 +58,7 @@ class RunRestarts:
         path = self._folder / RESTARTS_FILE
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            with open_regular(path, "ab+") as file:
+            with open_regular(path, "ab+", follow_links=False) as file:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
                 was_truncated = file.read(1) not in (b"", b"\n")
                 file.write(b"\n" * was_truncated + msgspec.json.encode(entry) + b"\n")
