@@ -10,6 +10,7 @@ histories, ``make fuzz`` many.
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
@@ -26,7 +27,7 @@ from benchmarks.simulated_stream import (
     SimulatedLink,
     SimulatedRankProcess,
 )
-from sfapp.packets import find_packets, read_packet, read_windows
+from sfapp.packets import Packet, find_packets, load_packet, packet_path, read_packet, read_windows
 from sfapp.store import Store
 
 WORLD = 2
@@ -272,6 +273,31 @@ class DeliveryHistories(RuleBasedStateMachine):
             assert len(lost) - dropped <= process.writer.lost_steps, "a loss is not counted"
         check_windows(self.root, stored)
         self.check_store(stored.keys())
+        self.check_copied_parts({wall: process.attempt for wall, process in recorded.items()})
+
+    def check_copied_parts(self, attempts: Mapping[int, str]) -> None:
+        """Parts that were copied beside the packets replace none, and no window mixes attempts.
+
+        Args:
+            attempts: the attempt of each wall time.
+        """
+        folder = packet_path(self.root, RUN, 0).parent
+        folder.mkdir(parents=True, exist_ok=True)
+        for rank in range(WORLD):
+            for path in self.output(rank).rglob("*.parquet"):
+                assert not (folder / path.name).exists(), "a file was replaced"
+                shutil.copy2(path, folder)
+        walls: defaultdict[int, set[int]] = defaultdict(set)
+        for path in folder.glob("*.parquet"):
+            loaded = load_packet(path)
+            assert isinstance(loaded, Packet)
+            for wall in loaded.window.wall_NR.flatten():
+                walls[int(wall)].add(loaded.window.number)
+        check_windows(self.root, walls)
+        for item in read_windows([self.root]).windows:
+            assert len({attempts[int(wall)] for wall in item.window.wall_NR.flatten()}) == 1, (
+                "attempts are mixed"
+            )
 
     def check_store(self, stored: Collection[int]) -> None:
         """The store has every window of the packet directory once. Some histories check it: opening costs."""

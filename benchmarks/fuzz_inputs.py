@@ -165,7 +165,7 @@ def _read_incident_line(data: bytes, folder: Path) -> None:
     path = folder / "incidents.jsonl"
     path.write_bytes(data + b"\n" + data)
     IncidentLog(path).state()
-    for reader in (decode, partial(unpack, most=1 << 20)):
+    for reader in (decode, partial(unpack, most=1 << 20, most_lines=1 << 16)):
         try:
             reader(data)
         except SfappError:

@@ -95,7 +95,7 @@ class PartsSink:
     def end_window(self, rank: JobRank, buffer: WindowBuffer, last: bool = False) -> bool:
         job, number = rank.job, rank.identity.rank
         try:
-            path = packet_path(job.root, job.run_id, buffer.number, number)
+            path = packet_path(job.root, job.run_id, buffer.number, number, job.process)
             write_packet(part_draft(job, buffer, rank.identity, rank.part_reason or ""), path)
         except PacketError as error:
             self.failures.append(f"window {buffer.number}: {error}")
@@ -210,7 +210,7 @@ class SimulatedRankProcess:
         wait: Callable[[], None],
         first_window: int,
     ) -> None:
-        self.rank = rank
+        self.rank, self.attempt = rank, attempt
         self.link = SimulatedLink(f"{attempt}-{rank}".encode())
         self.disk = disk
         self.local = PartsSink()

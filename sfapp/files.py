@@ -13,6 +13,8 @@ from io import BufferedRandom
 from pathlib import Path
 from typing import BinaryIO, Literal, cast
 
+_FURTHEST_NS = 2**62
+
 _LONGEST_NAME_KEPT = 100
 """Maximum number of characters of the target's name in the temporary name: file systems allow 255 bytes."""
 
@@ -71,6 +73,14 @@ def read_regular(path: str | Path, most: int, *, follow_links: bool = True) -> b
     if len(content) > most:
         raise OSError(errno.EFBIG, f"more than {most:,} bytes", str(path))
     return content
+
+
+def modified_ns(status: os.stat_result) -> int:
+    """Return a file's modification time, ns since 1970, limited to the years 1823 to 2116.
+
+    The owner of a file can set any time, even one that fits neither a column of a database nor ``datetime``.
+    """
+    return max(-_FURTHEST_NS, min(status.st_mtime_ns, _FURTHEST_NS))
 
 
 @contextmanager

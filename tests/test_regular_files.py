@@ -14,16 +14,17 @@ from sfapp.errors import SfappError
 from sfapp.files import open_regular, read_regular
 from sfapp.importers import ImportOptions, read_mapping, read_traces
 from sfapp.importers.import_formats import IMPORT_FORMATS
-from sfapp.incidents import IncidentLog
+from sfapp.incidents import IncidentEditor, IncidentLog
 from sfapp.metrics.sample_files import read_header
 from sfapp.metrics.sample_log import MetricsLog
 from sfapp.model.samples import ProcessSample
 from sfapp.packets import Quarantined, load_packet, packet_path, read_operators, read_packet
+from sfapp.packets.attempts import RESTARTS_FILE
 from sfapp.packets.newest_steps import read_newest_steps
 from sfapp.store import Store
 from sfapp.stream.encryption import Keys
 from sfapp.stream.messages import VERSION, StreamHello
-from sfapp.stream.run_restarts import RESTARTS_FILE, RunRestarts
+from sfapp.stream.run_restarts import RunRestarts
 
 
 @contextmanager
@@ -154,4 +155,44 @@ def test_an_aggregator_names_the_pipe_that_it_cannot_write_to(tmp_path: Path) ->
     hello = StreamHello(v=VERSION, rank=0, incarnation="i", run_id="run", attempt="a", world_size=2)
 
     with at_once(), pytest.raises(SfappError, match="not a regular file"):
-        RunRestarts(tmp_path, "run").offset(hello, None)
+        RunRestarts(tmp_path, "run").entry(hello, None)
+
+
+def linked_to_a_start_up_file(link: Path, tmp_path: Path) -> Path:
+    """A link where a file is appended to, to one that a shell runs."""
+    target = tmp_path / ".bashrc"
+    target.write_text("alias ll=ls\n")
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(target)
+    return target
+
+
+def test_nothing_is_appended_through_a_link_next_to_packets(tmp_path: Path) -> None:
+    """Texts of notes and names of attempts would else be written to any file of the app's user."""
+    packets = tmp_path / "packets"
+    packets.mkdir()
+    log = IncidentLog.for_packets(packets)
+    samples = MetricsLog(packets, "run", now_s=lambda: 0.0)
+    restarts = packet_path(packets, "run", 0).with_name(RESTARTS_FILE)
+    target = linked_to_a_start_up_file(log.path, tmp_path)
+    for link in (restarts, samples.folder / "19700101T000000Z.jsonl"):
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(target)
+
+    with pytest.raises(SfappError, match=r"a link to '.*\.bashrc'"):
+        IncidentEditor(log, "Eve").write_note("$(touch /tmp/harm)")
+    hello = StreamHello(v=VERSION, rank=0, incarnation="$(id)", run_id="run", attempt="a", world_size=2)
+    with pytest.raises(SfappError, match="cannot write"):
+        RunRestarts(packets, "run").entry(hello, None)
+    samples.add([ProcessSample(at_ns=0, node_rank=0, rank=0, rss_bytes=1)])
+
+    assert samples.lost == 1
+    assert target.read_text() == "alias ll=ls\n"
+
+
+def test_a_log_of_notes_may_be_a_link_to_a_log_elsewhere(tmp_path: Path) -> None:
+    log = IncidentLog.for_packets(tmp_path)
+    log.path.parent.mkdir()
+    log.path.symlink_to(tmp_path / "shared.jsonl")
+    IncidentEditor(log, "Ada").write_note("kept elsewhere")
+    assert [note.text for note in IncidentLog(tmp_path / "shared.jsonl").state().notes] == ["kept elsewhere"]

@@ -21,7 +21,7 @@ from sfapp.app.answers import MAX_ROWS, REFUSALS, CsvResponse, csv_answer, json_
 from sfapp.app.asked_window import asked_view, judge_asked
 from sfapp.app.methods import MethodsMiddleware
 from sfapp.app.prometheus import Metrics
-from sfapp.app.window_list import parse_sort
+from sfapp.app.window_list import SORT, parse_sort
 from sfapp.errors import (
     ComparisonError,
     IncidentNotFoundError,
@@ -31,13 +31,15 @@ from sfapp.errors import (
 )
 from sfapp.incidents import document_of
 from sfapp.model.fix import Fix
-from sfapp.model.sides import parse_compare
+from sfapp.model.parameters import schema_of
+from sfapp.model.parse import RUN_WINDOW
+from sfapp.model.sides import SIDE, parse_compare
 from sfapp.model.view import WindowKey, view_parameters
 from sfapp.operators import Findings
 from sfapp.service.compare import compare_sides
 from sfapp.service.judging import JudgedWindow
 from sfapp.service.live import DOCUMENT_VERSION, live_run_snapshot, streaming_runs
-from sfapp.service.live_address import SPANS, LiveState, parse_live
+from sfapp.service.live_address import LATEST, LEAST_STEPS, MOST_STEPS, SPANS, LiveState, parse_live
 from sfapp.service.problems import episodes_in, listed
 from sfapp.service.workspace import Workspace
 from sfapp.store import SORTABLE, WindowQuery
@@ -48,12 +50,37 @@ from sfapp.views.window_list_rows import window_row
 
 Text = Annotated[str | None, Query()]
 Severity = Annotated[float | None, Query(ge=0, description="at least this severe")]
-End = Annotated[str | None, Query(description="RUN/WINDOW, included, in the order of the timeline")]
+End = Annotated[
+    str | None,
+    Query(
+        description="RUN/WINDOW, included, in the order of the timeline",
+        json_schema_extra={"pattern": schema_of(RUN_WINDOW)["pattern"]},
+    ),
+]
 Sort = Annotated[
     str,
     Query(
         description="COLUMN:asc or COLUMN:desc, by weight; if absent, windows that lack data first, then by "
-        f"severity: {', '.join(SORTABLE)}"
+        f"severity: {', '.join(SORTABLE)}",
+        json_schema_extra={"pattern": schema_of(SORT)["pattern"]},
+    ),
+]
+
+_LIVE = LiveState()
+Span = Annotated[int, Query(description="seconds", json_schema_extra={"enum": list(SPANS)})]
+Until = Annotated[
+    int | None,
+    Query(
+        ge=0,
+        description="seconds since 1970; the newest if absent",
+        json_schema_extra={"maximum": LATEST},
+    ),
+]
+RollingSteps = Annotated[
+    int,
+    Query(
+        description="steps of the rolling verdict",
+        json_schema_extra={"minimum": LEAST_STEPS, "maximum": MOST_STEPS},
     ),
 ]
 
@@ -197,7 +224,7 @@ def _add_windows(routes: APIRouter, workspace: Workspace) -> None:
 
 
 def _add_window(routes: APIRouter, workspace: Workspace) -> None:
-    documented = {"parameters": view_parameters()}
+    documented = {"parameters": view_parameters("fix")}
 
     # A run id may hold slashes: ``:path`` lets them through, and ``run_of`` reads them undecoded.
     @routes.get(
@@ -231,7 +258,7 @@ def _add_window(routes: APIRouter, workspace: Workspace) -> None:
     @routes.get(
         "/w/{run:run}/{window:window}/{table}.csv",
         summary="One window's stages, ranks or steps; causes, outliers or collectives",
-        openapi_extra=documented,
+        openapi_extra={"parameters": view_parameters()},
         response_class=CsvResponse,
     )
     def window_csv(request: Request, run: str, window: int, table: str) -> Response:
@@ -275,11 +302,9 @@ def _add_live(routes: APIRouter, workspace: Workspace) -> None:
     def live_json(
         request: Request,
         run: str,
-        span: Annotated[int, Query(description=f"seconds: {', '.join(map(str, SPANS))}")] = LiveState().span,
-        until: Annotated[
-            int | None, Query(ge=0, description="seconds since 1970; the newest if absent")
-        ] = None,
-        steps: Annotated[int, Query(description="steps of the rolling verdict")] = LiveState().steps,
+        span: Span = _LIVE.span,
+        until: Until = None,
+        steps: RollingSteps = _LIVE.steps,
     ) -> Response:
         state, notices = parse_live(request.query_params.multi_items())
         if notices:
@@ -295,10 +320,7 @@ def _add_compare(routes: APIRouter, workspace: Workspace) -> None:
         "b": "RUN/WINDOW or RUN: after",
         "c": "RUN/WINDOW or RUN after the fix; optional",
     }
-    sides = [
-        {"name": name, "in": "query", "description": meaning, "required": name != "c", "schema": {}}
-        for name, meaning in meanings.items()
-    ]
+    sides = [SIDE.document(name, meaning, required=name != "c") for name, meaning in meanings.items()]
     documented = {"parameters": [*sides, *view_parameters()]}
 
     @routes.get(

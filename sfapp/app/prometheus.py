@@ -13,6 +13,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sfapp.service.workspace import Workspace
 
+_METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
+"""Methods that are counted by name: a client may send any word, and each costs memory for good."""
+
 
 class Metrics(Collector):
     """Collector that counts requests, and reads everything else from the workspace when it is scraped."""
@@ -63,7 +66,8 @@ class Metrics(Collector):
 
             async def noting(message: Message) -> None:
                 if message["type"] == "http.response.start":
-                    self._requests.labels(scope["method"], str(message["status"])).inc()
+                    method = scope["method"] if scope["method"] in _METHODS else "other"
+                    self._requests.labels(method, str(message["status"])).inc()
                     self._seconds.observe(time.perf_counter() - began)
                 await send(message)
 

@@ -27,19 +27,11 @@ MOST_CONVERTED = 8_000_000
 def add(routes: APIRouter, workspace: Workspace) -> None:
     """Add the routes of the operator findings."""
     limiter = asyncio.Semaphore(AT_ONCE)
-    documented = {"parameters": view_parameters()}
-    picked = [
-        {"name": name, "in": "query", "description": meaning, "schema": {}}
-        for name, meaning in (
-            ("step", "only this step; all if absent"),
-            ("ranks", "only these ranks, as 3,5; all of the group if absent"),
-        )
-    ]
 
     @routes.get(
         "/w/{run:run}/{window:window}/findings.json",
         summary="The operator that delayed the ranks, and whether it confirms the verdict",
-        openapi_extra=documented,
+        openapi_extra={"parameters": view_parameters()},
     )
     def findings_json(
         request: Request,
@@ -59,7 +51,7 @@ def add(routes: APIRouter, workspace: Workspace) -> None:
     @routes.get(
         "/w/{run:run}/{window:window}/perfetto.zip",
         summary="One window's operator events, or its stages, as an archive that ui.perfetto.dev opens",
-        openapi_extra={"parameters": [*picked, *view_parameters()]},
+        openapi_extra={"parameters": view_parameters("step", "ranks")},
         response_class=ZipResponse,
     )
     async def perfetto_zip(request: Request, run: str, window: int) -> Response:

@@ -177,6 +177,11 @@ def example_links(except_for: Example | None = None) -> None:
                     link(LESSONS[run_id].title, example_page(example)).mark(run_id)
 
 
+def left_out(shown: int, number: int, what: str) -> TextElement:
+    """Add a line for a list of which only a part is shown."""
+    return label_text(f"{shown:,} of {number:,} {what} are shown; the export has all.", "p", "muted")
+
+
 def empty(title: str, next_step: str, command: str = "") -> None:
     """Add an empty state: what is missing and what to do next."""
     with box("empty"):

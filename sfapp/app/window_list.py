@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -16,6 +17,10 @@ from sfapp.views import format
 
 MOST_SORTED = 8
 """Columns that a list is sorted by at most."""
+
+_TERM = f"(?:{'|'.join(SORTABLE)})(?::(?:asc|desc)?)?"
+SORT = re.compile(f"(?:{_TERM}(?:,{_TERM})*)?")
+"""An order such as ``severity:desc,window:asc``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +152,7 @@ def parse_sort(text: str) -> tuple[tuple[str, str], ...]:
     terms = []
     for part in [term for term in text.split(",") if term][:MOST_SORTED]:
         column, _, direction = part.partition(":")
-        if column not in SORTABLE or direction not in ("", "asc", "desc"):
+        if not re.fullmatch(_TERM, part):
             raise StoreError(
                 f"cannot sort by {format.clip(part)!r}: COLUMN:asc or COLUMN:desc of {', '.join(SORTABLE)}"
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from sfapp.files import read_regular
 from sfapp.incidents import IncidentLog, IncidentState, parse, state_from_events
 from sfapp.incidents.exchange import MAX_BYTES
 from sfapp.model import Diagnosis
+from sfapp.model.parse import parse_time
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.packets import LoadedWindow
 from sfapp.report import REPORT_FORMATS, TITLE, ReportRequest, build_report, format_of, write
@@ -169,5 +170,6 @@ def _pick(diagnoses: Sequence[Diagnosis], asked: Sequence[WindowKey]) -> list[Wi
 def _newest(windows: Sequence[LoadedWindow]) -> datetime:
     """Return when the newest window ended: the date of a report on windows, which does not depend on when it
     is made."""
-    ended = [found.window.manifest.ended_at or found.window.manifest.started_at for found in windows]
-    return datetime.fromisoformat(max(filter(None, ended), default="1970-01-01T00:00:00Z"))
+    manifests = [found.window.manifest for found in windows]
+    ended = [parse_time(one.ended_at) or parse_time(one.started_at) for one in manifests]
+    return max((moment for moment in ended if moment is not None), default=datetime.fromtimestamp(0, UTC))

@@ -84,11 +84,11 @@ def pack(lines: bytes) -> bytes:
     return msgspec.json.encode(body) + b"\n"
 
 
-def unpack(line: bytes, most: int) -> bytes:
+def unpack(line: bytes, most: int, most_lines: int) -> bytes:
     """Return the lines of a pack, with their newlines.
 
     Raises:
-        IncidentError: it is damaged, or its lines have more than ``most`` bytes.
+        IncidentError: it is damaged, or has more than ``most`` bytes or ``most_lines`` lines.
     """
     try:
         body = _PACK.decode(line)
@@ -100,6 +100,8 @@ def unpack(line: bytes, most: int) -> bytes:
         raise IncidentError(f"a damaged pack: {error}") from None
     if len(lines) > most:
         raise IncidentError(f"a pack of more than {most:,} bytes")
+    if lines.count(b"\n") > most_lines:
+        raise IncidentError(f"a pack of more than {most_lines:,} lines")
     if hashlib.sha256(lines).hexdigest() != body.sha256 or not lines.endswith(b"\n"):
         raise IncidentError("a damaged pack: its lines differ from their checksum")
     return lines

@@ -6,7 +6,7 @@ author had seen (``base``). An undo is an edit too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -33,15 +33,21 @@ View = Annotated[str, Meta(max_length=4_000)]
 Key = Annotated[str, Meta(pattern=r"(?s)^.+/[0-9]{1,18}\Z", max_length=1_200)]
 Word = Annotated[str, Meta(min_length=1, max_length=200)]
 Place = Annotated[float, Meta(gt=-1e15, lt=1e15)]
+Number = Annotated[int, Meta(ge=-(2**62), le=2**62)]
+Moment = Annotated[datetime, Meta(tz=True)]
+"""A time with its zone: others cannot be compared with it."""
+
+_FIRST_YEAR, _LAST_YEAR = 1000, 9000
+"""Years that a time may have, so that it exists in every zone."""
 
 
 class PinFields(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """``Pin`` as written: the window as ``RUN/WINDOW``, a region as ``PLOT.AXIS:LOW:HIGH``."""
 
     window: Key
-    step: int | None = None
+    step: Number | None = None
     stage: Word | None = None
-    rank: int | None = None
+    rank: Number | None = None
     plot: Word | None = None
     region: Annotated[tuple[Word, ...], Meta(max_length=8)] = ()
 
@@ -74,7 +80,7 @@ class ItemFields(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
 class MuteFields(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A mute: its end (None: without end) and its reason."""
 
-    until: datetime | None = None
+    until: Moment | None = None
     reason: Summary = ""
 
 
@@ -83,7 +89,7 @@ class ProblemFields(Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     removes either."""
 
     mute: MuteFields | UnsetType | None = UNSET
-    fixed_through: Annotated[int, Meta(ge=0)] | UnsetType | None = UNSET
+    fixed_through: Annotated[int, Meta(ge=0, le=2**62)] | UnsetType | None = UNSET
 
 
 class _EditHeader(Struct, frozen=True, kw_only=True, tag_field="kind"):
@@ -98,7 +104,7 @@ class _EditHeader(Struct, frozen=True, kw_only=True, tag_field="kind"):
 
     v: int = FORMAT
     id: Id
-    at: datetime
+    at: Moment
     by: Name
 
 
@@ -161,9 +167,23 @@ def decode(line: bytes) -> Event:
         version = _VERSION.decode(line).v
         if version != FORMAT:
             raise IncidentError(f"written in format {version}; this sfapp reads format {FORMAT}")
-        return _EVENT.decode(line)
+        event = _EVENT.decode(line)
     except UNREADABLE_JSON as error:
         raise IncidentError(f"not an edit of format {FORMAT}: {error}") from None
+    for moment in _moments(event):
+        if not _FIRST_YEAR <= moment.year <= _LAST_YEAR:
+            raise IncidentError(f"not an edit of format {FORMAT}: the year {moment.year}")
+    return event
+
+
+def _moments(event: Event) -> Iterator[datetime]:
+    yield event.at
+    if (
+        isinstance(event, ProblemEdit)
+        and isinstance(event.fields.mute, MuteFields)
+        and event.fields.mute.until
+    ):
+        yield event.fields.mute.until
 
 
 def checked(events: Sequence[Event]) -> list[Event]:

@@ -7,6 +7,7 @@ ones are compressed (``compaction``).
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import threading
@@ -20,11 +21,18 @@ from sfapp.incidents.compaction import compact, is_pack, tail_before, unpack
 from sfapp.incidents.events import Event, checked, decode, encode
 from sfapp.incidents.state import IncidentState
 from sfapp.incidents.state_builder import StateBuilder
+from sfapp.terminal import quoted
 
 NAME = "incidents.jsonl"
 
 MAX_BYTES = 256 << 20
 """Size limit of a log and of its lines, bytes: about a million edits."""
+
+MAX_LINES = MAX_BYTES >> 6
+"""Limit of the number of lines: an edit has 100 bytes and more, and each line costs time and memory."""
+
+_MOST_NOTICES = 100
+"""Lines that cannot be read and are named; the others are counted."""
 
 COMPACT_AT = 4 << 20
 """Size of the lines outside packs from which on the log is compacted, bytes: about 10,000 edits."""
@@ -97,12 +105,15 @@ class IncidentLog:
     def _state(self) -> IncidentState:
         if self._known is None:
             torn = [f"line {self._line}: cut off, without its end"] if self._torn else []
-            self._known = self._edits.state([*self._notices, *torn])
+            more = self._faults - len(self._notices)
+            further = [f"{more:,} more lines cannot be read; kept and skipped"] if more else []
+            self._known = self._edits.state([*self._notices, *torn, *further])
         return self._known
 
     def _reset(self) -> None:
         self._edits = StateBuilder()
         self._notices: list[str] = []
+        self._faults = 0
         self._offset = 0
         self._plain_begin = 0
         self._line = 1
@@ -138,6 +149,9 @@ class IncidentLog:
         return IncidentError(f"{self.path} has over {MAX_BYTES >> 20} MB: it is not a log of notes")
 
     def _take_in(self, content: bytes) -> None:
+        if self._line + content.count(b"\n") > MAX_LINES:
+            self._reset()
+            raise IncidentError(f"{self.path} has over {MAX_LINES:,} lines: it is not a log of notes")
         *lines, rest = content.split(b"\n")
         for line in lines:
             self._offset += len(line) + 1
@@ -151,9 +165,9 @@ class IncidentLog:
 
     def _take_in_pack(self, line: bytes) -> None:
         try:
-            lines = unpack(line, MAX_BYTES - self._line_bytes)
+            lines = unpack(line, MAX_BYTES - self._line_bytes, MAX_LINES - self._line)
         except IncidentError as error:
-            self._notices.append(f"line {self._line}: {error}; kept and skipped")
+            self._note_fault(error)
             self._line += 1
         else:
             for each in lines[:-1].split(b"\n"):
@@ -164,11 +178,16 @@ class IncidentLog:
         try:
             event = decode(line) if line else None
         except IncidentError as error:
-            self._notices.append(f"line {self._line}: {error}; kept and skipped")
+            self._note_fault(error)
         else:
             if event is not None:
                 self._edits.add(event)
         self._line += 1
+
+    def _note_fault(self, error: IncidentError) -> None:
+        self._faults += 1
+        if self._faults <= _MOST_NOTICES:
+            self._notices.append(f"line {self._line}: {error}; kept and skipped")
 
     def _compact_if_large(self, file: int) -> None:
         plain = self._offset - self._plain_begin
@@ -187,8 +206,8 @@ class IncidentLog:
     def _locked(self) -> Iterator[int]:
         """Open the log and lock it. Closing it releases the lock too."""
         while True:
-            new = not self.path.exists()
-            with open_regular(self.path, "ab+", permissions=0o644) as file:
+            new, target = not self.path.exists(), _writable_target(self.path)
+            with open_regular(target, "ab+", permissions=0o644, follow_links=False) as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
                 if not _is_at(self.path, file.fileno()):
                     continue  # Another process compacted it meanwhile: this file is no longer the log.
@@ -196,6 +215,22 @@ class IncidentLog:
                     sync_folder(self.path.parent)
                 yield file.fileno()
                 return
+
+
+def _writable_target(path: Path) -> Path:
+    """Return the file that a log's path or link leads to.
+
+    Raises:
+        OSError: a link leads to a file of another kind. A user who may write next to the packets could
+            otherwise have texts of notes appended to any file of the app's user, such as a start-up file of a
+            shell.
+    """
+    target = path.resolve()
+    if target.suffix != path.suffix:
+        raise OSError(
+            errno.ELOOP, f"a link to {quoted(str(target))}, which is no {path.suffix} file", str(path)
+        )
+    return target
 
 
 def _is_at(path: Path, file: int) -> bool:

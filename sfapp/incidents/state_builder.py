@@ -18,6 +18,9 @@ from sfapp.model.problems import ProblemMark
 
 Value = TypeVar("Value")
 
+_NOTHING = ""
+"""End of a chain of undos that name each other in a circle: the id of no edit."""
+
 
 class StateBuilder:
     """All edits so far and what follows from them. An edit that is added twice counts once."""
@@ -26,6 +29,9 @@ class StateBuilder:
         self._events: list[Event] = []
         self._places: dict[str, int] = {}  # by the event's id
         self._undos: defaultdict[str, list[int]] = defaultdict(list)  # by the id of the event that they undo
+        self._undone: dict[
+            str, str
+        ] = {}  # by the id of an undo what it names, or the end of a chain from there
         self._edits: defaultdict[str, list[int]] = defaultdict(list)  # by the thing that they edit
         self._threads: dict[str, EditThread] = {}
         self._stale: set[str] = set()  # things of which an edit was undone or restored
@@ -44,6 +50,7 @@ class StateBuilder:
         self._places[event.id] = place
         if isinstance(event, Undo):
             self._undos[event.target].append(place)
+            self._undone[event.id] = event.target
             edited = self._thing_edited_by(event)
             if edited is not None:
                 self._stale.add(edited)
@@ -78,15 +85,15 @@ class StateBuilder:
 
     def _thing_edited_by(self, undo: Undo) -> str | None:
         """Return what the edit at the end of a chain of undos changed; None if it is missing."""
-        event: Event = undo
-        passed = {undo.id}
-        while isinstance(event, Undo):
-            place = self._places.get(event.target)
-            if place is None or event.target in passed:
-                return None
-            event = self._events[place]
-            passed.add(event.id)
-        return event.target
+        end, passed = undo.id, dict[str, None]()
+        while end in self._undone and end not in passed:
+            passed[end] = None
+            end = self._undone[end]
+        is_cycle = end in passed
+        for each in passed:  # The next undo of the chain need not walk it again.
+            self._undone[each] = _NOTHING if is_cycle else end
+        place = None if is_cycle else self._places.get(end)
+        return None if place is None else self._events[place].target
 
     def _is_in_effect(self, place: int) -> bool:
         """Return whether no undo that is itself in effect follows this edit and names it."""

@@ -95,7 +95,7 @@ class MetricsLog:
             self._append_to(path, data)
 
     def _append_to(self, path: Path, data: bytes) -> None:
-        with open_regular(path, "ab+") as file:
+        with open_regular(path, "ab+", follow_links=False) as file:
             size = file.seek(0, os.SEEK_END)
             if size == 0:
                 data = (

@@ -69,7 +69,8 @@ class Manifest:
     """The JSON under the Parquet footer key ``sfapp.packet``. Unknown keys are ignored on reading.
 
     ``labels`` are the recorder's own conclusions, if any; the accounting never reads them. ``reduced`` is
-    present if the rows are those of a few ranks and the frontier that of all ranks.
+    present if the rows are those of a few ranks and the frontier that of all ranks. ``attempt`` and
+    ``process`` are those of a streamed job; with a process, ``window`` is the rank's own number.
     """
 
     format: int = FORMAT
@@ -94,4 +95,6 @@ class Manifest:
     faults: tuple[str, ...] = ()
     labels: tuple[Label, ...] = ()
     reduced: Reduction | None = None
+    attempt: str | None = None
+    process: str | None = None
     extra: dict[str, Any] = field(default_factory=dict)

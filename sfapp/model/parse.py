@@ -6,6 +6,7 @@ Messages begin with "must", so that a caller can put the name of its option befo
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -14,7 +15,10 @@ from sfapp.errors import ParseError
 UNREADABLE_JSON = (msgspec.DecodeError, UnicodeError, RecursionError)
 """What decoding JSON from outside raises: it is malformed, not UTF-8, or nested too deeply."""
 
-_RUN_WINDOW = re.compile(r"(?P<run>.+)/(?P<window>[0-9]{1,18})", re.DOTALL)
+RUN_WINDOW = re.compile(r"(?P<run>[\s\S]+)/(?P<window>[0-9]{1,18})")
+MOST_RANK = 10**9 - 1
+"""Largest rank in a list of ranks, which has at most nine digits."""
+
 _RANKS = re.compile(r"\s*(?P<first>[0-9]{1,9})(?:\s*-\s*(?P<last>[0-9]{1,9}))?\s*")
 
 
@@ -26,13 +30,24 @@ def whole_number(text: str, digits: int = 18) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= digits else None
 
 
+def parse_time(text: str | None) -> datetime | None:
+    """Parse an RFC 3339 time into UTC; without a zone it is in UTC. None for any other text."""
+    try:
+        moment = None if text is None else datetime.fromisoformat(text)
+        if moment is None or moment.tzinfo is None:
+            return None if moment is None else moment.replace(tzinfo=UTC)
+        return moment.astimezone(UTC)
+    except (ValueError, OverflowError):  # no time, or one that is before or after all times in UTC
+        return None
+
+
 def parse_run_window(text: str) -> tuple[str, int]:
     """Parse ``RUN/WINDOW`` into run id and window number; the run id may hold slashes.
 
     Raises:
         ParseError: the text has another form.
     """
-    found = _RUN_WINDOW.fullmatch(text)
+    found = RUN_WINDOW.fullmatch(text)
     if found is None:
         raise ParseError("must be RUN/WINDOW, for example train-7/12")
     return found["run"], int(found["window"])
@@ -40,7 +55,7 @@ def parse_run_window(text: str) -> tuple[str, int]:
 
 def is_run_window(text: str) -> bool:
     """Return whether a text has the form ``RUN/WINDOW``."""
-    return _RUN_WINDOW.fullmatch(text) is not None
+    return RUN_WINDOW.fullmatch(text) is not None
 
 
 def parse_ranks(text: str, most: int) -> tuple[int, ...]:

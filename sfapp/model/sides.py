@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
 
 from sfapp.errors import ParseError
+from sfapp.model.parameters import Parameter
 from sfapp.model.parse import is_run_window, parse_run_window
 from sfapp.model.view import LONGEST_QUOTE, ViewState, parse_query
 from sfapp.terminal import quoted
@@ -44,6 +45,9 @@ class SideKey:
             raise ParseError("must be RUN or RUN/WINDOW")
         return cls(run_id)
 
+
+SIDE = Parameter(SideKey.parse, {"type": "string", "pattern": "[^/]"})
+"""One side in a query. A text of slashes names no run, or one that no packet has."""
 
 SIDES = ("a", "b", "c")
 
@@ -100,7 +104,7 @@ def parse_compare(query: str | Iterable[tuple[str, str]]) -> tuple[CompareState,
         if not text:
             continue
         try:
-            values[name] = SideKey.parse(text)
+            values[name] = SIDE.parse(text)
         except ValueError as error:
             notices.append(f"In the link, {name} {error}, not {quoted(text, LONGEST_QUOTE)}; pick one.")
     for name in sorted(_OTHERS & pairs.keys()):

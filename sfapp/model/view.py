@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 from urllib.parse import parse_qsl, quote, urlencode
@@ -25,9 +25,20 @@ from sfapp.model.gates import (
     PRESETS,
     Baseline,
     Frontier,
+    GateDoc,
     Gates,
 )
-from sfapp.model.parse import parse_ranks, parse_run_window, whole_number
+from sfapp.model.parameters import (
+    Parameter,
+    nonempty,
+    number_between,
+    one_of,
+    parsed_number,
+    position,
+    schema_of,
+    whole_between,
+)
+from sfapp.model.parse import MOST_RANK, RUN_WINDOW, parse_ranks, parse_run_window, whole_number
 from sfapp.model.window import ALL_RANKS, Window
 from sfapp.terminal import quoted
 
@@ -49,6 +60,20 @@ LONGEST_QUOTE = 40
 
 MAX_ZOOMS = 16
 """Maximum number of zoomed axes; the oldest is dropped."""
+
+_DEFAULT_PRESET = "sfapp"
+
+_OF_VERDICT = ("frontier", "baseline", "group", "reference")
+_MEANINGS = {
+    "frontier": "along which ranks' times the verdict is made",
+    "baseline": "the usual time of a stage, from which gains are computed",
+    "group": "all, role:NAME or node:K",
+    "reference": "RUN/WINDOW to compare with; the run's healthy window if absent",
+    "fix": "the part that the what-if makes typical: [STAGE][@RANK|@node:K|@all]; adds `what_if`",
+    "step": "only this step; all if absent",
+    "ranks": "only these ranks, as 3,5-8; all of the group if absent",
+}
+"""Meanings of the fields that the OpenAPI document has."""
 
 _ZOOM = re.compile(r"(?P<plot>[a-z_]{1,40})\.(?P<axis>[xy]\d?):(?P<low>[^:]+):(?P<high>[^:]+)")
 
@@ -102,7 +127,7 @@ class Zoom:
         found = _ZOOM.fullmatch(text)
         if not found:
             raise ValueError("must be PLOT.AXIS:LOW:HIGH")
-        low, high = _number(found["low"]), _number(found["high"])
+        low, high = parsed_number(found["low"]), parsed_number(found["high"])
         if not math.isfinite(low) or not math.isfinite(high) or low == high:
             raise ValueError("must have two ends")
         return cls(found["plot"], found["axis"], low, high)
@@ -229,20 +254,20 @@ def parse_query(query: str | Iterable[tuple[str, str]]) -> tuple[ViewState, list
     pairs = parse_qsl(query, keep_blank_values=True) if isinstance(query, str) else query
     # No address can hold a lone surrogate.
     parameters = {name: text.encode("utf-8", "replace").decode() for name, text in pairs}
-    preset = parameters.pop("preset", "sfapp")
+    preset = parameters.pop("preset", _DEFAULT_PRESET)
     values: dict[str, Any] = {}
     notices: list[str] = []
     if preset not in PRESETS:
         known, given = ", ".join(PRESETS), quoted(preset, LONGEST_QUOTE)
         notices.append(f"In the link, preset must be one of {known}, not {given}; the default is used.")
-        preset = "sfapp"
+        preset = _DEFAULT_PRESET
     gates, values["frontier"] = PRESETS[preset], PRESET_FRONTIERS[preset]
     for name, text in parameters.items():
         try:
             if name in _GATES:
-                gates = gates.with_values(**{name: _GATES[name](text)})
+                gates = gates.with_values(**{name: _GATES[name].parse(text)})
             elif name in _FIELDS:
-                values[name] = _FIELDS[name](text)
+                values[name] = _FIELDS[name].parse(text)
             else:
                 notices.append(
                     f"The link's {quoted(name, LONGEST_QUOTE)} is not an option of this page; it is ignored."
@@ -256,26 +281,27 @@ def parse_query(query: str | Iterable[tuple[str, str]]) -> tuple[ViewState, list
     return ViewState(gates=gates, **values), notices
 
 
-def view_parameters() -> list[dict[str, Any]]:
-    """Return the query of a window's address, for the OpenAPI document."""
+def view_parameters(*further: str) -> list[dict[str, Any]]:
+    """Return the query of a window's address, for the OpenAPI document.
+
+    Args:
+        further: names of fields to add that do not affect the verdict.
+    """
     default = ViewState()
-    meanings = {
-        "frontier": ", ".join(FRONTIERS),
-        "baseline": ", ".join(BASELINES),
-        "group": "all, role:NAME or node:K",
-        "reference": "RUN/WINDOW to compare with; the run's healthy window if absent",
-        "fix": "the part that the what-if makes typical: [STAGE][@RANK|@node:K|@all]; adds `what_if`",
-    }
-    parameters: list[tuple[str, Any, str]] = [
-        ("preset", "sfapp", f"{', '.join(PRESETS)}: thresholds and frontier that the others start from")
+    named = [
+        _PRESET.document("preset", "thresholds and frontier that the others start from", _DEFAULT_PRESET),
+        *(
+            _GATES[doc.name].document(doc.name, doc.help, getattr(default.gates, doc.name))
+            for doc in GATE_DOCS
+        ),
     ]
-    parameters += [(doc.name, getattr(default.gates, doc.name), doc.help) for doc in GATE_DOCS]
-    parameters += [(doc.name, getattr(default.gates, doc.name), ", ".join(doc.help)) for doc in CHOICE_DOCS]
-    parameters += [(name, getattr(default, name), meaning) for name, meaning in meanings.items()]
-    return [
-        {"name": name, "in": "query", "description": meaning, "schema": {"default": value}}
-        for name, value, meaning in parameters
-    ]
+    for doc in CHOICE_DOCS:
+        meaning = " ".join(f"{value}: {text}" for value, text in doc.help.items())
+        named.append(_GATES[doc.name].document(doc.name, meaning, getattr(default.gates, doc.name)))
+    for field_name in (*_OF_VERDICT, *further):
+        value = getattr(default, field_name) or None
+        named.append(_FIELDS[field_name].document(field_name, _MEANINGS[field_name], value))
+    return named
 
 
 def _lacking(fix: Fix, window: Window) -> str | None:
@@ -293,36 +319,6 @@ def _text(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError("must be a number") from None
-
-
-def _whole(text: str) -> int:
-    number = whole_number(text.removeprefix("-"), digits=19)  # the floor may be 10^18 ns
-    if number is None:
-        raise ValueError("must be a whole number")
-    return -number if text.startswith("-") else number
-
-
-def _position(text: str) -> int:
-    number = whole_number(text)
-    if number is None:
-        raise ValueError("must be a position in a list, 0 the first")
-    return number
-
-
-def _one_of(choices: Sequence[str]) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if text not in choices:
-            raise ValueError(f"must be one of {', '.join(choices)}")
-        return text
-
-    return parse
-
-
 def _tab(text: str) -> str:
     kind, _, number = text.partition(":")
     node = whole_number(number) if kind == "node" else None
@@ -331,36 +327,41 @@ def _tab(text: str) -> str:
     return text
 
 
-def _ranks(text: str) -> tuple[int, ...]:
-    return parse_ranks(text, MAX_RANKS)
-
-
 def _zoom(text: str) -> tuple[Zoom, ...]:
     return tuple(Zoom.parse(part) for part in text.split(",")[:MAX_ZOOMS])
 
 
-def _name(text: str) -> str:
-    if not text:
-        raise ValueError("must name something")
-    return text
+def _gate_parameter(doc: GateDoc) -> Parameter:
+    return whole_between(int(doc.low), int(doc.high)) if doc.whole else number_between(doc.low, doc.high)
 
 
-_GATES: dict[str, Callable[[str], Any]] = {
-    **{doc.name: _whole if doc.whole else _number for doc in GATE_DOCS},
-    **{doc.name: str for doc in CHOICE_DOCS},
+_GATES: Mapping[str, Parameter] = {
+    **{doc.name: _gate_parameter(doc) for doc in GATE_DOCS},
+    **{doc.name: one_of(tuple(doc.help)) for doc in CHOICE_DOCS},
 }
-_FIELDS: dict[str, Callable[[str], Any]] = {
-    "tab": _tab,
-    "step": _whole,
-    "frontier": _one_of(FRONTIERS),
-    "baseline": _one_of(BASELINES),
-    "group": _name,
-    "reference": WindowKey.parse,
-    "ranks": _ranks,
-    "stage": _name,
-    "quantity": _one_of(QUANTITIES),
-    "cause": _position,
-    "operator": _name,
-    "fix": Fix.parse,
-    "zoom": _zoom,
+_PRESET = one_of(tuple(PRESETS))
+_RANK_LIST = Parameter(
+    lambda text: parse_ranks(text, MAX_RANKS),
+    {
+        "type": "array",
+        "items": {"type": "integer", "minimum": 0, "maximum": MOST_RANK},
+        "minItems": 1,
+        "maxItems": MAX_RANKS,
+    },
+    {"style": "form", "explode": False},
+)
+_FIELDS: Mapping[str, Parameter] = {
+    "tab": Parameter(_tab, {"type": "string"}),
+    "step": whole_between(-(2**62), 2**62),
+    "frontier": one_of(FRONTIERS),
+    "baseline": one_of(BASELINES),
+    "group": nonempty(),
+    "reference": Parameter(WindowKey.parse, schema_of(RUN_WINDOW)),
+    "ranks": _RANK_LIST,
+    "stage": nonempty(),
+    "quantity": one_of(QUANTITIES),
+    "cause": position(),
+    "operator": nonempty(),
+    "fix": Parameter(Fix.parse, {"type": "string", "minLength": 1}),
+    "zoom": Parameter(_zoom, {"type": "string"}),
 }

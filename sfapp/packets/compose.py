@@ -127,6 +127,8 @@ def manifest_of(job: JobInfo, buffer: WindowBuffer, error: str | None, gather_ns
         recorder=job.recorder,
         overhead=Overhead(gather_ns=gather_ns, record_ns=buffer.record_ns, train_ns=buffer.train_ns),
         faults=tuple(buffer.faults),
+        attempt=job.attempt,
+        process=job.process,
         extra={name: value for name, value in extra.items() if value},
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from sfapp.model.manifest import Parallelism, Prefetch, RecorderInfo, Wrapper
 from sfapp.model.window import RankIdentity
 from sfapp.packets.paths import packet_path
 
-_PACKET_NAME = re.compile(r"^(\d{8,})(\.rank\d+)?\.parquet$")
+_PACKET_NAME = re.compile(r"^(\d{8,})(?:(?:\.[0-9a-f]{16})?(\.rank\d+))?\.parquet$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +23,7 @@ class JobInfo:
     Attributes:
         root: the folder that packets are written to.
         extra: further entries of the manifest's ``extra``.
+        attempt, process: of a streamed job, as in the manifest.
     """
 
     root: Path
@@ -34,6 +35,8 @@ class JobInfo:
     model_fit: bool
     recorder: RecorderInfo
     extra: dict[str, Any] = field(default_factory=dict)
+    attempt: str | None = None
+    process: str | None = None
 
     def next_window(self, rank: int | None = None) -> int:
         """Return the first window number that no packet of this run has, so that a restarted job continues.
@@ -77,6 +80,11 @@ class JobRank:
     job: JobInfo
     part_reason: str | None = None
     attempt: str = field(default_factory=_attempt_by_torchrun)
+
+    def of_process(self, process: str) -> JobRank:
+        """Return this rank as one whose windows name its attempt and this process."""
+        job = replace(self.job, attempt=self.attempt, process=process)
+        return JobRank(self.identity, job, self.part_reason, self.attempt)
 
     def alone(self, reason: str) -> JobRank:
         """Return this rank as one whose windows are written as parts for ``reason``."""

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -99,6 +99,8 @@ def group(packets: Sequence[Packet]) -> Grouped:
     """Return the windows of packets in any order, and the conflicts among them. Pure: opens no file.
 
     - The same content counts once, under the first path.
+    - Files of different attempts at a streamed run are never mixed: those of one are used, the others are
+      conflicts. Files that name no attempt belong to any.
     - Of two files with the same whole window, or the same rank's part of one, the newer is used (by
       modification time, then by path); the older is a conflict.
     - If a whole window and parts exist, the whole window is used, and parts add the ranks it misses. A part
@@ -120,6 +122,7 @@ def _group_one(packets: tuple[Packet, ...]) -> tuple[LoadedWindow, list[Conflict
     if len(packets) == 1 and packets[0].part_rank is None:
         return LoadedWindow(packets[0].window, packets), []
     conflicts: list[Conflict] = []
+    packets = _of_one_attempt(packets, conflicts)
     newest = _newest_of_each(packets, conflicts)
     whole = newest.pop(None, None)
     parts = tuple(newest.values())
@@ -140,6 +143,26 @@ def _group_one(packets: tuple[Packet, ...]) -> tuple[LoadedWindow, list[Conflict
 def _conflict(reason: str, shown: Sequence[Packet], set_aside: Sequence[Packet]) -> Conflict:
     window = shown[0].window
     return Conflict(window.run_id, window.number, reason, tuple(shown), tuple(set_aside))
+
+
+def _of_one_attempt(packets: tuple[Packet, ...], conflicts: list[Conflict]) -> tuple[Packet, ...]:
+    """Return the files of the attempt with a whole window (several: the newest), or else with most ranks."""
+    named = [packet for packet in packets if packet.window.manifest.attempt is not None]
+    ranks = Counter(packet.window.manifest.attempt for packet in named)
+    if len(ranks) < 2:
+        return packets
+
+    def precedence(packet: Packet) -> tuple[bool, int, int, str]:
+        is_whole = packet.part_rank is None
+        return is_whole, ranks[packet.window.manifest.attempt], packet.mtime_ns, packet.path.name
+
+    chosen = max(named, key=precedence).window.manifest.attempt
+    others = [packet for packet in named if packet.window.manifest.attempt != chosen]
+    kept = tuple(packet for packet in packets if packet.window.manifest.attempt in (None, chosen))
+    files = "1 file is" if len(others) == 1 else f"{len(others)} files are"
+    reason = f"{files} of another attempt at the run: left out; open them in a folder of their own"
+    conflicts.append(_conflict(reason, kept, others))
+    return kept
 
 
 def _newest_of_each(packets: Sequence[Packet], conflicts: list[Conflict]) -> dict[int | None, Packet]:

@@ -74,6 +74,9 @@ def check_manifest(manifest: Manifest, faults: Faults) -> bool:
         Whether its stages can be looked up among the columns.
     """
     check_name("run_id", manifest.run_id, faults)
+    for what, name in (("attempt", manifest.attempt), ("process", manifest.process)):
+        if name is not None:
+            check_name(what, name, faults)
     if not 0 <= manifest.window <= MAX_VALUE:
         faults.add(f"window number {manifest.window} is outside 0…2^62")
     if not 1 <= manifest.world_size <= MAX_WORLD_SIZE:

@@ -1,4 +1,6 @@
-"""Define the paths of packets: ``<root>/<run_id>/<window:08d>[.rank<r>].parquet`` (packet.md, Rules)."""
+"""Define the paths of packets: ``<root>/<run_id>/<window:08d>[[.<process>].rank<r>].parquet`` (packet.md,
+Rules).
+"""
 
 from __future__ import annotations
 
@@ -22,13 +24,20 @@ _SAFE_IN_FOLDER_NAME = frozenset("-_.+@,")
 _LONGEST_FOLDER_NAME = 200  # Bytes; file systems allow 255.
 
 
-def packet_path(root: Path, run_id: str, window: int, part_rank: int | None = None) -> Path:
+def packet_path(
+    root: Path, run_id: str, window: int, part_rank: int | None = None, process: str | None = None
+) -> Path:
     """Return the path of one window's packet, or of one rank's part of it, always below ``root``.
+
+    Args:
+        process: name of the process that writes its own part of a streamed job: the number is then the rank's
+            own, and another process's file of this name must not be replaced.
 
     Raises:
         PacketError: an empty run id, or a negative window or rank.
     """
-    return _path(root, run_id, window, part_rank, SUFFIX)
+    path = _path(root, run_id, window, part_rank, SUFFIX)
+    return path if process is None else path.with_name(path.name.replace(".", f".{process}.", 1))
 
 
 def operators_path(root: Path, run_id: str, window: int, part_rank: int | None = None) -> Path:

@@ -8,14 +8,14 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sfapp.errors import PacketError
-from sfapp.files import open_regular
+from sfapp.files import modified_ns, open_regular
 from sfapp.model import Manifest, RankTable, Window
 from sfapp.model.window import NOT_MEASURED
 from sfapp.packets.arrow_columns import (
@@ -34,6 +34,7 @@ from sfapp.packets.arrow_columns import (
     side_channels,
     text,
 )
+from sfapp.packets.attempts import placed
 from sfapp.packets.column_access import Columns, decoded
 from sfapp.packets.faults import Faults
 from sfapp.packets.manifest import check_manifest, decode_manifest
@@ -129,6 +130,7 @@ def read_packet(path: Path, limits: Limits = DEFAULT_LIMITS) -> Packet:
 def load_packet(path: Path, limits: Limits = DEFAULT_LIMITS) -> Packet | Quarantined:
     """Return the packet in a file, or the reason why it is refused. No content of a file raises.
 
+    A part that a rank of a streamed job wrote has its window's number in the run (``attempts.placed``).
     Safe to call from many threads at once.
     """
     path = Path(path)
@@ -137,9 +139,14 @@ def load_packet(path: Path, limits: Limits = DEFAULT_LIMITS) -> Packet | Quarant
     except PacketError as error:
         return Quarantined(path, 0, "", error.fault)
     try:
-        return _packet(path, content, limits)
+        packet = _packet(path, content, limits)
     except PacketError as error:
         return Quarantined(path, content.size, content.sha256, error.fault)
+    window = packet.window
+    manifest = placed(window.manifest, window.ranks.rank[0], path)
+    if manifest is window.manifest:
+        return packet
+    return replace(packet, window=replace(window, manifest=manifest))
 
 
 def validate_packet(path: Path, limits: Limits = DEFAULT_LIMITS) -> list[PacketError]:
@@ -174,11 +181,11 @@ def fetch(path: Path, limits: Limits) -> Content:
             status = os.fstat(file.fileno())
             if status.st_size > limits.max_bytes:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
-                return Content(None, status.st_size, digest, status.st_mtime_ns)
+                return Content(None, status.st_size, digest, modified_ns(status))
             data = file.read(status.st_size)  # A file that grows meanwhile keeps within the limit.
     except OSError as error:
         raise PacketError(f"cannot be read: {first_line(error.strerror or str(error))}") from error
-    return Content(data, len(data), hashlib.sha256(data).hexdigest(), status.st_mtime_ns)
+    return Content(data, len(data), hashlib.sha256(data).hexdigest(), modified_ns(status))
 
 
 def data_of(content: Content, limits: Limits) -> bytes:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 import sfapp
 from sfapp.incidents import IncidentState
+from sfapp.model.parse import parse_time
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.report.build import ReportRequest, build_report
 from sfapp.report.formats import packed
@@ -71,7 +72,7 @@ def window_report(workspace: Workspace, key: WindowKey, view: ViewState) -> Repo
     def make(options: ReportOptions, progress: ReportProgress) -> tuple[str, bytes]:
         store = workspace.store_of(key.run_id)
         manifest = store.window(key.run_id, key.window).manifest
-        ended = manifest.ended_at or manifest.started_at
+        ended = parse_time(manifest.ended_at) or parse_time(manifest.started_at)
         name = "" if options.redact else _name_of_run(key.run_id)
         request = ReportRequest(
             output=f"sfapp-{name}window-{key.window}{options.ending}",
@@ -79,7 +80,7 @@ def window_report(workspace: Workspace, key: WindowKey, view: ViewState) -> Repo
             windows=(key,),
             view=view,
             title=f"Window {key.window} of {format.clip(key.run_id, 80)}",
-            at=datetime.fromisoformat(ended) if ended else datetime.fromtimestamp(0, UTC),
+            at=ended or datetime.fromtimestamp(0, UTC),
         )
         return create_report(workspace, request, options, progress)
 

@@ -19,6 +19,10 @@ SPANS: Mapping[int, str] = {60: "1 min", 300: "5 min", 1800: "30 min", 7200: "2 
 LEAST_STEPS, MOST_STEPS = 5, 64
 """Range of the number of steps in a rolling verdict: fewer show no noise, more are not kept."""
 
+_DIGITS = 10
+LATEST = 10**_DIGITS - 1
+"""Latest end of a span that an address can name, seconds since 1970."""
+
 
 @dataclass(frozen=True, slots=True)
 class LiveState:
@@ -57,7 +61,7 @@ def parse_live(pairs: Iterable[tuple[str, str]]) -> tuple[LiveState, list[str]]:
     notices: list[str] = []
     for name, value in dict(pairs).items():
         digits = value.removeprefix("node:") if name == "tab" else value
-        number = whole_number(digits, 10)
+        number = whole_number(digits, _DIGITS)
         if name == "tab" and (value == OVERVIEW or (number is not None and digits != value)):
             found[name] = value if value == OVERVIEW else f"node:{number}"
         elif number is not None and _is_allowed(name, number):

@@ -16,6 +16,7 @@ from sfapp.errors import WindowNotFoundError
 from sfapp.incidents import IncidentState
 from sfapp.model import Diagnosis, Window
 from sfapp.model.onsets import Episode
+from sfapp.model.parse import parse_time
 from sfapp.model.problems import (
     Problem,
     ProblemMark,
@@ -100,15 +101,7 @@ def problems_of_windows(windows: Sequence[Window], diagnoses: Sequence[Diagnosis
 
 def _timed(diagnosis: Diagnosis, window: Window) -> TimedDiagnosis:
     manifest = window.manifest
-    return TimedDiagnosis(diagnosis, _moment(manifest.started_at), _moment(manifest.ended_at))
-
-
-def _moment(text: str | None) -> datetime | None:
-    try:
-        moment = None if text is None else datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return moment if moment is None or moment.tzinfo else moment.replace(tzinfo=UTC)
+    return TimedDiagnosis(diagnosis, parse_time(manifest.started_at), parse_time(manifest.ended_at))
 
 
 class StoredProblems:

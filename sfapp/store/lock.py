@@ -12,6 +12,7 @@ import re
 import shlex
 import socket
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,12 +22,13 @@ import msgspec
 from filelock import FileLock, Timeout
 
 from sfapp.errors import StoreBusyError
-from sfapp.files import check_regular, read_regular
+from sfapp.files import open_regular, read_regular
 from sfapp.model.parse import UNREADABLE_JSON
 from sfapp.terminal import printable
 
 _LONGEST_COMMAND = 200
 _MAX_HOLDER_BYTES = 2**22  # Linux allows a command line of 2 MiB.
+_TOKEN_OPTION = "--token"
 _PID_IN_DUCKDB_ERROR = re.compile(r"\(PID (\d+)\)")
 
 
@@ -43,7 +45,7 @@ class LockHolder:
     def this_process(cls) -> LockHolder:
         """Return the holder entry of this process for lock files."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        return cls(os.getpid(), socket.gethostname(), shlex.join(sys.orig_argv), now)
+        return cls(os.getpid(), socket.gethostname(), shlex.join(without_token(sys.orig_argv)), now)
 
     def describe(self) -> str:
         """Return one line for an error message, whatever the command line contains."""
@@ -69,8 +71,11 @@ class StoreLock:
             OSError: the lock file cannot be created, or the file system has no locks.
         """
         path = lock_path(store)
-        if path.exists():
-            check_regular(path)
+        if os.path.lexists(
+            path
+        ):  # The holder is written into it, so that it must be no link to another file.
+            with open_regular(path, follow_links=False):
+                pass
         # A lock without flock would outlive a killed process, so there is no fallback. The file stays after
         # the release: removing it would race with the next process that takes the lock.
         lock = FileLock(
@@ -90,9 +95,24 @@ class StoreLock:
 
     def release(self) -> None:
         """Clear the holder and release the lock."""
-        with suppress(OSError):  # The file may have been removed by hand.
-            os.truncate(self._lock.lock_file, 0)
+        with (
+            suppress(OSError),  # The file may have been removed by hand.
+            open_regular(self._lock.lock_file, "r+b", follow_links=False) as file,
+        ):
+            file.truncate(0)
         self._lock.release()
+
+
+def without_token(arguments: Sequence[str]) -> list[str]:
+    """Return a command's arguments without the token of ``sfapp serve``: those who can read the packets can
+    read the lock file, also on other machines and after the process has ended."""
+    hidden = list(arguments)
+    for place, argument in enumerate(arguments):
+        if argument.startswith(_TOKEN_OPTION + "="):
+            hidden[place] = f"{_TOKEN_OPTION}=HIDDEN"
+        elif argument == _TOKEN_OPTION and place + 1 < len(arguments):
+            hidden[place + 1] = "HIDDEN"
+    return hidden
 
 
 def lock_path(store: Path) -> Path:
@@ -127,7 +147,8 @@ def _command_of(pid: int) -> str:
         raw = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return ""
-    return printable(shlex.join(raw.decode(errors="replace").rstrip("\0").split("\0")), _LONGEST_COMMAND)
+    arguments = raw.decode(errors="replace").rstrip("\0").split("\0")
+    return printable(shlex.join(without_token(arguments)), _LONGEST_COMMAND)
 
 
 def _write_holder(descriptor: int) -> None:

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sfapp.errors import MetricsError, StoreError
+from sfapp.files import modified_ns
 from sfapp.metrics import SampleChunk, SampleFileHeader, find_folders, read_header, read_segment, segments_in
 from sfapp.model.samples import SUBJECTS, Aggregation, AnySample, PaceSample, Sample, sample_fields
 from sfapp.store.bulk_insert import insert
@@ -74,7 +75,7 @@ def _follow(database: Database, paths: Sequence[Path], absent: Sequence[str]) ->
     for name, path in found.items():
         try:
             status = path.stat()
-            stamp = {"size": status.st_size, "mtime_ns": status.st_mtime_ns}
+            stamp = {"size": status.st_size, "mtime_ns": modified_ns(status)}
             before = known.get(name, _UNREAD)
             if stamp.items() <= before.items():
                 continue

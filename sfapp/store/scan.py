@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from sfapp.files import modified_ns
 from sfapp.packets.paths import find_files
 
 BATCH_FILES = 128
@@ -134,5 +135,5 @@ def _stamp(path: Path) -> FileStamp | None:
             status = os.stat(path, follow_symlinks=follow)
         except OSError:
             continue
-        return FileStamp(status.st_size, status.st_mtime_ns)
+        return FileStamp(status.st_size, modified_ns(status))
     return None

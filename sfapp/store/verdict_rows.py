@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -14,6 +14,7 @@ from sfapp.accounting import is_complete, own_wait_stages
 from sfapp.model import Diagnosis, Manifest, Reference
 from sfapp.model.findings import StepNoise
 from sfapp.model.labels import heaviest_label
+from sfapp.model.parse import parse_time
 from sfapp.store.schema import STAGES, WINDOWS
 
 Key = tuple[str, int]
@@ -60,13 +61,8 @@ class DerivedWindow:
 
 def utc(text: str | None) -> datetime | None:
     """Return an RFC 3339 time as naive UTC; None if the text is no time."""
-    if text is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-        return (moment if moment.tzinfo is None else moment.astimezone(UTC)).replace(tzinfo=None)
-    except (ValueError, OverflowError):
-        return None
+    moment = parse_time(text)
+    return None if moment is None else moment.replace(tzinfo=None)
 
 
 def windows_table(windows: Sequence[DerivedWindow]) -> pa.Table:

@@ -189,7 +189,7 @@ class CaptureBroker:
         partial = rank_path(self._root, run_id, request.id, rank).with_name(
             f".{request.id}.{piece.window}.rank{rank}.part"
         )
-        with open_regular(partial, "ab" if piece.piece else "wb") as file:
+        with open_regular(partial, "ab" if piece.piece else "wb", follow_links=False) as file:
             file.write(piece.content)
         if piece.piece + 1 < piece.pieces:
             return

@@ -34,6 +34,7 @@ class RankStream:
 
     Attributes:
         offset: added to its window numbers on disk.
+        attempt: label of its attempt in packets.
         route: leading frames of an answer to it.
         expected: sequence of the next element.
         received_at: when its newest message arrived, in monotonic seconds.
@@ -48,6 +49,7 @@ class RankStream:
 
     hello: StreamHello
     offset: int
+    attempt: str
     route: tuple[bytes, ...]
     expected: int
     received_at: float
@@ -99,7 +101,8 @@ def _take_opened(
     _check_schema(stream.hello, opened)
     if stream.current is not None:
         raise StreamError(f"window {opened.window} begins inside window {stream.current.opened.window}")
-    stream.current = assembler.open(stream.hello, opened, opened.window + stream.offset)
+    number = opened.window + stream.offset
+    stream.current = assembler.open(stream.hello, opened, number, stream.attempt)
     stream.columns = FIRST_STAGE_COLUMN + len(opened.stages)
     stream.undelivered.append(stream.current)
     stream.expected += 1

@@ -216,14 +216,15 @@ class SendQueue:
 
         buffer = window.buffer
         assert buffer is not None
-        job, identity = window.rank.job, replace(window.rank.identity, role=buffer.schema.role)
+        rank = window.rank.of_process(self._incarnation)
+        job, identity = rank.job, replace(rank.identity, role=buffer.schema.role)
         with self._lock:
             self._in_memory -= window.size
         if not buffer.filled:
             self._discard(window)
             return
         try:
-            path = packet_path(job.root, job.run_id, buffer.number, identity.rank)
+            path = packet_path(job.root, job.run_id, buffer.number, identity.rank, job.process)
             size = write_packet(part_draft(job, buffer, identity, QUEUED), path)
         except PacketError as error:
             self._discard(window, str(error))

@@ -189,14 +189,21 @@ class StreamReceiver:
         if hello.run_id not in self._runs and self._runs.is_full:
             self._make_room(hello.run_id, now)
         newest = self.assembler.newest.get(hello.run_id)
-        offset = self._runs.join(hello, now).restarts.offset(hello, newest)
+        entry = self._runs.join(hello, now).restarts.entry(hello, newest)
         stream = self._streams.get(hello.incarnation)
         if stream is None:
             stream = RankStream(
-                hello, offset, route, expected=hello.first, received_at=now, acknowledged=hello.first
+                hello,
+                entry.offset,
+                entry.label,
+                route,
+                expected=hello.first,
+                received_at=now,
+                acknowledged=hello.first,
             )
             self._streams[hello.incarnation] = stream
-        stream.hello, stream.offset, stream.route, stream.received_at = hello, offset, route, now
+        stream.hello, stream.offset, stream.attempt = hello, entry.offset, entry.label
+        stream.route, stream.received_at = route, now
         self._live.add_rank(hello)
 
     def _make_room(self, wanted: str, now: float) -> None:

@@ -116,7 +116,7 @@ class StreamWriter:
         self._sampler.close()
         self._sender.close(seconds)
         for rank, buffer in self._queue.undelivered():
-            self._local.end_window(rank.alone(reason), buffer, last=True)
+            self._local.end_window(rank.of_process(self.incarnation).alone(reason), buffer, last=True)
         self._local.close(max(1.0, seconds))
 
     def _make_hello(self, rank: JobRank, first: int) -> StreamHello:

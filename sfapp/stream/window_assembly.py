@@ -74,9 +74,9 @@ class WindowAssembler:
         self._clock = clock
         self._pending: dict[tuple[str, int], PendingWindow] = {}
 
-    def open(self, hello: StreamHello, opened: WindowOpened, number: int) -> RankRows:
+    def open(self, hello: StreamHello, opened: WindowOpened, number: int, attempt: str) -> RankRows:
         """Add a window that a rank has opened."""
-        rows = RankRows(hello, opened, number)
+        rows = RankRows(hello, opened, number, attempt)
         ranks = self._window(hello.run_id, number).ranks
         previous = ranks.pop(hello.rank, None)  # of a process of this rank that died
         self.size -= previous.size if previous is not None else 0
@@ -278,6 +278,7 @@ def _job(root: Path, rows: RankRows) -> JobInfo:
         model_fit=hello.model_fit,
         recorder=hello.recorder,
         extra=hello.extra,
+        attempt=rows.attempt,
     )
 
 

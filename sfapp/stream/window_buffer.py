@@ -23,6 +23,7 @@ class RankRows:
 
     Attributes:
         number: number of the window on disk.
+        attempt: label of the rank's attempt in packets.
         end: sequence after the window's last element, known once it is closed.
         is_durable: whether it is on disk, or was discarded for good.
         has_gap: whether the rank discarded its last steps before they were sent.
@@ -31,6 +32,7 @@ class RankRows:
     hello: StreamHello
     opened: WindowOpened
     number: int
+    attempt: str
     chunks: list[Rows] = field(default_factory=list)
     steps: int = 0
     size: int = 0

@@ -191,6 +191,14 @@ async def test_metrics_are_prometheus_text(client: httpx.AsyncClient) -> None:
     assert "sfapp_ingest_seconds" in text
 
 
+async def test_methods_of_any_name_are_counted_together(client: httpx.AsyncClient) -> None:
+    for number in range(20):
+        await client.request(f"METHOD{number}", "/healthz")
+    text = (await client.get("/metrics")).text
+    assert "METHOD" not in text
+    assert 'sfapp_requests_total{method="other",status="405"} 20.0' in text
+
+
 async def test_health_reports_a_store_that_is_no_longer_fed(workspace: Workspace, client) -> None:
     assert (await client.get("/healthz")).json()["status"] == "ok"
 

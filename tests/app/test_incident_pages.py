@@ -13,6 +13,10 @@ from nicegui import ui
 from nicegui.testing import User, UserInteraction
 
 from sfapp.app import api
+from sfapp.app.pages.incident import MOST_ITEMS
+from sfapp.app.pages.incidents import MOST_LISTED
+from sfapp.app.panels.notes_panel import MOST_NOTES
+from sfapp.app.panels.revisions import MOST_CONFLICTS
 from sfapp.incidents import IncidentLog, document_of, parse
 from sfapp.model.incidents import Incident, Pin
 from sfapp.model.view import WindowKey
@@ -351,3 +355,37 @@ async def test_a_note_is_added_by_itself(
     last_item = only(own_workspace).items[-1]
     assert last_item.note is not None
     assert last_item.note.id == note
+
+
+async def test_an_import_of_any_size_leaves_pages_that_open(
+    watching_user: User, own_workspace: Workspace
+) -> None:
+    """A page of 3,000 notes used to keep the server from answering for a minute."""
+    user, log = watching_user, own_workspace.incident_log
+
+    def line(kind: str, name: str, target: str = "", **fields: object) -> str:
+        head = {"v": 1, "kind": kind, "id": name, "target": target or name, "by": "Eve"}
+        return json.dumps(head | {"at": "2026-11-21T00:00:00Z", "fields": fields}) + "\n"
+
+    incident = "incident0000"
+    lines = [line("incident", incident, title="large")]
+    for number in range(MOST_LISTED + 1):
+        note, pin = f"note{number:06d}", {"window": str(KEY), "plot": "step_timeline", "step": 85}
+        lines += [
+            line("note", note, text=f"note {number}", pin=pin),
+            line("item", f"item{number:06d}", incident=incident, item="note", note=note, place=float(number)),
+            line("incident", f"edit{number:06d}", target=incident, summary=f"summary {number}"),
+            line("incident", f"other{number:06d}", title=f"title {number}"),
+        ]
+    log.path.parent.mkdir(exist_ok=True)
+    log.path.write_text("".join(lines))
+
+    await user.open(f"/incident/{incident}")
+    await user.should_see(f"{MOST_ITEMS} of {MOST_LISTED + 1} items are shown; the export has all.")
+    await user.should_see(f"{MOST_CONFLICTS} of {MOST_LISTED} edits that were made at the same time")
+    assert len(user.find(marker="note").elements) <= MOST_ITEMS
+    await user.open("/incidents")
+    await user.should_see(f"{MOST_LISTED} of {MOST_LISTED + 2} incidents are shown; the export has all.")
+    await user.open(f"{SICK}?tab=notes")
+    await user.should_see(f"{MOST_NOTES} of {MOST_LISTED + 1} notes are shown; the export has all.")
+    await user.should_see(f"note {MOST_LISTED}")

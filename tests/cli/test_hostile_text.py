@@ -6,6 +6,7 @@ import contextlib
 import pickle
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -68,3 +69,16 @@ def test_nothing_printed_steers_a_terminal(
     printed = "".join(capsys.readouterr())
     assert printed
     assert [line for line in printed.split("\n") if not line.isprintable()] == []
+
+
+def test_a_report_is_made_of_packets_with_times_that_are_no_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, ended in enumerate(("zzzz", "9999-12-31T23:59:59-14:00", "2026-11-21T10:00:00Z")):
+        window = job_window(number, {})
+        put(tmp_path / "packets", replace(window, manifest=replace(window.manifest, ended_at=ended)))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["sfapp", "report", "packets", "-o", "report.md"])
+    with contextlib.suppress(SystemExit):
+        main()
+    assert "3 windows" in (tmp_path / "report.md").read_text()

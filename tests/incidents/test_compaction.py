@@ -50,7 +50,7 @@ def finish(job: subprocess.Popen[str]) -> list[str]:
 def plain_lines(content: bytes) -> bytes:
     """The lines of a log as they were written."""
     lines = content.splitlines(keepends=True)
-    return b"".join(unpack(line, 1 << 28) if is_pack(line) else line for line in lines)
+    return b"".join(unpack(line, 1 << 28, 1 << 28) if is_pack(line) else line for line in lines)
 
 
 @pytest.fixture

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from sfapp.errors import ParseError
-from sfapp.model.parse import is_run_window, parse_ranks, parse_run_window, whole_number
+from sfapp.model.parse import is_run_window, parse_ranks, parse_run_window, parse_time, whole_number
 
 
 @pytest.mark.parametrize(
@@ -52,3 +54,15 @@ def test_a_whole_number_is_ascii_digits(text: str, found: int) -> None:
 @pytest.mark.parametrize("text", ["", "²", "٣", "-1", "+1", "1.0", " 1", "1_0", "9" * 19, "9" * 5000])
 def test_other_text_is_no_whole_number(text: str) -> None:
     assert whole_number(text) is None
+
+
+@pytest.mark.parametrize(
+    "text", [None, "", "zzzz", "9999-99-99", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"]
+)
+def test_a_text_that_is_no_time_in_utc_has_none(text: str | None) -> None:
+    assert parse_time(text) is None
+
+
+@pytest.mark.parametrize("text", ["2026-11-21T10:00:00Z", "2026-11-21T12:00:00+02:00", "2026-11-21T10:00:00"])
+def test_a_time_is_in_utc(text: str) -> None:
+    assert parse_time(text) == datetime(2026, 11, 21, 10, tzinfo=UTC)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sfapp.model import BASELINES, FRONTIERS, GATE_DOCS, MODEL_FITS, Fix, Gates
-from sfapp.model.view import QUANTITIES, TABS, ViewState, WindowKey, parse_query
+from sfapp.model.view import QUANTITIES, TABS, ViewState, WindowKey, parse_query, view_parameters
 
 # What a URL can carry: any text but lone surrogates.
 texts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=40)
@@ -127,3 +129,19 @@ def test_a_fix_is_readable_in_the_link(fix: Fix, text: str) -> None:
 def test_window_specific_options_are_dropped() -> None:
     view = ViewState(tab="stragglers", step=4, cause=2, operator="aten::mm", ranks=(1,))
     assert view.for_next_window() == ViewState(tab="stragglers", operator="aten::mm", ranks=(1,))
+
+
+@pytest.mark.parametrize("declared", view_parameters("fix", "step", "ranks"), ids=lambda one: one["name"])
+def test_the_ends_of_a_declared_range_are_accepted_and_others_are_not(declared: dict[str, Any]) -> None:
+    schema, name = declared["schema"], declared["name"]
+
+    def is_accepted(value: Any) -> bool:
+        return not parse_query([(name, str(value))])[1]
+
+    assert {"type", "enum"} & schema.keys()
+    valid = [schema[key] for key in ("minimum", "maximum", "default") if key in schema]
+    assert all(map(is_accepted, [*valid, *schema.get("enum", ())]))
+    invalid = [schema["minimum"] - 1, schema["maximum"] + 1] if "minimum" in schema and name != "step" else []
+    assert not any(map(is_accepted, [*invalid, *(["other"] if "enum" in schema else [])]))
+    if schema["type"] in ("number", "integer", "array"):
+        assert not is_accepted("x")

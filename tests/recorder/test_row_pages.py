@@ -17,6 +17,7 @@ from sfapp import Recorder
 from sfapp.model import Accumulation
 from sfapp.packets.window_rows import PAGE_ROWS, WindowBuffer, WindowSchema
 from sfapp.recorder.timing.timer_backend import new_state
+from sfapp.recorder.timing.timers import Stage
 from tests.builders import DATA, FORWARD
 from tests.recorder.clocked_recorder import Clock, only_window, recorder
 
@@ -128,7 +129,7 @@ def test_so_does_one_that_was_kept_from_before_a_capture(clock: Clock) -> None:
     state = new_state(clock, lambda *step: None, lambda: None, lambda *seen: None)
     state.use([{DATA: 0, FORWARD: 1}], 2)
     kept = state.find_stage(FORWARD)
-    state.use_timers([{name: state.new_stage(name, kept.index) for name in (DATA, FORWARD)}, {}])
+    state.use_timers([{name: Stage(state, name, kept.index) for name in (DATA, FORWARD)}, {}])
     state.use([{DATA: 0}], 1)
     for _ in range(2):
         state.next_page(1)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from sfapp import diagnose
 from sfapp.accounting import diagnose_runs
@@ -296,6 +297,23 @@ def test_hostile_names_do_no_harm(tmp_path: Path) -> None:
         assert store.window(HOSTILE, 0).ranks.hostname[0] == HOSTILE
         assert any("\\xff" in file.name for file in store.quarantine())
         assert store.ingest().changed is False
+
+
+@pytest.mark.parametrize("year", [2400, -200])
+def test_a_file_with_an_impossible_modification_time_stops_no_other(tmp_path: Path, year: int) -> None:
+    """Its owner can set any time; an int64 holds ns until the year 2262."""
+    at = int((year - 1970) * 365.25 * 86_400)
+    packet, bad = put(tmp_path, window(number=0)), tmp_path / "bad.parquet"
+    put(tmp_path, window(number=1, extra=SLOW))
+    bad.write_bytes(b"no packet")
+    for path in (packet, bad):
+        os.utime(path, (at, at))
+    with Store.open([tmp_path]) as store:
+        report = store.ingest()
+        assert (report.added, report.quarantined) == (2, 1)
+        assert store.ingest().unchanged == 3
+        assert store.newest_packet_at() is not None
+        assert len(store.quarantine()) == 1
 
 
 def test_progress_counts_up_and_a_cancelled_ingest_is_finished_by_the_next(tmp_path: Path) -> None:

@@ -215,3 +215,31 @@ def test_a_closed_store_refuses_queries(tmp_path: Path) -> None:
     store.close()
     with pytest.raises(StoreError, match="closed"):
         store.runs()
+
+
+@pytest.mark.parametrize("given", [["--token", "secret-of-the-app"], ["--token=secret-of-the-app"]])
+def test_the_lock_file_does_not_hold_the_token(
+    tmp_path: Path, given: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "orig_argv", ["sfapp", "serve", *given, "packets"])
+    with Store.open([tmp_path]):
+        holder = (tmp_path / ".sfapp" / "store.duckdb.lock").read_text()
+        assert "sfapp serve --token" in holder
+        assert "secret" not in holder
+
+
+def test_a_lock_file_that_is_a_link_leaves_its_target(tmp_path: Path) -> None:
+    target = tmp_path / ".bashrc"
+    target.write_text("alias ll=ls\n")
+    lock = tmp_path / "packets" / ".sfapp" / "store.duckdb.lock"
+    lock.parent.mkdir(parents=True)
+    lock.symlink_to(target)
+    with Store.open([tmp_path / "packets"]) as store:
+        assert "memory" in store.note
+    # nor does one that is put there while the store is open
+    lock.unlink()
+    with Store.open([tmp_path / "packets"]) as store:
+        assert not store.note
+        lock.unlink()
+        lock.symlink_to(target)
+    assert target.read_text() == "alias ll=ls\n"

@@ -20,7 +20,7 @@ for rank in range(2):
     head = {"v": 2, "rank": rank, "incarnation": str(rank)}
     hello = StreamHello(**head, run_id="run", attempt="a", world_size=2)
     opened = WindowOpened(**head, sequence=0, window=0, broad=DEFAULT_STAGES[:-1], stages=DEFAULT_STAGES)
-    rows = assembler.open(hello, opened, 0)
+    rows = assembler.open(hello, opened, 0, hello.attempt)
     assembler.add(rows, np.ones((1, 2 + len(DEFAULT_STAGES)), dtype=np.int64))
     side = {"loss": np.ones(1).tobytes()}
     assembler.close(rows, WindowClosed(**head, sequence=2, window=0, steps=1, side=side), 3)

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from sfapp.packets import packet_path
+from sfapp.packets.attempts import RESTARTS_FILE
 from sfapp.stream.messages import VERSION, StreamHello
-from sfapp.stream.run_restarts import RESTARTS_FILE, RunRestarts
+from sfapp.stream.run_restarts import RunRestarts
 
 
 def hello(incarnation: str, rank: int, attempt: str = "a") -> StreamHello:
@@ -19,28 +20,28 @@ def hello(incarnation: str, rank: int, attempt: str = "a") -> StreamHello:
 
 def test_a_truncated_line_is_skipped(tmp_path: Path) -> None:
     # given a file whose last line is incomplete
-    RunRestarts(tmp_path, "run").offset(hello("first", 0), None)
+    RunRestarts(tmp_path, "run").entry(hello("first", 0), None)
     path = packet_path(tmp_path, "run", 0).parent / RESTARTS_FILE
     path.write_bytes(path.read_bytes()[:-9])
     # when offsets of the attempt's ranks are chosen, and windows are written
-    after = RunRestarts(tmp_path, "run")
-    assert [after.offset(hello("second", 1), None), after.offset(hello("first", 0), None)] == [0, 0]
+    after, processes = RunRestarts(tmp_path, "run"), (hello("second", 1), hello("first", 0))
+    assert [after.entry(process, None).offset for process in processes] == [0, 0]
     packet_path(tmp_path, "run", 7).touch()
     # then the next aggregator reads both, and moves another attempt behind those windows
     again = RunRestarts(tmp_path, "run")
-    assert [again.offset(hello("second", 1), None), again.offset(hello("first", 0), None)] == [0, 0]
-    assert again.offset(hello("third", 0, "b"), None) == 8
+    assert [again.entry(process, None).offset for process in processes] == [0, 0]
+    assert again.entry(hello("third", 0, "b"), None).offset == 8
 
 
 def test_the_format_of_a_line_is_unchanged(tmp_path: Path) -> None:
-    RunRestarts(tmp_path, "run").offset(hello("first", 1), newest=4)
+    RunRestarts(tmp_path, "run").entry(hello("first", 1), newest=4)
     (line,) = (packet_path(tmp_path, "run", 0).parent / ".stream.jsonl").read_text().splitlines()
     assert line == '{"attempt":"a","turn":0,"rank":1,"incarnation":"first","offset":5}'
 
 
 @pytest.mark.parametrize("line", [b'{"attempt":"\xff"}', b'{"more":' + b"[" * 100_000, b"[]", b"\0"])
 def test_a_damaged_line_does_not_end_the_aggregator(tmp_path: Path, line: bytes) -> None:
-    RunRestarts(tmp_path, "run").offset(hello("first", 0), newest=4)
+    RunRestarts(tmp_path, "run").entry(hello("first", 0), newest=4)
     with (packet_path(tmp_path, "run", 0).parent / RESTARTS_FILE).open("ab") as file:
         file.write(line + b"\n")
-    assert RunRestarts(tmp_path, "run").offset(hello("first", 0), None) == 5
+    assert RunRestarts(tmp_path, "run").entry(hello("first", 0), None).offset == 5

@@ -109,6 +109,20 @@ def pieces(peer: ManualRank, request: CaptureRequest, content: bytes, number: in
     ]
 
 
+def test_a_piece_is_not_written_through_a_link(tmp_path: Path, content: bytes) -> None:
+    request = replace(new_request("run", [3], 2), first_step=7)
+    target = tmp_path / "of the aggregator's user"
+    target.write_text("as it was")
+    with aggregating(tmp_path) as aggregator, ManualRank(aggregator.endpoint, rank=3) as peer:
+        path = ask_for_capture(tmp_path, request)
+        path.with_name(f".{request.id}.0.rank3.part").symlink_to(target)
+        peer.send(peer.hello(world_size=4))
+        peer.receive_type(CaptureCommand)
+        peer.send(pieces(peer, request, content, 0)[0])
+        until(lambda: any("cannot" in failure or "links" in failure for failure in aggregator.failures))
+    assert target.read_text() == "as it was"
+
+
 def test_pieces_are_stored_once_despite_loss_and_duplicates(tmp_path: Path, content: bytes) -> None:
     request = replace(new_request("run", [3], 2), first_step=None)
     with aggregating(tmp_path) as aggregator, ManualRank(aggregator.endpoint, rank=3) as peer:

@@ -80,7 +80,7 @@ def test_a_streamed_window_equals_a_gathered_one(tmp_path: Path) -> None:
         windows_in(tmp_path / "written"), windows_in(tmp_path / "streamed"), strict=True
     ):
         assert same_rows(written, streamed)
-        differing = {"started_at", "ended_at", "overhead", "extra", "recorder"}
+        differing = {"started_at", "ended_at", "overhead", "extra", "recorder", "attempt"}
         for field in written.manifest.__dataclass_fields__.keys() - differing:
             assert getattr(written.manifest, field) == getattr(streamed.manifest, field), field
         assert streamed.manifest.overhead.train_ns == written.manifest.overhead.train_ns

@@ -17,7 +17,7 @@ from sfapp.app.panels.item_card import ItemActions, ItemCard
 from sfapp.app.panels.item_evidence import evidence_of
 from sfapp.app.panels.report_dialog import report_button
 from sfapp.app.routes import Handler
-from sfapp.app.theme import Crumb, author_of, box, empty, frame, is_dark, label_text, link
+from sfapp.app.theme import Crumb, author_of, box, empty, frame, is_dark, label_text, left_out, link
 from sfapp.errors import IncidentNotFoundError
 from sfapp.incidents import IncidentEditor, IncidentState
 from sfapp.model.incidents import Incident
@@ -64,6 +64,10 @@ def _offered(workspace: Workspace) -> dict[str, str]:
     }
 
 
+MOST_ITEMS = 200
+"""Items that a page shows: each costs several ms of the event loop, and an import may hold any number."""
+
+
 class IncidentPage:
     """One open incident."""
 
@@ -92,6 +96,7 @@ class IncidentPage:
                 with box("toolbar item-adding"):
                     self._build_adding(offered)
                 self._list = box("items", "ol")
+                self._left_out = box()
                 self._empty = box("card", "section")
                 with self._empty:
                     empty(
@@ -142,13 +147,14 @@ class IncidentPage:
     def _show(self) -> None:
         """Show the head and the items; cards are added, moved and removed, but not rebuilt."""
         self._head.show(self._incident)
-        current = {item.id for item in self._incident.items}
+        shown = self._incident.items[:MOST_ITEMS]
+        current = {item.id for item in shown}
         for removed in [name for name in self._cards if name not in current]:
             if not self._cards[removed].is_edited:
                 self._cards.pop(removed).element.delete()
         actions = ItemActions(self._move, self._remove)
-        notes = [item.note for item in self._incident.items if item.note is not None]
-        for place, item in enumerate(self._incident.items):
+        notes = [item.note for item in shown if item.note is not None]
+        for place, item in enumerate(shown):
             if item.id not in self._cards:
                 with self._list:
                     self._cards[item.id] = ItemCard(
@@ -159,6 +165,10 @@ class IncidentPage:
             if self._list.default_slot.children[place] is not card.element:
                 card.element.move(self._list, place)
         self._empty.set_visibility(not self._cards)
+        self._left_out.clear()
+        if len(shown) < len(self._incident.items):
+            with self._left_out:
+                left_out(len(shown), len(self._incident.items), "items")
 
     def _apply_theme(self, dark: bool) -> None:
         self._dark = dark

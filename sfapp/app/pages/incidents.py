@@ -12,7 +12,18 @@ from sfapp.app.notifications import follow
 from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
 from sfapp.app.routes import Handler
 from sfapp.app.security import MAX_UPLOAD
-from sfapp.app.theme import Crumb, author_of, box, empty, frame, label_text, link, notices, with_keys
+from sfapp.app.theme import (
+    Crumb,
+    author_of,
+    box,
+    empty,
+    frame,
+    label_text,
+    left_out,
+    link,
+    notices,
+    with_keys,
+)
 from sfapp.errors import IncidentError
 from sfapp.incidents import MAX_TITLE, IncidentEditor, IncidentState
 from sfapp.model.incidents import SEVERITIES, Incident, Stamp
@@ -20,6 +31,9 @@ from sfapp.service.incidents import IncidentService
 from sfapp.service.workspace import Workspace
 from sfapp.views import format, text
 from sfapp.views.address import incident_page
+
+MOST_LISTED = 500
+"""Incidents that a page lists: an import may hold any number, each row costs some ms of the event loop."""
 
 ORDERS = {"changed": "Last change", "severity": "Severity"}
 """Sort orders of the list, descending: the value of the URL parameter and its text."""
@@ -107,8 +121,10 @@ class IncidentsPage:
                 label_text("Items", "th", "number")
                 self._sorting("changed")
             with box("", "tbody"):
-                for incident in incidents:
+                for incident in incidents[:MOST_LISTED]:
                     _row(incident)
+        if len(incidents) > MOST_LISTED:
+            left_out(MOST_LISTED, len(incidents), "incidents")
 
     def _sorting(self, order: str) -> None:
         with box("", "th") as head:

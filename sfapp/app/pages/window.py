@@ -18,7 +18,7 @@ from sfapp.app.panels.change_hints import ChangeHints
 from sfapp.app.panels.controls import ControlActions, Controls
 from sfapp.app.panels.drawer import controls_drawer, controls_switch
 from sfapp.app.panels.neighbours import NeighbourLinks, Neighbours
-from sfapp.app.panels.notes_panel import NotesPanel
+from sfapp.app.panels.notes_panel import NotesPanel, shown_notes
 from sfapp.app.panels.plot_card import Reactions
 from sfapp.app.panels.plot_help import PlotHelp
 from sfapp.app.panels.report_dialog import report_button
@@ -71,8 +71,8 @@ def build(workspace: Workspace) -> tuple[Handler, ...]:
             return
         rows = await asyncio.to_thread(workspace.timeline, key.run_id)
         neighbours = await asyncio.to_thread(workspace.neighbours, key)
-        await workspace.incident_service.current()
-        model = TabViewModel(judged, view, is_dark(request), workspace.incident_service.state.notes_on(key))
+        notes = shown_notes(await workspace.incident_service.current(), key)
+        model = TabViewModel(judged, view, is_dark(request), notes)
         if model.is_large:
             await asyncio.to_thread(_compute_head, model)
         page = WindowPage(workspace, generation, model, rows, neighbours)
@@ -368,7 +368,7 @@ class WindowPage:
 
     def _follow_notes(self, state: IncidentState) -> None:
         """Show the present notes on the window, on their tab and in the plots."""
-        notes = state.notes_on(self._key)
+        notes = shown_notes(state, self._key)
         if notes == self._model.notes:
             return
         self._session.set_notes(notes)

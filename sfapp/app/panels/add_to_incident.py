@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 
 from nicegui import app, ui
 
@@ -16,6 +17,9 @@ from sfapp.views.address import incident_page
 
 NEW = "new"
 """Value of the choice to create an incident."""
+
+MOST_OFFERED = 500
+"""Newest incidents that the dialog offers: an import may hold any number."""
 
 LAST = "incident"
 """Key in the browser tab's storage of the last used incident."""
@@ -63,7 +67,8 @@ class IncidentPicker:
         """
         self._what, self._add, self._notes = what, add, notes
         known = {
-            incident.id: _named(incident) for incident in reversed(self._incident_service.state.incidents)
+            incident.id: _named(incident)
+            for incident in islice(reversed(self._incident_service.state.incidents), MOST_OFFERED)
         }
         last = app.storage.tab.get(LAST)
         self._heading.text = f"Add {what} to an incident"

@@ -12,13 +12,22 @@ from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
 from sfapp.app.panels.note_card import NoteCard
 from sfapp.app.panels.note_form import NoteForm
 from sfapp.app.panels.tables import titled
-from sfapp.app.theme import box, empty, label_text, notices, with_keys
-from sfapp.incidents import IncidentEditor
+from sfapp.app.theme import box, empty, label_text, left_out, notices, with_keys
+from sfapp.incidents import IncidentEditor, IncidentState
 from sfapp.model import Window
 from sfapp.model.incidents import Incident, Note, Pin
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.service.incidents import IncidentService
 from sfapp.views import format, text
+
+MOST_NOTES = 200
+"""Newest notes that the page of a window shows, in the plots too: each costs some ms of the event loop, and
+an import may hold any number."""
+
+
+def shown_notes(state: IncidentState, key: WindowKey) -> tuple[Note, ...]:
+    """Return the newest notes on a window, which its page shows; their positions are their numbers."""
+    return state.notes_on(key)[-MOST_NOTES:]
 
 
 class NotesPanel:
@@ -89,6 +98,7 @@ class NotesPanel:
                 write.on("click", lambda: self._form.open())
                 self._toolbar.signature()
             self._list = box("notes-list")
+            self._left_out = box()
         self._cards = {}
         self._show_list()
 
@@ -139,6 +149,11 @@ class NotesPanel:
         if self._list is None:
             return
         current = {note.id for note in self._notes}
+        number = len(self._incident_service.state.notes_on(self._key))
+        self._left_out.clear()
+        if number > len(self._notes):
+            with self._left_out:
+                left_out(len(self._notes), number, "notes")
         for removed in [name for name in self._cards if name not in current]:
             if not self._cards[removed].is_edited:
                 self._cards.pop(removed).element.delete()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from sfapp.app.theme import box, label_text
+from sfapp.app.theme import box, label_text, left_out
 from sfapp.incidents import IncidentState, Revision
 from sfapp.model.incidents import Overwritten
 from sfapp.views import text
@@ -13,11 +13,17 @@ from sfapp.views import text
 EDITED_FIELDS = ("text", "title", "severity", "status", "summary")
 """Fields whose values users write."""
 
+MOST_REVISIONS, MOST_CONFLICTS = 200, 20
+"""Newest edits and conflicting edits that are listed: an import may hold any number."""
+
 
 def history(state: IncidentState, target: str) -> None:
     """List every edit of a note or an incident, oldest first; undone edits are struck through."""
+    revisions = state.history(target)
+    if len(revisions) > MOST_REVISIONS:
+        left_out(MOST_REVISIONS, len(revisions), "edits")
     with box("history", "ol"):
-        for revision in state.history(target):
+        for revision in revisions[-MOST_REVISIONS:]:
             with box("" if revision.stands else "undone", "li"):
                 label_text(text.signed(revision.stamp), "span", "muted")
                 label_text(
@@ -37,9 +43,11 @@ def conflicting_edits(
     lost: Sequence[Overwritten], take: Callable[[Overwritten], Any], keep: Callable[[Overwritten], Any]
 ) -> None:
     """List edits made at the same time that were overwritten, each with buttons to use or dismiss it."""
-    for one in lost:
-        if one.field in EDITED_FIELDS:
-            _conflict(one, take, keep)
+    found = [one for one in lost if one.field in EDITED_FIELDS]
+    for one in found[-MOST_CONFLICTS:]:
+        _conflict(one, take, keep)
+    if len(found) > MOST_CONFLICTS:
+        left_out(MOST_CONFLICTS, len(found), "edits that were made at the same time")
 
 
 def _conflict(

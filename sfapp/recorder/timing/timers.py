@@ -164,10 +164,6 @@ class StepState:
         """Return the context of this state's steps."""
         return Step(self)
 
-    def new_stage(self, name: str, index: int) -> Stage:
-        """Return the context of a stage whose time goes into this cell of a row."""
-        return Stage(self, name, index)
-
     def spent(self) -> list[int]:
         """Return the ns of each explicit stage of the current step so far."""
         return list(self.page[self.base + FIRST_STAGE_COLUMN : self.base + self.width])

@@ -284,7 +284,7 @@ class GatherSink:
         if not buffer.filled:
             return
         identity = replace(rank.identity, role=buffer.schema.role)
-        is_whole = rank.job.world_size == 1
+        is_whole = rank.job.world_size == 1 and rank.job.process is None
         try:
             draft = part_draft(rank.job, buffer, identity, None if is_whole else reason)
             path = _path(rank, draft, None if is_whole else identity.rank)
@@ -315,4 +315,4 @@ def _gather_early(rank: GatherRank, group: TransportGroup, buffer: WindowBuffer)
 
 
 def _path(rank: JobRank, draft: WindowDraft, part_rank: int | None) -> Path:
-    return packet_path(rank.job.root, draft.run_id, draft.number, part_rank)
+    return packet_path(rank.job.root, draft.run_id, draft.number, part_rank, rank.job.process)

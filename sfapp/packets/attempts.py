@@ -1,0 +1,134 @@
+"""Tell attempts at a streamed run apart, and number their windows: numbers continue over all attempts.
+
+A restarted job numbers its windows after those on its own disk, possibly from 0. The aggregator gives each
+attempt an offset, which moves its windows behind those that the run already has, and stores it in
+``.stream.jsonl`` next to the packets. A part that a rank wrote has the rank's own number and the name of its
+process; a reader adds the offset of the file in the part's folder.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from sfapp.files import read_regular
+from sfapp.model import Manifest
+from sfapp.model.parse import UNREADABLE_JSON
+from sfapp.packets.packet_layout import MAX_RANK_VALUE, MAX_VALUE
+
+RESTARTS_FILE = ".stream.jsonl"
+
+MAX_BYTES = 2**28
+"""Size limit of the file: two million lines, a few dozen attempts of 100,000 ranks."""
+
+_MAX_BYTES_FOR_READERS = 2**26
+"""The same for readers of parts, which may be several processes."""
+
+
+class RestartEntry(msgspec.Struct, frozen=True):
+    """One line of the file: a process, its rank and attempt, and the attempt's offset.
+
+    Attributes:
+        turn: distinguishes attempts of the same name. A process of a rank that is already in the last turn
+            begins the next one.
+    """
+
+    attempt: str
+    turn: Annotated[int, Meta(ge=0, le=MAX_VALUE)]
+    rank: Annotated[int, Meta(ge=0, le=MAX_RANK_VALUE)]
+    incarnation: str
+    offset: Annotated[int, Meta(ge=0, le=MAX_VALUE)]
+
+    @property
+    def label(self) -> str:
+        """Name of the attempt in manifests, different for each turn."""
+        return attempt_label(self.attempt, self.turn)
+
+
+_LINE = msgspec.json.Decoder(RestartEntry)
+
+
+class Attempts:
+    """Attempts at one run as stored, their offsets and the processes in them."""
+
+    def __init__(self) -> None:
+        self._turns: defaultdict[str, dict[int, set[int]]] = defaultdict(dict)  # ranks by turn
+        self._offset: dict[tuple[str, int], int] = {}
+        self._entries: dict[tuple[str, str], RestartEntry] = {}
+
+    @classmethod
+    def read(cls, folder: Path, most: int = MAX_BYTES) -> Attempts:
+        """Return the attempts in the file of a run's folder; damaged lines are skipped."""
+        found = cls()
+        try:
+            lines = read_regular(folder / RESTARTS_FILE, most).splitlines()
+        except OSError:
+            return found
+        for line in lines:
+            try:
+                found.add(_LINE.decode(line))
+            except UNREADABLE_JSON:  # truncated when killed, or damaged
+                continue
+        return found
+
+    def add(self, entry: RestartEntry) -> None:
+        """Add a process."""
+        self._turns[entry.attempt].setdefault(entry.turn, set()).add(entry.rank)
+        self._offset[entry.attempt, entry.turn] = entry.offset
+        self._entries[entry.attempt, entry.incarnation] = entry
+
+    def entry(self, attempt: str, incarnation: str) -> RestartEntry | None:
+        """Return the entry of a process, or None if it has none."""
+        return self._entries.get((attempt, incarnation))
+
+    def offset(self, attempt: str, turn: int) -> int | None:
+        """Return the offset of an attempt, or None if no process of it is stored."""
+        return self._offset.get((attempt, turn))
+
+    def turn_of(self, attempt: str, rank: int) -> int:
+        """Return the turn of a process that is not stored: the last one without its rank, or a new one."""
+        turns = self._turns.get(attempt, {})
+        free = (turn for turn, ranks in turns.items() if rank not in ranks)
+        return max(free, default=max(turns, default=-1) + 1)
+
+
+def attempt_label(attempt: str, turn: int) -> str:
+    """Return the name of an attempt in manifests."""
+    return f"{attempt}/{turn}" if turn else attempt
+
+
+def placed(manifest: Manifest, rank: int, path: Path) -> Manifest:
+    """Return the manifest of a rank's own part with the run's number of its window and its attempt's label.
+
+    Other manifests are returned as they are. The number is the rank's own if the aggregator had no message of
+    the attempt, or its file is absent.
+    """
+    if manifest.attempt is None or manifest.process is None:
+        return manifest
+    file = path.parent / RESTARTS_FILE
+    try:
+        status = os.stat(file)
+        attempts = _attempts_in(file, status.st_size, status.st_mtime_ns)
+    except OSError:
+        attempts = Attempts()
+    known = attempts.entry(manifest.attempt, manifest.process)
+    turn = attempts.turn_of(manifest.attempt, rank) if known is None else known.turn
+    number = manifest.window + (attempts.offset(manifest.attempt, turn) or 0)
+    return replace(
+        manifest,
+        window=number if number <= MAX_VALUE else manifest.window,
+        attempt=attempt_label(manifest.attempt, turn),
+        process=None,
+    )
+
+
+@lru_cache(maxsize=4)
+def _attempts_in(file: Path, size: int, mtime_ns: int) -> Attempts:
+    return Attempts.read(file.parent, _MAX_BYTES_FOR_READERS)

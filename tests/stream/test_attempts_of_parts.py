@@ -1,0 +1,166 @@
+"""Parts of a restarted streamed job are copied beside the packets: no window mixes two attempts."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from benchmarks.simulated_stream import (
+    RUN,
+    WINDOW_STEPS,
+    SimulatedAggregator,
+    SimulatedClock,
+    SimulatedDisk,
+    SimulatedRankProcess,
+)
+from sfapp.model import Window
+from sfapp.packets import Loaded, load_packet, packet_path, read_windows
+from sfapp.packets.attempts import RESTARTS_FILE
+from sfapp.packets.read import Packet
+from sfapp.store import Store
+
+WORLD = 2
+
+
+class RestartedJob:
+    """A job of two ranks on two nodes, whose first attempt delivered two windows."""
+
+    def __init__(self, folder: Path, world: int = WORLD) -> None:
+        self.folder, self.root, self.world = folder, folder / "packets", world
+        self.clock, self.disk = SimulatedClock(), SimulatedDisk()
+        self.aggregator = SimulatedAggregator(self.root, self.clock, self.disk)
+        self.ranks: list[SimulatedRankProcess] = []
+        self.start("first")
+        self.train(range(2 * WINDOW_STEPS))
+        self.exchange()
+        assert [window.number for window in self.windows()] == [0, 1]
+
+    def start(self, attempt: str) -> None:
+        self.ranks = [
+            SimulatedRankProcess(
+                rank,
+                self.world,
+                attempt,
+                self.folder / f"node-{rank}",
+                self.clock,
+                self.disk,
+                lambda: None,
+                0,
+            )
+            for rank in range(self.world)
+        ]
+
+    def train(self, steps: range) -> None:
+        for step in steps:
+            for process in self.ranks:
+                process.train(step, 1_000_000 + 10 * step + process.rank)
+
+    def exchange(self) -> None:
+        for process in self.ranks:
+            process.sender.turn()
+            for frame in process.link.up:
+                self.aggregator.receive(process.link, frame)
+            process.link.up.clear()
+        self.aggregator.turn(is_idle=True)
+
+    def end_without_aggregator(self) -> None:
+        for process in self.ranks:
+            process.close(0.0)
+
+    def copy_parts(self) -> None:
+        for part in sorted(self.folder.glob("node-*/*/*.parquet")):
+            target = packet_path(self.root, RUN, 0).parent / part.name
+            assert not target.exists()
+            shutil.copy2(part, target)
+
+    def load(self) -> Loaded:
+        loaded = read_windows([self.root])
+        assert not loaded.quarantined
+        return loaded
+
+    def windows(self) -> list[Window]:
+        return [item.window for item in self.load().windows]
+
+
+def test_parts_of_a_later_attempt_follow_the_windows_of_the_earlier_one(tmp_path: Path) -> None:
+    job = RestartedJob(tmp_path)
+    # given a second attempt, which the aggregator knows, but whose windows it does not receive
+    job.start("second")
+    job.train(range(1))
+    job.exchange()
+    job.train(range(1, 2 * WINDOW_STEPS))
+    job.end_without_aggregator()
+    before = job.windows()
+
+    job.copy_parts()
+
+    loaded, after = job.load(), job.windows()
+    assert [window.number for window in after] == [0, 1, 2, 3]
+    assert all(window.ranks.rank == (0, 1) for window in after)
+    assert not loaded.conflicts
+    assert [window.wall_NR.tolist() for window in after[:2]] == [window.wall_NR.tolist() for window in before]
+    assert [window.manifest.attempt for window in after] == ["first", "first", "second", "second"]
+    with Store.open([job.root], db=tmp_path / "store.duckdb") as store:
+        store.ingest()
+        assert sorted(store.window_numbers(RUN)) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_parts_of_an_unknown_attempt_are_a_conflict_and_replace_nothing(tmp_path: Path, world: int) -> None:
+    job = RestartedJob(tmp_path, world)
+    before = job.windows()
+    # given a second attempt of which no message reached the aggregator
+    job.start("second")
+    job.train(range(100, 100 + 3 * WINDOW_STEPS))
+    job.end_without_aggregator()
+
+    job.copy_parts()
+
+    loaded, after = job.load(), job.windows()
+    assert [window.wall_NR.tolist() for window in after[:2]] == [window.wall_NR.tolist() for window in before]
+    assert [(window.number, window.manifest.attempt) for window in after[2:]] == [(2, "second")]
+    assert [conflict.window for conflict in loaded.conflicts] == [0, 1]
+    assert all("another attempt at the run" in conflict.reason for conflict in loaded.conflicts)
+
+
+def test_a_second_attempt_of_the_same_name_is_another_one(tmp_path: Path) -> None:
+    job = RestartedJob(tmp_path)
+    job.start("first")
+    job.train(range(100, 100 + WINDOW_STEPS))
+    job.end_without_aggregator()
+
+    job.copy_parts()
+
+    loaded = job.load()
+    assert [conflict.window for conflict in loaded.conflicts] == [0]
+    assert {window.manifest.attempt for window in job.windows()} == {"first"}
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"turn": 0, "offset": 2**62},
+        {"turn": 0, "offset": 2**80},
+        {"turn": 0, "offset": -1},
+        {"turn": 10**12, "offset": 5},
+    ],
+)
+def test_a_hostile_file_of_restarts_costs_no_memory_and_no_window(
+    tmp_path: Path, entry: dict[str, int]
+) -> None:
+    process = SimulatedRankProcess(
+        0, WORLD, "a", tmp_path, SimulatedClock(), SimulatedDisk(), lambda: None, first_window=1
+    )
+    process.train(0, 1_000_000)
+    process.close(0.0)
+    (path,) = tmp_path.rglob("*.parquet")
+    line = {"attempt": "a", "rank": 0, "incarnation": process.writer.incarnation} | entry
+    path.with_name(RESTARTS_FILE).write_bytes(msgspec.json.encode(line) + b"\n")
+
+    loaded = load_packet(path)
+
+    assert isinstance(loaded, Packet)
+    assert loaded.window.number in (1, 6)
