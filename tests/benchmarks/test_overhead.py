@@ -114,7 +114,7 @@ def test_without_a_real_time_policy_every_job_runs_once_under_the_usual_one(
 
 
 @pytest.mark.torchrun
-@pytest.mark.parametrize("tool", ["sfapp", "stream", "waits"])
+@pytest.mark.parametrize("tool", ["stream", "waits"])
 def test_the_job_runs_with_the_recorder_and_without_in_turn(tool: str) -> None:
     plan = next(plan for plan in permitted(PLANS) if plan.tool == tool)
     found = overhead(quick(plan))

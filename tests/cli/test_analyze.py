@@ -1,4 +1,4 @@
-"""``sfapp analyze`` through the real command: the golden windows, formats, options, bad input."""
+"""``sfapp analyze`` by its entry point: the golden windows, formats, options, bad input."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import csv
 import io
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +16,16 @@ import pytest
 from sfapp.model import RankTable, Window
 from sfapp.packets import packet_path, write_packet
 from tests.builders import DATA, MS, ddp_job, window_of
+from tests.commands import Finished, run_sfapp
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 EXPECTED: dict[str, dict[str, dict[str, Any]]] = json.loads((GOLDEN / "expected.json").read_text())
 
 
-def sfapp(*arguments: str | Path, expect: int = 0) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from sfapp.cli import main; main()", *map(str, arguments)]
-    result = subprocess.run(command, capture_output=True, text=True)
-    assert result.returncode == expect, result.stderr
-    return result
+def sfapp(*arguments: str | Path, expect: int = 0) -> Finished:
+    finished = run_sfapp(*arguments)
+    assert finished.returncode == expect, finished.stderr
+    return finished
 
 
 def analyzed(*arguments: str | Path) -> dict[str, dict[str, Any]]:

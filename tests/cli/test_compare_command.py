@@ -2,42 +2,26 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shlex
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from sfapp.cli import main
 from sfapp.packets import packet_path, write_packet
 from tests.builders import DATA, MS, ddp_job, window_of
+from tests.commands import Finished, run_sfapp
 
 SAMPLE = Path(__file__).parents[2] / "sample_data" / "packets"
 ABA = tuple(f"gpt-small-ddp/{number}" for number in (12, 13, 14))
 
 
-@dataclass(frozen=True)
-class Printed:
-    stdout: str
-    stderr: str
-
-
-def sfapp(*arguments: str | Path, expect: int = 0, cwd: Path | None = None) -> Printed:
-    """What the command prints, by its entry point in this process: a new one takes seconds to load torch."""
-    out, error = io.StringIO(), io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(error):
-        patch.setattr(sys, "argv", ["sfapp", "compare", *map(str, arguments)])
-        if cwd is not None:
-            patch.chdir(cwd)
-        with pytest.raises(SystemExit) as ended:
-            main()
-    assert ended.value.code == expect, error.getvalue()
-    return Printed(out.getvalue(), error.getvalue())
+def sfapp(*arguments: str | Path, expect: int = 0, cwd: Path | None = None) -> Finished:
+    finished = run_sfapp("compare", *arguments, cwd=cwd)
+    assert finished.returncode == expect, finished.stderr
+    return finished
 
 
 def run_in_shell(command: str, cwd: Path) -> subprocess.CompletedProcess[str]:

@@ -14,7 +14,8 @@ from pypdf import PdfReader
 from sfapp.incidents import IncidentEditor, IncidentLog, parse
 from sfapp.model.incidents import Pin
 from sfapp.model.view import WindowKey
-from tests.report.test_report import HOSTILE, SAMPLE, run, unpacked
+from tests.commands import run_sfapp as run
+from tests.report.test_report import HOSTILE, SAMPLE, unpacked
 
 FAULT = WindowKey("gpt-small-ddp", 13)
 

@@ -6,8 +6,6 @@ import base64
 import gzip
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
@@ -22,18 +20,11 @@ from benchmarks.chromium import SHELL, chromium
 from sfapp.packets import packet_path, write_packet
 from sfapp.report.html import changes
 from tests.builders import CALLBACKS, MS, ddp_job, window_of
+from tests.commands import run_sfapp as run
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "sample_data" / "packets"
 HOSTILE = "<script>window.pwned = 1</script><img src=x onerror='window.pwned = 2'>"
-
-
-def run(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """The real command."""
-    program = [sys.executable, "-c", "from sfapp.cli import main; main()"]
-    return subprocess.run(
-        [*program, *map(str, arguments)], cwd=cwd, capture_output=True, text=True, check=False
-    )
 
 
 @pytest.fixture(scope="module")

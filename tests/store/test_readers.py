@@ -23,7 +23,7 @@ from tests.store.jobs import SLOW, contents, put, put_part, window
 @pytest.fixture(scope="module")
 def packets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("packets")
-    for number in range(75):
+    for number in range(50):
         for run in ("a", "b", "c"):
             put(root, window(run, number, extra=SLOW if number % 7 == 3 else None))
     (root / "bad.parquet").write_text("bad")
@@ -33,23 +33,30 @@ def packets(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def helped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two helpers, on any machine and for this few files."""
-    monkeypatch.setattr(parallel_reader, "FILES_A_HELPER", 100)
+    monkeypatch.setattr(parallel_reader, "FILES_A_HELPER", 60)
     monkeypatch.setattr(parallel_reader, "_cores", lambda: 3)
 
 
 def filled(packets: Path, db: Path) -> dict[str, list[str]]:
     with Store.open([packets], db=db) as store:
-        assert store.ingest().added == 225
+        assert store.ingest().added == 150
     return contents(db)
 
 
-def test_helpers_change_nothing_but_the_time(packets: Path, tmp_path: Path, helped: None) -> None:
+@pytest.fixture(scope="module")
+def alone(packets: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """Contents of a store that one process filled in one batch."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parallel_reader, "_cores", lambda: 1)
+        return filled(packets, tmp_path_factory.mktemp("alone") / "alone.duckdb")
+
+
+def test_helpers_change_nothing_but_the_time(
+    packets: Path, tmp_path: Path, helped: None, alone: dict[str, list[str]]
+) -> None:
     threads = kernels.threads()
-    together = filled(packets, tmp_path / "together.duckdb")
+    assert filled(packets, tmp_path / "together.duckdb") == alone
     assert kernels.threads() == threads
-    with pytest.MonkeyPatch.context() as alone:
-        alone.setattr(parallel_reader, "_cores", lambda: 1)
-        assert filled(packets, tmp_path / "alone.duckdb") == together
 
 
 def test_a_helper_that_cannot_start_is_done_without(
@@ -58,7 +65,7 @@ def test_a_helper_that_cannot_start_is_done_without(
     for executable in ("/bin/false", str(tmp_path / "nowhere")):
         monkeypatch.setattr(sys, "executable", executable)
         with Store.open([packets], memory=True) as store:
-            assert store.ingest().added == 225
+            assert store.ingest().added == 150
 
 
 def test_a_helper_that_dies_is_done_without(packets: Path, helped: None) -> None:
@@ -70,7 +77,7 @@ def test_a_helper_that_dies_is_done_without(packets: Path, helped: None) -> None
             os.kill(child, signal.SIGKILL)
 
     with Store.open([packets], memory=True) as store:
-        assert store.ingest(kill_helpers).added == 225
+        assert store.ingest(kill_helpers).added == 150
     assert len(killed) >= 2
 
 
@@ -85,7 +92,7 @@ def test_helpers_end_with_the_process_that_started_them(packets: Path, tmp_path:
     code = (
         "import os, sys, signal, pathlib\n"
         "from sfapp.store import Store, parallel_reader as readers\n"
-        "readers.FILES_A_HELPER, readers._cores = 100, lambda: 3\n"
+        "readers.FILES_A_HELPER, readers._cores = 60, lambda: 3\n"
         "def tell(progress):\n"
         "    tasks = pathlib.Path('/proc/self/task').glob('*/children')\n"
         "    print(*(task.read_text() for task in tasks), flush=True)\n"
@@ -156,9 +163,13 @@ def test_packets_that_fill_the_memory_are_read_in_several_batches(tmp_path: Path
 
 @pytest.mark.parametrize("cores", [1, 3])
 def test_an_ingest_in_many_batches_comes_to_the_same(
-    packets: Path, tmp_path: Path, helped: None, monkeypatch: pytest.MonkeyPatch, cores: int
+    packets: Path,
+    tmp_path: Path,
+    helped: None,
+    alone: dict[str, list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    cores: int,
 ) -> None:
-    at_once = filled(packets, tmp_path / "at-once.duckdb")
     monkeypatch.setattr(parallel_reader, "_cores", lambda: cores)
     monkeypatch.setattr(parallel_reader, "read_batch", partial(read_batch, most_bytes=20_000))
-    assert filled(packets, tmp_path / "many.duckdb") == at_once
+    assert filled(packets, tmp_path / "many.duckdb") == alone

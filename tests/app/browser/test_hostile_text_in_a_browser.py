@@ -96,7 +96,7 @@ PAGES = {
 def test_no_text_is_markup_on_a_page(page: Page, path: str, incident: str) -> None:
     page.goto(path.replace("INCIDENT", incident))
     expect(page.locator(PAGES[path]).first).to_be_visible(timeout=20_000)
-    assert "onerror=window" in page.locator("body").inner_text()
+    expect(page.locator("body")).to_contain_text("onerror=window", timeout=20_000)
     assert_nothing_injected(page)
 
 

@@ -134,7 +134,7 @@ def test_axe_finds_nothing_serious_while_a_job_streams(page: Page, job: Streamin
         page.goto(path)
         expect(page.locator(".main-svg").first).to_be_visible(timeout=20_000)
         assert findings_in_both_themes(page) == []
-        page.keyboard.press("d")
+        page.emulate_media(color_scheme="light")
 
 
 def test_a_hidden_page_is_not_updated(page: Page, job: StreamingJob) -> None:

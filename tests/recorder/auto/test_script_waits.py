@@ -243,12 +243,15 @@ def test_nothing_is_timed_once_recording_is_over(
     start: Start, device: CountedDevice, end: Callable[[Session], None]
 ) -> None:
     loop = start()
-    loop.steps(2)
-    end(loop.session)
-    before = device.events
-    loop.steps(2)
-    assert device.events == before
-    assert not COMMUNICATION._threads
+    recorder = loop.session._recorder
+    assert recorder is not None
+    with recorder:
+        loop.steps(2)
+        end(loop.session)
+        before = device.events
+        loop.steps(2)
+        assert device.events == before
+        assert not COMMUNICATION._threads
 
 
 def test_a_device_that_the_script_does_not_use_is_left_alone(
