@@ -119,9 +119,19 @@ sample: $(VENV)/installed  ## record sample_data/packets again with a real torch
 COMPILED := sfapp/recorder/timing/timers.py sfapp/recorder/timing/_timers.pxd sfapp/packets/page_sizes.py \
 	sfapp/packets/_page_sizes.pxd sfapp/accounting/_kernels.pyx
 
+# uv installs in a third of pip's time. It does not read pip's settings, so it is given them; pip installs where uv
+# cannot.
+PIP_SETTINGS := index-url=/UV_DEFAULT_INDEX extra-index-url=/UV_EXTRA_INDEX_URL find-links=/UV_FIND_LINKS \
+	constraint=/UV_CONSTRAINT cert=/SSL_CERT_FILE
+UV_SETTINGS := sed -nE $(foreach setting,$(PIP_SETTINGS),-e 's/^[^=]*[.]$(setting)=/p')
+REQUIREMENTS := -c constraints.txt -e '.[app,jupyter,dev]'
+
 $(VENV)/installed: pyproject.toml constraints.txt hatch_build.py $(COMPILED)
 	$(PYTHON) -m venv $(VENV) || python3 -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check $(PIP_ARGS) -c constraints.txt -e '.[app,jupyter,dev]'
+	@$(BIN)/pip install --quiet --disable-pip-version-check uv \
+	&& set -a && eval "$$($(BIN)/pip config list | $(UV_SETTINGS))" && set +a && UV_INDEX_STRATEGY=unsafe-best-match \
+		$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python $(PIP_ARGS) $(REQUIREMENTS) \
+	|| $(BIN)/pip install --quiet --disable-pip-version-check $(PIP_ARGS) $(REQUIREMENTS)
 	touch $@
 
 # The browser tests drive a real Chromium, or its headless shell; measurements and screenshots only the former. Debian
