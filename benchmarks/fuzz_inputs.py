@@ -223,7 +223,14 @@ def _nccl() -> list[bytes]:
         }
         for n in range(6)
     ]  # fmt: skip
-    return ["".join(json.dumps(each) + "\n" for each in records).encode()]
+    counts = {"coll_records": 6, "coll_dropped_total": 3, "p2p_records": 1}
+    newer = [
+        {"header": records[0]["header"], "metadata": records[0]["metadata"], "dump_stats": counts},
+        *({"coll_perf": each["coll_perf"]} for each in records),
+        {"p2p_perf": {"p2p": "Send", "p2p_sn": 8, "p2p_peer": 1, "p2p_exec_time_us": 50}},
+        {"proxy_trace": {"record_type": "proxy_op", "record_sn": 42}},
+    ]
+    return ["".join(json.dumps(each) + "\n" for each in log).encode() for log in (records, newer)]
 
 
 def _sqlite(statements: list[tuple[str, list[tuple[object, ...]]]]) -> bytes:

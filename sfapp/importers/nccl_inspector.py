@@ -2,16 +2,16 @@
 
 The logs contain neither steps nor call times. Ranks leave a collective together, so the rank that spends
 least time in it called it last. Each collective is taken as a step; lateness is measured from the first rank,
-and no clocks are compared.
+and no clocks are compared. The two ranks of a point-to-point operation number it independently, so nothing is
+derived from it.
 """
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import msgspec
 import numpy as np
 
 from sfapp.errors import TraceError
@@ -24,114 +24,103 @@ from sfapp.importers.import_result import (
     ImportResult,
     guarded,
 )
-from sfapp.importers.source_files import open_source
+from sfapp.importers.nccl_inspector_log import MAX_RECORDS, InspectorCall, InspectorLog, read_log
 from sfapp.importers.table import run_names
 from sfapp.importers.window_builder import WindowInfo, build_window
 from sfapp.model import Lane, Operators, RankIdentity
 from sfapp.model.operators import NONE
-from sfapp.model.parse import UNREADABLE_JSON
-from sfapp.packets.packet_layout import MAX_WORLD_SIZE
-from sfapp.terminal import first_line
-
-MAX_LINE = 2**20
-MAX_RECORDS = 2**22
-"""Largest number of collectives over all ranks of a run."""
 
 _US = 1000
-_LONGEST_US = 2**50
+
+Group = dict[int, dict[int, InspectorCall]]
+"""Collectives of one communicator, by sequence number and rank."""
 
 
-class _Header(msgspec.Struct, frozen=True):
-    id: str
-    rank: int
-    n_ranks: int
+@dataclass(slots=True)
+class _InspectedRun:
+    """The logs of one folder.
 
+    Attributes:
+        groups: collectives by communicator.
+        transfers: point-to-point records.
+        others, absent, overwritten: as ``InspectorLog``.
+    """
 
-class _Metadata(msgspec.Struct, frozen=True):
-    dump_timestamp_us: int
-    hostname: str = ""
+    groups: dict[str, Group] = field(default_factory=dict)
+    transfers: list[InspectorCall] = field(default_factory=list)
+    others: int = 0
+    absent: int = 0
+    overwritten: int = 0
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether the logs hold no records at all, as those of processes without communication."""
+        return not (self.groups or self.transfers or self.others)
 
-class _Performance(msgspec.Struct, frozen=True):
-    coll: str
-    coll_sn: int
-    coll_exec_time_us: int
-
-
-class Record(msgspec.Struct, frozen=True):
-    """One collective on one rank of one communicator."""
-
-    header: _Header
-    metadata: _Metadata
-    coll_perf: _Performance
-
-
-Group = dict[int, dict[int, Record]]
-"""Records of one communicator, by sequence number and rank."""
+    def add(self, log: InspectorLog) -> None:
+        """Add one log."""
+        for call in log.collectives:
+            calls = self.groups.setdefault(call.dump.communicator, {}).setdefault(call.number, {})
+            calls[call.dump.rank] = call
+        self.transfers += log.transfers
+        self.others += log.others
+        self.absent += log.absent
+        self.overwritten += sum(log.overwritten.values())
 
 
 def read(paths: Sequence[Path], options: ImportOptions) -> ImportResult:
     """Read logs as windows: the logs of one folder are one run, and its largest communicator is the
     window."""
-    runs: dict[Path, dict[str, Group]] = {}
+    runs: dict[Path, _InspectedRun] = {}
     refused: list[TraceError] = []
+    left = MAX_RECORDS
     for path in options.each(paths):
         with guarded(refused, path):
-            found = list(_records(path))
-            groups = runs.setdefault(path.parent, {})
-            for record in found:
-                calls = groups.setdefault(record.header.id, {}).setdefault(record.coll_perf.coll_sn, {})
-                calls[record.header.rank] = record
+            log = read_log(path, left)
+            left -= log.size
+            runs.setdefault(path.parent, _InspectedRun()).add(log)
     windows: list[ImportedWindow] = []
-    for folder, run_id in run_names([folder for folder, groups in runs.items() if groups]).items():
+    for folder, run_id in run_names([folder for folder, run in runs.items() if not run.is_empty]).items():
         with guarded(refused, folder):
             windows += _windows(run_id, runs[folder])
     return ImportResult(tuple(windows), tuple(refused))
 
 
-def _records(path: Path) -> Iterator[Record]:
-    """Yield the records of a log.
-
-    Raises:
-        TraceError: a line is not a record, is too long, or there are too many lines; with its number.
-    """
-    decoder = msgspec.json.Decoder(Record)
-    number = 0
-    try:
-        with open_source(path) as file:
-            while line := file.readline(MAX_LINE + 1):
-                number += 1
-                if len(line) > MAX_LINE or number > MAX_RECORDS:
-                    raise TraceError("is too long for an NCCL Inspector log", place=f"line {number}")
-                if line.strip():
-                    record = decoder.decode(line)
-                    _check(record, number)
-                    yield record
-    except UNREADABLE_JSON as error:
-        reason = f"is not an NCCL Inspector record (one JSON object per line): {first_line(str(error))}"
-        raise TraceError(reason, place=f"line {number}") from error
-    except (OSError, EOFError, zlib.error) as error:
-        raise TraceError(f"cannot be read: {first_line(str(error))}", place=f"line {number}") from error
-
-
-def _check(record: Record, line: int) -> None:
-    header, call, at = record.header, record.coll_perf, record.metadata.dump_timestamp_us
-    if not 0 <= header.rank < header.n_ranks <= MAX_WORLD_SIZE:
-        raise TraceError(f"rank {header.rank} of {header.n_ranks}", place=f"line {line}")
-    if not (0 <= call.coll_exec_time_us < _LONGEST_US and 0 <= at < 2**52 and 0 <= call.coll_sn < 2**62):
-        raise TraceError("a time or sequence number is out of range", place=f"line {line}")
-
-
-def _windows(run_id: str, groups: dict[str, Group]) -> list[ImportedWindow]:
-    if sum(len(calls) for group in groups.values() for calls in group.values()) > MAX_RECORDS:
-        raise TraceError(f"more than {MAX_RECORDS:,} collectives: import fewer files at a time")
+def _windows(run_id: str, run: _InspectedRun) -> list[ImportedWindow]:
+    groups = run.groups
+    if not groups:
+        raise TraceError("the logs hold no collectives, only other records")
     ranks_of = {name: {rank for calls in group.values() for rank in calls} for name, group in groups.items()}
     main = max(groups, key=lambda name: (len(ranks_of[name]), len(groups[name])))
     ranks = sorted(ranks_of[main])
     common = [number for number in sorted(groups[main]) if len(groups[main][number]) == len(ranks)]
     if not common:
         raise TraceError("no collective is in the logs of all ranks")
-    first = groups[main][common[0]][ranks[0]].header
+    world_size = groups[main][common[0]][ranks[0]].dump.n_ranks
+    notes = _notes(run, len(groups[main]) - len(common))
+    took_KR = np.asarray(
+        [[groups[main][number][rank].took_ns for rank in ranks] for number in common], np.int64
+    )
+    longest_K1, least_K1 = took_KR.max(axis=1, keepdims=True), took_KR.min(axis=1, keepdims=True)
+    planes = np.stack([longest_K1 - took_KR, took_KR - least_K1, np.broadcast_to(least_K1, took_KR.shape)])
+    wall_KR = longest_K1.repeat(len(ranks), axis=1)
+    last = groups[main][common[-1]]
+    identities = [RankIdentity(rank, 0, 0, last[rank].dump.host) for rank in ranks]
+    events = _operators(run, main, common)
+    windows = []
+    for number, part in enumerate(cut(len(common))):
+        about = WindowInfo(run_id=run_id, window=number, world_size=world_size, backend="nccl")
+        step_N = np.arange(part.start, part.stop)
+        window = build_window(
+            about, (WORK, WAIT, TRANSFER), planes[:, part], wall_KR[part], step_N, identities
+        )
+        mine = events.select(np.isin(events.step_E, step_N) | ((events.step_E < 0) & (number == 0)))
+        windows.append(ImportedWindow(window, mine, notes))
+    return windows
+
+
+def _notes(run: _InspectedRun, uncommon: int) -> tuple[ImportNote, ...]:
+    """Return the notes on a run, of whose main communicator ``uncommon`` collectives are not in all logs."""
     notes = [
         ImportNote("guessed", "each collective is taken as a step, because the log has no steps"),
         ImportNote(
@@ -140,43 +129,38 @@ def _windows(run_id: str, groups: dict[str, Group]) -> list[ImportedWindow]:
         ),
         ImportNote("missing", "work between collectives and all times except that of the dump"),
     ]
-    if len(groups) > 1:
-        notes.append(ImportNote("skipped", f"{len(groups) - 1} smaller communicators: events only"))
-    if len(common) < len(groups[main]):
-        what = f"{len(groups[main]) - len(common):,} collectives that are not in the logs of all ranks"
-        notes.append(ImportNote("skipped", what))
-    took_KR = _US * np.asarray(
-        [[groups[main][number][rank].coll_perf.coll_exec_time_us for rank in ranks] for number in common],
-        np.int64,
+    counted = (
+        ("skipped", len(run.groups) - 1, "smaller communicators: events only"),
+        ("skipped", uncommon, "collectives that are not in the logs of all ranks"),
+        (
+            "skipped",
+            len(run.transfers),
+            "point-to-point records: events only, because their two ranks number them independently",
+        ),
+        ("skipped", run.others, "records that are neither collectives nor point-to-point (proxy traces)"),
+        ("missing", run.overwritten, "collectives that the Inspector overwrote before it dumped them"),
+        ("missing", run.absent, "records that a dump announces and the log lacks"),
     )
-    longest_K1, least_K1 = took_KR.max(axis=1, keepdims=True), took_KR.min(axis=1, keepdims=True)
-    planes = np.stack([longest_K1 - took_KR, took_KR - least_K1, np.broadcast_to(least_K1, took_KR.shape)])
-    wall_KR = longest_K1.repeat(len(ranks), axis=1)
-    last = groups[main][common[-1]]
-    identities = [RankIdentity(rank, 0, 0, last[rank].metadata.hostname[:256]) for rank in ranks]
-    events = _operators(groups, main, common)
-    windows = []
-    for number, part in enumerate(cut(len(common))):
-        about = WindowInfo(run_id=run_id, window=number, world_size=first.n_ranks, backend="nccl")
-        step_N = np.arange(part.start, part.stop)
-        window = build_window(
-            about, (WORK, WAIT, TRANSFER), planes[:, part], wall_KR[part], step_N, identities
-        )
-        mine = events.select(np.isin(events.step_E, step_N) | ((events.step_E < 0) & (number == 0)))
-        windows.append(ImportedWindow(window, mine, tuple(notes)))
-    return windows
+    return (*notes, *(ImportNote(kind, f"{count:,} {what}") for kind, count, what in counted if count))
 
 
-def _operators(groups: dict[str, Group], main: str, common: Sequence[int]) -> Operators:
-    """Return every collective as an event that ends at its dump time, the only time that is known."""
+def _operators(run: _InspectedRun, main: str, common: Sequence[int]) -> Operators:
+    """Return every record as an event that ends at its dump time, the only time that is known."""
     step_of = {number: step for step, number in enumerate(common)}
     made = CollectiveEvents()
-    for name, group in groups.items():
+    for name, group in run.groups.items():
         for number, calls in group.items():
             step = step_of.get(number, NONE) if name == main else NONE
-            end_ns = _US * min(record.metadata.dump_timestamp_us for record in calls.values())
-            for rank, record in calls.items():
-                lane = Lane(rank, f"communicator {name}"[:64], True)
-                start_ns = end_ns - _US * record.coll_perf.coll_exec_time_us
-                made.add(record.coll_perf.coll, lane, name, number, step, start_ns, end_ns)
+            end_us = min(call.dump.at_us for call in calls.values())
+            for call in calls.values():
+                _add(made, call, step, end_us)
+    for call in run.transfers:
+        _add(made, call, NONE, call.dump.at_us)
     return made.operators()
+
+
+def _add(made: CollectiveEvents, call: InspectorCall, step: int, end_us: int) -> None:
+    communicator = call.dump.communicator
+    lane = Lane(call.dump.rank, f"communicator {communicator}"[:64], True)
+    end_ns = _US * end_us
+    made.add(call.kind, lane, communicator, call.number, step, end_ns - call.took_ns, end_ns)

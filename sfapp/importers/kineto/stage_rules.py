@@ -22,6 +22,7 @@ from sfapp.importers.kineto.ranges import (
     WRAPPED_FORWARD,
     Range,
     outermost,
+    outside_closures,
     stage_of,
     without,
 )
@@ -94,7 +95,7 @@ def _explicit(process: Process, mapping: Mapping) -> tuple[list[Range], bool]:
     nodes = _rows(columns, here_E & nodes_E(process))
     kept = [
         each
-        for each in outermost([*found, *(Range(start, end, "") for start, end, _ in nodes)])
+        for each in outermost([*outside_closures(found), *(Range(start, end, "") for start, end, _ in nodes)])
         if each.stage
     ]
     names = {columns.names[int(code)] for code in np.unique(columns.name_E[here_E])}
@@ -232,7 +233,7 @@ def _with_gap(process: Process, ranges: list[Range], segments: list[Range]) -> l
 
 def _note_missing(process: Process, ranges: Sequence[Range]) -> None:
     for stage, why in (
-        (DATA, "no data wait: neither enumerate(DataLoader) nor a mapped range"),
+        (DATA, "no data wait: neither a range that a data loader marks nor a mapped one"),
         (FORWARD, "no forward: neither a range, nor a backward that would end a gap"),
         (BACKWARD, "no backward: neither a range nor autograd's nodes"),
         (OPTIMIZER, "no optimizer: neither Optimizer.step nor a mapped range"),
