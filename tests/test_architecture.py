@@ -204,8 +204,7 @@ def test_the_services_load_no_nicegui_and_no_click() -> None:
 
 def test_serving_loads_no_format_of_reports_and_no_http_client() -> None:
     run = (
-        "from sfapp.cli.serve import UNUSED, _without\n"
-        "with _without(*UNUSED):\n    import sfapp.app.server\n"
+        "from sfapp.cli.serve import UNUSED, _without\nwith _without(*UNUSED):\n    import sfapp.app.server\n"
     )
     assert not loaded_after(run) & {"torch", "typst", "polars", "scipy", "aiohttp", "requests", "tornado"}
     assert "aiohttp" in loaded_after(f"{run}import aiohttp")  # it can be imported afterwards

@@ -22,6 +22,7 @@ from sfapp.importers.import_result import (
     ImportNote,
     ImportOptions,
     ImportResult,
+    NoteKind,
     guarded,
 )
 from sfapp.importers.nccl_inspector_log import MAX_RECORDS, InspectorCall, InspectorLog, read_log
@@ -129,7 +130,7 @@ def _notes(run: _InspectedRun, uncommon: int) -> tuple[ImportNote, ...]:
         ),
         ImportNote("missing", "work between collectives and all times except that of the dump"),
     ]
-    counted = (
+    counted: tuple[tuple[NoteKind, int, str], ...] = (
         ("skipped", len(run.groups) - 1, "smaller communicators: events only"),
         ("skipped", uncommon, "collectives that are not in the logs of all ranks"),
         (

@@ -1,7 +1,7 @@
 """Read an NCCL Inspector log: JSON lines, each a record or the marker at the begin of a dump.
 
 Up to format 4.2 each record carries the ``header`` (communicator and rank) and the ``metadata`` (host and
-time) of its dump. From format 4.3 on only the marker (``dump_stats``) does, and the records behind it inherit
+time) of its dump. From format 4.3 on only the marker (``dump_stats``) does, and the records after it inherit
 them. Markers exist since format 4.1. Source: NVIDIA/nccl, plugins/profiler/inspector, README.md and
 inspector_json_reader.py (commit 08618d4).
 """
@@ -153,7 +153,7 @@ def read_log(path: Path, left: int = MAX_RECORDS) -> InspectorLog:
 
 
 class _InspectorLogReader:
-    """State of reading one log: the last marker's dump and the number of its records still to come."""
+    """State of reading one log: the last marker's dump and how many of its records are left."""
 
     def __init__(self) -> None:
         self.log = InspectorLog()

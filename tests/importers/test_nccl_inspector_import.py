@@ -123,7 +123,7 @@ def test_values_of_only_some_ranks_are_noted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", ["v4.1", "v4.3"])
-def test_records_belong_to_the_dump_whose_marker_precedes_them(tmp_path: Path, version: str) -> None:
+def test_records_belong_to_the_dump_of_the_marker_before_them(tmp_path: Path, version: str) -> None:
     old, new = tmp_path / "old", tmp_path / "new"
     for folder in (old, new):
         folder.mkdir()
