@@ -276,7 +276,7 @@ def test_the_number_of_ranks_is_bounded(
     rank = HostileRank(tmp_path)
 
     def connect(name: int) -> None:
-        about = {"run_id": "run", "attempt": "a", "world_size": 1000}
+        about: dict[str, Any] = {"run_id": "run", "attempt": "a", "world_size": 1000}
         rank.send(StreamHello(**{**head(str(name)), "rank": number(name)}, **about))
 
     for name in range(150):
