@@ -12,7 +12,7 @@ def writer_processes_of(starter: int | None = None) -> list[psutil.Process]:
     return [
         process
         for process in psutil.process_iter(["cmdline", "status"])
-        if (process.info["cmdline"] or [])[1:3] == ["-m", "sfapp.packets.writer_process"]
+        if (process.info["cmdline"] or [])[1:4] == ["-P", "-m", "sfapp.packets.writer_process"]
         and process.info["cmdline"][-1] == str(starter or os.getpid())
         and process.info["status"] != psutil.STATUS_ZOMBIE
     ]

@@ -40,7 +40,8 @@ class Service:
         self, name: str, arguments: Sequence[str], environ: Mapping[str, str], *, restart: bool = True
     ) -> None:
         self._name = name
-        self._command = [sys.executable, "-c", "from sfapp.cli import main; main()", name, *arguments]
+        # -P keeps modules in the working directory from being imported.
+        self._command = [sys.executable, "-P", "-c", "from sfapp.cli import main; main()", name, *arguments]
         self._environ = dict(environ)
         self._restart = restart
         self._stopping = threading.Event()

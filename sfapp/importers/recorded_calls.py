@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeGuard
 
 import msgspec
 
@@ -32,6 +32,11 @@ from sfapp.packets.packet_layout import MAX_WORLD_SIZE
 MAX_TEXT = 256
 """Longest name of a group or call; longer ones are cut."""
 
+MOST_GROUPS = 4096
+"""Groups with entries in one dump: a rank is in some dozens."""
+
+_MOST_SNAPSHOTS = 64  # of the newest numbers of all groups, one for each group with a pending call
+_MOST_COUNTED = 2**62
 _MOST_AXES = 16
 _WHOLE = re.compile(r"[0-9]{1,9}\Z")
 _PEERS = re.compile(r"(send|recv) (\d{1,9})(->|<-)(\d{1,9})\Z")
@@ -122,6 +127,7 @@ def read_calls(
                     f"rank {rank:,} is larger than any job: the largest rank is {MAX_WORLD_SIZE - 1:,}"
                 )
             dump = read_dump(path, HangDump)
+            _check_groups(dump)
         except TraceError as error:
             at = f"{error.place}: " if error.place else ""
             notes.append(ImportNote("skipped", f"{at}{error.reason}", str(path)))
@@ -141,6 +147,17 @@ def read_calls(
             "times out; this needs TORCH_NCCL_DUMP_ON_TIMEOUT=1 and TORCH_FR_BUFFER_SIZE above 0"
         )
     return reader.job(), tuple(notes), tuple(files[rank] for rank in sorted(files))
+
+
+def _check_groups(dump: HangDump) -> None:
+    """Check the number of groups: what is kept of a dump grows with it.
+
+    Raises:
+        TraceError: there are too many.
+    """
+    groups = len({entry.process_group[0] for entry in dump.entries})
+    if groups > MOST_GROUPS:
+        raise TraceError(f"has entries of {groups:,} groups, more than {MOST_GROUPS:,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +273,7 @@ def _calls(rank: int, dump: HangDump, numbers: dict[str, int], groups: Sequence[
         sequence = last.collective_seq_id
         kind = _kind(last)
         if not done:
-            snapshot = {} if group in waits else dict(before)
+            snapshot = {} if group in waits or len(waits) >= _MOST_SNAPSHOTS else dict(before)
             waits.add(group)
             started = last.state == "started" or last.time_discovered_started_ns is not None
             pending.append(
@@ -308,9 +325,14 @@ def _counters(dump: HangDump) -> dict[int, tuple[int, int]]:
     for number, status in dump.pg_status.items() if isinstance(dump.pg_status, dict) else ():
         if isinstance(number, str) and _WHOLE.match(number) and isinstance(status, dict):
             enqueued, done = status.get("last_enqueued_collective"), status.get("last_completed_collective")
-            if type(enqueued) is int and type(done) is int:
+            if _is_counter(enqueued) and _is_counter(done):
                 found[int(number)] = enqueued, done
     return found
+
+
+def _is_counter(value: object) -> TypeGuard[int]:
+    """Return whether a value of a dump is a sequence number; −1 stands for none."""
+    return isinstance(value, int) and not isinstance(value, bool) and -1 <= value < _MOST_COUNTED
 
 
 def _completed_transfer(counters: dict[int, tuple[int, int]], entry: HangEntry) -> int:

@@ -1,7 +1,8 @@
 """Load pickles of plain data: numbers, text, lists, tuples and dicts. No code in a pickle runs.
 
 A pickle with opcodes that import or call, or with a memo larger than the pickle, is refused before the first
-opcode runs.
+opcode runs. One that refers to the same objects so often that a copy of each would take too much memory is
+refused before anything is copied: two bytes can refer to a list of any length.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import io
 import pickle
 import pickletools
+from collections.abc import Collection
 
 from sfapp.errors import TraceError
 from sfapp.terminal import first_line
@@ -34,6 +36,12 @@ _DATA = frozenset(
 )
 _PUTS = frozenset(("PUT", "BINPUT", "LONG_BINPUT"))
 
+MAX_EXPANDED = 2**29
+"""Largest size of the content, each reference to an object counted as a copy, bytes."""
+
+_VALUE_BYTES = 16
+_CONTAINERS = (list, tuple, dict, set, frozenset)
+
 
 class _PlainUnpickler(pickle.Unpickler):
     """Unpickler that finds no class, as a second line of defence."""
@@ -49,8 +57,17 @@ def plain_data(data: bytes) -> object:
     """Return the content of a pickle of plain data.
 
     Raises:
-        TraceError: the pickle is incomplete, or would import or call something; with the byte.
+        TraceError: the pickle is incomplete, would import or call something, or expands too much; with the
+            byte.
     """
+    value = _loaded(data)
+    size = _expanded_bytes(value)
+    if size > max(MAX_EXPANDED, len(data)):
+        raise TraceError(f"expands to more than {MAX_EXPANDED:,} bytes by references to the same objects")
+    return value
+
+
+def _loaded(data: bytes) -> object:
     place = 0
     try:
         for opcode, argument, position in pickletools.genops(data):
@@ -77,3 +94,42 @@ def plain_data(data: bytes) -> object:
         ) from error
     except (RecursionError, MemoryError, OverflowError) as error:
         raise TraceError("a value in the pickle is too large", place=f"byte {place}") from error
+
+
+def _expanded_bytes(value: object) -> int:
+    """Return the size of a value, each reference to an object counted as a copy.
+
+    Raises:
+        TraceError: an object contains itself.
+    """
+    size_of: dict[int, int] = {}  # by id: the value keeps all of them alive
+    begun: set[int] = set()
+    open_values = [value]
+    while open_values:
+        current = open_values[-1]
+        if id(current) in size_of:
+            open_values.pop()
+            continue
+        parts = _parts(current)
+        waiting = [part for part in parts if isinstance(part, _CONTAINERS) and id(part) not in size_of]
+        if not waiting:
+            size_of[id(current)] = _VALUE_BYTES + sum(
+                size_of[id(part)] if isinstance(part, _CONTAINERS) else _VALUE_BYTES + _length(part)
+                for part in parts
+            )
+        elif id(current) in begun:
+            raise TraceError("an object in the pickle contains itself")
+        else:
+            begun.add(id(current))
+            open_values += waiting
+    return size_of[id(value)]
+
+
+def _parts(value: object) -> Collection[object]:
+    if isinstance(value, dict):
+        return [*value.keys(), *value.values()]
+    return value if isinstance(value, (list, tuple, set, frozenset)) else ()
+
+
+def _length(value: object) -> int:
+    return len(value) if isinstance(value, str | bytes) else 0

@@ -46,6 +46,7 @@ from sfapp.importers.window_builder import WindowInfo, build_window
 from sfapp.model import Accumulation, Lane, Operators, Parallelism, RankIdentity
 from sfapp.model import stages as names
 from sfapp.model.operators import COLLECTIVE, KERNEL, NONE
+from sfapp.model.parse import whole_number
 from sfapp.packets import WindowDraft
 from sfapp.packets.packet_layout import MAX_WORLD_SIZE
 
@@ -167,14 +168,18 @@ def _meta(path: Path) -> tuple[dict[str, int], list[ImportNote]]:
     import yaml
 
     try:
-        found = yaml.safe_load(expand(meta_path, _MAX_META))
+        # Nodes, not values: merged keys (``<<``) would be copied without end.
+        root = yaml.compose(expand(meta_path, _MAX_META), Loader=yaml.SafeLoader)
     except (yaml.YAMLError, TraceError, ValueError, RecursionError):
         return {}, [ImportNote("skipped", f"{meta_path.name}: not valid YAML")]
-    items = found.items() if isinstance(found, dict) else ()
-    return {
-        key: value
+    items = root.value if isinstance(root, yaml.MappingNode) else ()
+    found = {
+        key.value: whole_number(value.value)
         for key, value in items
-        if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MAX_WORLD_SIZE
+        if isinstance(key, yaml.ScalarNode) and isinstance(value, yaml.ScalarNode)
+    }
+    return {
+        key: number for key, number in found.items() if number is not None and 1 <= number <= MAX_WORLD_SIZE
     }, []
 
 

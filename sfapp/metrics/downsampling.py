@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from sfapp.model.samples import SAMPLES, SUBJECTS, Aggregation, AnySample, PaceSample, Sample, sample_fields
 
 _SECOND = 10**9
+_MOST = 2**63 - 1  # the largest number of a sample
 _BATCH = 500
 
 _SubjectKey = tuple[type[Sample], Any]
@@ -107,7 +108,7 @@ def _max(before: Any, value: Any, _: int) -> Any:
 
 
 def _sum(before: Any, value: Any, _: int) -> Any:
-    return value if before is None else before + value
+    return value if before is None else min(before + value, _MOST)
 
 
 def _union(before: frozenset[str] | None, value: Sequence[str], _: int) -> Any:

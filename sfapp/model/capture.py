@@ -29,8 +29,13 @@ MAX_REASON = 300
 PROFILED = "profiled"
 """Side channel that marks the steps that a profiler slowed down."""
 
-_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
-_MOST = 2**62
+LAST_STEP = 2**62
+"""Largest number of a step, and of anything else in a request or report."""
+
+CAPTURE_ID = "[a-z0-9][a-z0-9-]{0,63}"
+"""Regular expression of the ids of requests, which name their files."""
+
+_ID = re.compile(CAPTURE_ID)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +84,7 @@ class CaptureRequest:
             found.append("a rank is outside 0…2^31")
         if not 1 <= self.steps <= MAX_CAPTURE_STEPS:
             found.append(f"{self.steps} steps; ask for 1 to {MAX_CAPTURE_STEPS}")
-        if self.first_step is not None and not 0 <= self.first_step <= _MOST:
+        if self.first_step is not None and not 0 <= self.first_step <= LAST_STEP:
             found.append("the first step is outside 0…2^62")
         if len(self.reason) > MAX_REASON or len(self.asked_by) > MAX_NAME_LENGTH:
             found.append(f"the reason may have {MAX_REASON} characters, the name {MAX_NAME_LENGTH}")
@@ -118,7 +123,7 @@ class RankCapture:
 
     def __post_init__(self) -> None:
         numbers = (self.rank, self.steps, self.events, self.trace_bytes, self.stopped_ns, *self.windows)
-        if not all(0 <= number <= _MOST for number in (*numbers, self.first_step or 0)):
+        if not all(0 <= number <= LAST_STEP for number in (*numbers, self.first_step or 0)):
             raise CaptureError("a rank's report on a capture: a number is outside 0…2^62")
         if len(self.windows) > MAX_CAPTURE_STEPS or len(self.why) > MAX_REASON:
             raise CaptureError("a rank's report on a capture: too many windows, or too long a reason")

@@ -6,7 +6,7 @@ cimport cython
 @cython.final
 cdef class PageReader:
     cdef const unsigned char[::1] _data
-    cdef Py_ssize_t _size, _at, _kind, _pages, _expanded
+    cdef Py_ssize_t _size, _at, _kind, _pages, _walked, _expanded
 
     cpdef Py_ssize_t read_footer(self, Py_ssize_t at) except? -1
 
@@ -24,7 +24,7 @@ cdef class PageReader:
     )
     cdef int _chunk(self) except -1
 
-    @cython.locals(expanded=cython.Py_ssize_t, compressed=cython.Py_ssize_t)
+    @cython.locals(begin=cython.Py_ssize_t, expanded=cython.Py_ssize_t, compressed=cython.Py_ssize_t)
     cdef int _page(self) except -1
 
     @cython.locals(head=cython.Py_ssize_t, number=cython.Py_ssize_t)

@@ -60,6 +60,7 @@ class Attempts:
 
     def __init__(self) -> None:
         self._turns: defaultdict[str, dict[int, set[int]]] = defaultdict(dict)  # ranks by turn
+        self._last_turn: dict[str, int] = {}
         self._offset: dict[tuple[str, int], int] = {}
         self._entries: dict[tuple[str, str], RestartEntry] = {}
 
@@ -81,6 +82,7 @@ class Attempts:
     def add(self, entry: RestartEntry) -> None:
         """Add a process."""
         self._turns[entry.attempt].setdefault(entry.turn, set()).add(entry.rank)
+        self._last_turn[entry.attempt] = max(entry.turn, self._last_turn.get(entry.attempt, 0))
         self._offset[entry.attempt, entry.turn] = entry.offset
         self._entries[entry.attempt, entry.incarnation] = entry
 
@@ -94,9 +96,10 @@ class Attempts:
 
     def turn_of(self, attempt: str, rank: int) -> int:
         """Return the turn of a process that is not stored: the last one without its rank, or a new one."""
-        turns = self._turns.get(attempt, {})
-        free = (turn for turn, ranks in turns.items() if rank not in ranks)
-        return max(free, default=max(turns, default=-1) + 1)
+        last = self._last_turn.get(attempt)
+        if last is None:
+            return 0
+        return last + (rank in self._turns[attempt][last])
 
 
 def attempt_label(attempt: str, turn: int) -> str:

@@ -7,7 +7,7 @@ from collections import deque
 from pathlib import Path
 from typing import Protocol
 
-from sfapp.model.capture import CaptureRequest, RankCapture
+from sfapp.model.capture import LAST_STEP, CaptureRequest, RankCapture
 from sfapp.packets.job import JobRank
 
 NOT_YET, NEVER_CHOSEN = -1, -2
@@ -27,13 +27,15 @@ class StepPace:
         self._observed.append((now, step))
 
     def ahead(self, seconds: float) -> int | None:
-        """Return the step that begins in ``seconds`` or slightly later; None before the pace is known."""
+        """Return the step that begins in ``seconds`` or slightly later, within the steps that a request can
+        name; None before the pace is known."""
         if not self._observed:
             return None
         (begin, first), (end, last) = self._observed[0], self._observed[-1]
         if end - begin < _SHORTEST_OBSERVED_SECONDS:
             return None
-        return last + math.ceil(max(0, last - first) / (end - begin) * seconds) + 2
+        step = last + math.ceil(max(0, last - first) / (end - begin) * seconds) + 2
+        return min(max(step, 0), LAST_STEP)
 
 
 class CaptureMailbox(Protocol):

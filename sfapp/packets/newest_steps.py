@@ -19,6 +19,7 @@ from sfapp.model.live_rows import FIRST_STAGE, LiveRank, LiveRows
 from sfapp.model.parse import UNREADABLE_JSON
 from sfapp.model.stages import MAX_NAME_LENGTH, MAX_STAGES
 from sfapp.model.window import RankIdentity
+from sfapp.packets.packet_layout import MAX_WORLD_SIZE
 from sfapp.packets.paths import packet_path
 
 FOLDER, NAME = "metrics", "newest.steps"
@@ -64,7 +65,7 @@ class StoredSteps(msgspec.Struct, frozen=True, kw_only=True):
         tuple[Annotated[tuple[_Name, ...], msgspec.Meta(max_length=MAX_STAGES)], ...],
         msgspec.Meta(max_length=1024),
     ]
-    ranks: tuple[StoredRank, ...]
+    ranks: Annotated[tuple[StoredRank, ...], msgspec.Meta(max_length=MAX_WORLD_SIZE)]
     rows: bytes
 
 

@@ -18,7 +18,7 @@ MAX_FOOTER = 8 << 20
 """Size limit of a footer, bytes: 4,096 columns take 1 MB."""
 
 MAX_PAGES = 1 << 17
-"""Number of pages that are added up; chunks may overlap in a hostile file."""
+"""Number of pages that are added up."""
 
 
 def expanded_pages(data: bytes) -> int:
@@ -50,6 +50,7 @@ class PageReader:
         self._at = 0
         self._kind = 0  # type of the field that was read last
         self._pages = 0
+        self._walked = 0  # bytes of all pages, each of which is in one chunk only
         self._expanded = 0
 
     def read_footer(self, at: int) -> int:
@@ -57,7 +58,7 @@ class PageReader:
 
         Raises:
             IndexError: the file ends within a structure, or one is damaged.
-            PacketError: there are too many pages.
+            PacketError: there are too many pages, or they overlap.
         """
         self._go_to(at)
         field = self._field(0)
@@ -113,6 +114,7 @@ class PageReader:
 
     def _page(self) -> None:
         """Add what a page expands to, and go to the next."""
+        begin = self._at
         expanded = compressed = 0
         field = self._field(0)
         while field:
@@ -130,6 +132,9 @@ class PageReader:
             raise PacketError(f"the file has more than {MAX_PAGES:,} pages")
         self._expanded += expanded
         self._move(compressed)
+        self._walked += self._at - begin
+        if self._walked > self._size:
+            raise PacketError("the pages of the columns overlap")
 
     # ---- Thrift's compact protocol ----------------------------------------------------------------
 

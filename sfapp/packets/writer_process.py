@@ -61,6 +61,7 @@ class WriterProcess:
             self._process = subprocess.Popen(
                 (
                     sys.executable,
+                    "-P",  # modules in the working directory are not imported
                     "-m",
                     "sfapp.packets.writer_process",
                     str(child_end.fileno()),

@@ -17,10 +17,13 @@ from sfapp.errors import StoreError
 from sfapp.files import check_regular, open_regular
 from sfapp.store.database import Cursor, Database, first_line
 from sfapp.store.lock import StoreLock, busy_from_duckdb
-from sfapp.store.schema import MEANINGS, SCHEMA_VERSION, TABLES
+from sfapp.store.schema import CELLS, MEANINGS, SCHEMA_VERSION, TABLES
+from sfapp.terminal import printable
 
 # All needed extensions are built in. A cluster may have no internet access, so none are searched for.
 _CONFIG: dict[str, Any] = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
+
+_LONGEST_SHOWN = 60
 
 
 def open_default(root: Path) -> Database:
@@ -107,7 +110,11 @@ def _connect(path: Path) -> tuple[Cursor, str]:
             raise busy from error
         return _replace(path, first_line(error))
     try:
-        version = _version(connection)
+        foreign = _foreign_object(connection)
+        if foreign and "store_info" in _tables(connection):
+            connection.close()
+            return _replace(path, foreign)
+        version = None if foreign else _version(connection)
         if version == str(SCHEMA_VERSION):
             _read_through(connection)
             return connection, ""
@@ -171,9 +178,33 @@ def _create(connection: Cursor) -> None:
     connection.commit()
 
 
+def _foreign_object(connection: Cursor) -> str:
+    """Return what no store of sfapp holds, empty if there is nothing.
+
+    A view or macro of another program, named as a table or function of ours, could read any file of this
+    user, or compute without end, when a page queries it. Functions are named with their schema here, because
+    a macro may have their names too.
+    """
+    for kind, column in (("view", "view_name"), ("function", "function_name")):
+        found = connection.execute(
+            f"SELECT {column} FROM system.main.duckdb_{kind}s() WHERE NOT internal"
+        ).fetchall()
+        foreign = sorted({name for (name,) in found} - {CELLS.name})
+        if foreign:
+            return f"it holds a {kind} of another program, {printable(foreign[0], _LONGEST_SHOWN)}"
+    return ""
+
+
+def _tables(connection: Cursor) -> set[str]:
+    found = connection.execute(
+        "SELECT table_name FROM system.main.duckdb_tables() WHERE schema_name = 'main'"
+    ).fetchall()
+    return {name for (name,) in found}
+
+
 def _version(connection: Cursor) -> str | None:
     """Return the schema version of a store, or None for a DuckDB file with other tables."""
-    tables = {name for (name,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
+    tables = _tables(connection)
     if "store_info" not in tables:
         if not tables:
             _create(connection)

@@ -5,6 +5,7 @@ This is the aggregator's side of captures; the rank's side is ``capture_mailbox`
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from sfapp.packets.captures import (
     state_of,
     write_rank_capture,
 )
+from sfapp.stream.capture_mailbox import MAX_BYTES
 from sfapp.stream.messages import (
     VERSION,
     CaptureAck,
@@ -156,16 +158,21 @@ class CaptureBroker:
             )
 
     def _write(self, stream: RankStream, message: CaptureReport | CapturePiece) -> bool:
-        """Write a message to disk; return False if that failed and must be repeated."""
+        """Write a message to disk; return False if that failed and must be repeated.
+
+        Raises:
+            StreamError: it cannot be written at all.
+        """
         request = self._requested(stream, message.capture)
         try:
             if isinstance(message, CaptureReport):
                 windows = tuple(window + stream.offset for window in message.state.windows)
-                write_rank_capture(
-                    self._root, request, replace(message.state, rank=stream.hello.rank, windows=windows)
-                )
+                state = replace(message.state, rank=stream.hello.rank, windows=windows)
+                write_rank_capture(self._root, request, state)
             else:
                 self._add_piece(stream, request, message)
+        except CaptureError as error:  # sending it again would not help
+            raise StreamError(f"capture {request.id}: {error}") from error
         except (PacketError, OSError) as error:
             self._failures.append(f"capture {request.id}: {error}")
             if isinstance(message, CapturePiece):  # repeat the file from its first piece
@@ -184,12 +191,18 @@ class CaptureBroker:
         return request
 
     def _add_piece(self, stream: RankStream, request: CaptureRequest, piece: CapturePiece) -> None:
-        """Append a piece to the partial file, and write the operator file after the last piece."""
+        """Append a piece to the partial file, and write the operator file after the last piece.
+
+        A rank sends one file after the other, so it has one partial file.
+
+        Raises:
+            StreamError: the pieces are larger than any file of events.
+        """
         rank, run_id = stream.hello.rank, stream.hello.run_id
-        partial = rank_path(self._root, run_id, request.id, rank).with_name(
-            f".{request.id}.{piece.window}.rank{rank}.part"
-        )
+        partial = rank_path(self._root, run_id, request.id, rank).with_name(f".{request.id}.rank{rank}.part")
         with open_regular(partial, "ab" if piece.piece else "wb", follow_links=False) as file:
+            if file.seek(0, os.SEEK_END) + len(piece.content) > MAX_BYTES:
+                raise StreamError(f"capture {request.id}: more than {MAX_BYTES:,} bytes of events")
             file.write(piece.content)
         if piece.piece + 1 < piece.pieces:
             return

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 import numpy as np
 import numpy.typing as npt
 
+from sfapp.errors import PacketError, describe_error
 from sfapp.model.manifest import Overhead
 from sfapp.model.stages import RESIDUAL
 from sfapp.model.window import Window
@@ -80,7 +81,18 @@ def closed_message(element: ElementId, buffer: WindowBuffer) -> WindowClosed:
 
 
 def buffer_from_part(window: Window) -> WindowBuffer:
-    """Return the buffer that a rank's own part was written from."""
+    """Return the buffer that a rank's own part was written from.
+
+    Raises:
+        PacketError: the recorder did not write this part.
+    """
+    try:
+        return _buffer_from_part(window)
+    except (AttributeError, TypeError, ValueError, OverflowError) as error:
+        raise PacketError(f"is no part of this recorder: {describe_error(error)}") from error
+
+
+def _buffer_from_part(window: Window) -> WindowBuffer:
     manifest = window.manifest
     planes_CN = [window.step_N, window.wall_NR[:, 0], *window.duration_SNR[:, :, 0]]
     broad = tuple(name for name in window.broad_stages if name != RESIDUAL)

@@ -26,6 +26,7 @@ StepCallback = Callable[[StreamHello, Rows], None]
 """Callback on the aggregator's thread, once for every step, with rows as in ``RankSnapshot.row_NC``."""
 
 _MAX_PEERS = 1000
+_MOST_COUNTED = 2**62  # a rank may claim as many in every message, and a sample holds 64 bits
 OTHERS = "others"
 """Faults of further peers are counted together under this name."""
 
@@ -135,6 +136,9 @@ class RankStates:
         self._last_fault: dict[str, str] = {}
         self.messages = 0
 
+    def __len__(self) -> int:
+        return len(self._ranks)
+
     def snapshot(self) -> LiveSnapshot:
         """Return the state at this moment."""
         with self._lock:
@@ -181,7 +185,7 @@ class RankStates:
         """Count steps of a rank that were lost or arrived twice."""
         with self._lock:
             state = self._state(hello)
-            state.lost_steps += lost
+            state.lost_steps = min(state.lost_steps + lost, _MOST_COUNTED)
             state.duplicates += duplicates
 
     def set_left(self, hello: StreamHello) -> None:

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from sfapp.errors import CaptureError, StreamError, StreamVersionError, describe_error
-from sfapp.model.capture import CaptureRequest, RankCapture
+from sfapp.model.capture import CAPTURE_ID, CaptureRequest, RankCapture
 from sfapp.model.manifest import (
     Accumulation,
     ClosedBy,
@@ -44,6 +44,7 @@ PIECE_BYTES = 512 << 10
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
 Text = Annotated[str, Meta(max_length=1000)]
 Token = Annotated[str, Meta(max_length=64)]
+CaptureId = Annotated[str, Meta(pattern=rf"^{CAPTURE_ID}\Z")]  # it is a part of a file's name
 Count = Annotated[int, Meta(ge=0, le=2**62)]
 Rank = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Stages = Annotated[tuple[Name, ...], Meta(min_length=1, max_length=MAX_STAGES)]
@@ -208,7 +209,7 @@ class _CaptureMessage(Message, frozen=True, kw_only=True):
 
     number: Count
     first: Count
-    capture: Token
+    capture: CaptureId
 
 
 class CaptureReport(_CaptureMessage, frozen=True, kw_only=True, tag="capture_said"):

@@ -25,6 +25,9 @@ from sfapp.stream.window_buffer import RankRows, Rows
 MAX_VALUE = 2**62
 """Largest number that a packet can hold (packet.md)."""
 
+MAX_WINDOW_BYTES = 2**28
+"""Largest rows of one rank's window: a million steps of six stages take a quarter of it."""
+
 Element = WindowOpened | Steps | WindowClosed | Gap
 
 
@@ -102,6 +105,11 @@ def _take_opened(
     if stream.current is not None:
         raise StreamError(f"window {opened.window} begins inside window {stream.current.opened.window}")
     number = opened.window + stream.offset
+    if number > MAX_VALUE:
+        raise StreamError(f"window {opened.window} has the number {number} in its run, above 2^62")
+    held = assembler.held(stream.hello, number)
+    if held is not None and held in stream.undelivered:
+        raise StreamError(f"window {opened.window} begins a second time")
     stream.current = assembler.open(stream.hello, opened, number, stream.attempt)
     stream.columns = FIRST_STAGE_COLUMN + len(opened.stages)
     stream.undelivered.append(stream.current)
@@ -125,6 +133,11 @@ def _take_steps(stream: RankStream, steps: Steps, assembler: WindowAssembler, li
         row_NC = row_NC[duplicates:]
     if len(row_NC):
         _check_rows(row_NC, window.last_step)
+        if window.size + row_NC.nbytes > MAX_WINDOW_BYTES:
+            raise StreamError(
+                f"window {steps.window} has more than {MAX_WINDOW_BYTES:,} bytes of steps: "
+                "record fewer steps per window, or gather instead"
+            )
         assembler.add(window, row_NC)
         stream.expected += len(row_NC)
         stream.last_step = int(row_NC[-1, STEP_COLUMN])

@@ -14,7 +14,9 @@ from sfapp.files import open_regular, sync_folder
 from sfapp.model.parse import whole_number
 from sfapp.packets import packet_path
 from sfapp.packets.attempts import RESTARTS_FILE, Attempts, RestartEntry
+from sfapp.packets.packet_layout import MAX_VALUE
 from sfapp.stream.messages import StreamHello
+from sfapp.terminal import quoted
 
 
 class RunRestarts:
@@ -31,7 +33,7 @@ class RunRestarts:
             newest: highest number of a window of the run that is in memory, or None.
 
         Raises:
-            StreamError: the file cannot be written.
+            StreamError: the file cannot be written, or the run has a window with the largest number.
         """
         known = self._attempts.entry(hello.attempt, hello.incarnation)
         if known is None:
@@ -41,6 +43,8 @@ class RunRestarts:
             if offset is None:
                 following = max(self._newest_on_disk(), -1 if newest is None else newest) + 1
                 offset = max(0, following - hello.first_window)
+                if offset > MAX_VALUE:
+                    raise StreamError(f"run {quoted(hello.run_id)} has no window numbers left")
             known = RestartEntry(hello.attempt, turn, hello.rank, hello.incarnation, offset)
             # From the first line of a turn, the offset of its other ranks follows: it alone must survive a
             # power failure, and a flush per rank would keep a thousand of them waiting.

@@ -201,11 +201,9 @@ class SendQueue:
         if window.buffer is not None or window.path is None:
             return window.buffer
         if self._read is None or self._read[0] != window.path:
-            from sfapp.packets import read_packet
-
             try:
-                self._read = window.path, buffer_from_part(read_packet(window.path).window)
-            except PacketError as error:
+                self._read = window.path, _part_of(window, window.path)
+            except (OSError, PacketError) as error:
                 self._discard(window, str(error))
                 return None
         return self._read[1]
@@ -264,6 +262,23 @@ class SendQueue:
             except OSError as error:
                 self._failures.append(f"{window.path.name} was delivered but not removed: {error.strerror}")
             window.path = None
+
+
+def _part_of(window: QueuedWindow, path: Path) -> WindowBuffer:
+    """Return the buffer that was written to a part. Others may write to its folder.
+
+    Raises:
+        PacketError: it is no packet, or not the one that was written.
+        OSError: it does not exist.
+    """
+    from sfapp.packets import read_packet
+
+    if (size := path.stat().st_size) != window.size:
+        raise PacketError(f"has {size:,} bytes, not the {window.size:,} that were written", path=str(path))
+    buffer = buffer_from_part(read_packet(path).window)
+    if (buffer.number, buffer.filled) != (window.number, window.steps):
+        raise PacketError(f"is of window {buffer.number} with {buffer.filled} steps", path=str(path))
+    return buffer
 
 
 def _gap(element: ElementId, window: QueuedWindow) -> Gap:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from pathlib import Path
 
 from sfapp.errors import StreamError, StreamVersionError
@@ -51,6 +52,12 @@ REMOVE_AFTER_SECONDS = 3 * 3600.0
 MOST_RUNS = 1_024
 """Runs that are remembered at the same time; each takes about 5 kB and a folder."""
 
+MOST_RANKS = 2**17
+"""Ranks, and processes of them, that are remembered at the same time in all runs; each takes about 5 kB."""
+
+MAX_HELLO_BYTES = 64 * 1024
+"""Longer hellos are dropped and counted: those of recorders have some hundred bytes, and they are kept."""
+
 _BYE_SECONDS = 0.5
 """Seconds that a window waits for its last ranks once one of its ranks has left."""
 
@@ -58,6 +65,7 @@ _RESEND_SECONDS = 0.25  # between two requests to the same process
 _CLEAN_UP_SECONDS = 0.5
 _MAX_RESEND_TIMES = 10_000
 _KEPT_FAILURES = 256
+_MOST_OVERSHOOT = 2  # of the bytes in memory, between two rounds of periodic work
 
 Route = tuple[bytes, ...]
 """Leading frames of an answer, which name its receiver."""
@@ -114,7 +122,7 @@ class StreamReceiver:
         self._streams: dict[str, RankStream] = {}
         self._runs = OpenRuns(root, most_runs)
         self._resend_time: dict[str, float] = {}
-        self._next_clean_up = 0.0
+        self._next_clean_up = self._next_room = 0.0
         self._caught_up_at = clock()  # when the receive queue was last empty
 
     def snapshot(self) -> LiveSnapshot:
@@ -148,7 +156,10 @@ class StreamReceiver:
         """
         self._live.messages += 1
         try:
-            self._dispatch(route, decode_from_rank(content))
+            message = decode_from_rank(content)
+            if isinstance(message, StreamHello) and len(content) > MAX_HELLO_BYTES:
+                raise StreamError(f"hello of {len(content):,} bytes: the limit is {MAX_HELLO_BYTES:,}")
+            self._dispatch(route, message)
         except StreamVersionError as error:
             self._live.count_fault(address(), "newer_version", str(error))
             sender = read_sender(content)
@@ -186,6 +197,8 @@ class StreamReceiver:
     def _take_hello(self, route: Route, hello: StreamHello, now: float) -> None:
         if hello.rank >= hello.world_size:
             raise StreamError(f"rank {hello.rank} is outside a world of {hello.world_size} ranks")
+        if hello.incarnation not in self._streams:
+            self._check_room(now)
         if hello.run_id not in self._runs and self._runs.is_full:
             self._make_room(hello.run_id, now)
         newest = self.assembler.newest.get(hello.run_id)
@@ -205,6 +218,20 @@ class StreamReceiver:
         stream.hello, stream.offset, stream.attempt = hello, entry.offset, entry.label
         stream.route, stream.received_at = route, now
         self._live.add_rank(hello)
+
+    def _check_room(self, now: float) -> None:
+        """Make room for another rank by removing silent ones.
+
+        Raises:
+            StreamError: none is silent; the rank tries again.
+        """
+        if max(len(self._streams), len(self._live)) < MOST_RANKS:
+            return
+        if now >= self._next_room:
+            self._next_room = now + _CLEAN_UP_SECONDS
+            self._runs.keep(self._live.remove_silent(self._abandon_after))
+        if max(len(self._streams), len(self._live)) >= MOST_RANKS:
+            raise StreamError(f"the rank has to wait: {MOST_RANKS:,} ranks are connected")
 
     def _make_room(self, wanted: str, now: float) -> None:
         """Close the run that has been idle for longest. If it continues, its ranks connect again.
@@ -234,7 +261,8 @@ class StreamReceiver:
         return True
 
     def _take_element(self, stream: RankStream, element: Element, now: float) -> None:
-        is_full = self.assembler.is_failing and self.assembler.size > self._most_bytes
+        most = self._most_bytes if self.assembler.is_failing else _MOST_OVERSHOOT * self._most_bytes
+        is_full = self.assembler.size > most
         try:
             if is_full or not take_element(stream, element, self.assembler, self._live):
                 self._request_resend(stream, now)
@@ -296,6 +324,8 @@ class StreamReceiver:
         """Write and acknowledge windows that are due, and remove ranks that have been silent for too long."""
         if self.assembler.write_due(self._most_bytes):
             self._acknowledge()
+        elif self.assembler.size > self._most_bytes and not self.assembler.is_failing:
+            self._refuse_largest()
         now = self._clock()
         self._captures.poll(self._streams.values(), now)
         if now < self._next_clean_up:
@@ -310,6 +340,22 @@ class StreamReceiver:
                 self._runs.leave(stream.hello)
         self._runs.keep(self._live.remove_silent(REMOVE_AFTER_SECONDS))
         del self.assembler.failures[:-_KEPT_FAILURES]
+
+    def _refuse_largest(self) -> None:
+        """Refuse the stream with the largest open window, of which a part is written: nothing else can be
+        written. Its rank writes parts from now on.
+        """
+        opened = ((each.current.size, each) for each in self._streams.values() if each.current is not None)
+        size, stream = max(opened, key=itemgetter(0), default=(0, None))
+        if stream is None or stream.current is None or not self.assembler.abandon(stream.current):
+            return
+        hello = stream.hello
+        reason = f"the aggregator holds more than {self._most_bytes:,} bytes of open windows"
+        self._refuse(stream.route, hello.rank, hello.incarnation, reason)
+        name = f"rank {hello.rank} of run {quoted(hello.run_id)}"
+        self.assembler.failures.append(f"{name} was refused with {size:,} bytes: {reason}")
+        del self._streams[hello.incarnation]
+        self._runs.leave(hello)
 
     def _acknowledge(self) -> None:
         for stream in self._streams.values():

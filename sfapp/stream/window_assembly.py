@@ -79,9 +79,14 @@ class WindowAssembler:
         rows = RankRows(hello, opened, number, attempt)
         ranks = self._window(hello.run_id, number).ranks
         previous = ranks.pop(hello.rank, None)  # of a process of this rank that died
-        self.size -= previous.size if previous is not None else 0
+        self.size += rows.size - (previous.size if previous is not None else 0)
         ranks[hello.rank] = rows
         return rows
+
+    def held(self, hello: StreamHello, number: int) -> RankRows | None:
+        """Return what is in memory of a rank's window."""
+        pending = self._pending.get((hello.run_id, number))
+        return None if pending is None else pending.ranks.get(hello.rank)
 
     def add(self, rows: RankRows, row_NC: Rows) -> None:
         """Append steps to a rank's window."""
@@ -125,6 +130,8 @@ class WindowAssembler:
     def write_due(self, most_bytes: int, everything: bool = False) -> int:
         """Write windows that are complete or have waited long enough, and the oldest above ``most_bytes``.
 
+        Only what ranks have closed can be written.
+
         Returns:
             Number of windows that it tried to write.
         """
@@ -134,11 +141,23 @@ class WindowAssembler:
             for pending in self._pending.values()
             if everything or pending.is_complete or (pending.due is not None and pending.due <= now)
         ]
-        if not due and self.size > most_bytes:
-            due = [next(iter(self._pending.values()))]
         for pending in due:
             self._write(pending)
-        return len(due)
+        tried = len(due)
+        if self.size > most_bytes and not self.is_failing:
+            tried += self._write_oldest(most_bytes)
+        return tried
+
+    def _write_oldest(self, most_bytes: int) -> int:
+        """Write the oldest windows that a rank has closed until at most ``most_bytes`` are in memory."""
+        tried = 0
+        for pending in list(self._pending.values()):
+            if self.size <= most_bytes or self.is_failing:
+                break
+            if any(rows.closed is not None for rows in pending.ranks.values()):
+                self._write(pending)
+                tried += 1
+        return tried
 
     @property
     def newest(self) -> dict[str, int]:

@@ -14,6 +14,9 @@ from sfapp.stream.messages import StreamHello, WindowClosed, WindowOpened
 
 Rows = npt.NDArray[np.int64]
 
+_EMPTY_BYTES, _NAME_BYTES = 1024, 64
+"""Approximate bytes in memory of a window without steps, and of a name in addition to its text."""
+
 NOT_CLOSED = "the rank fell silent before it closed its window"
 
 
@@ -27,6 +30,7 @@ class RankRows:
         end: sequence after the window's last element, known once it is closed.
         is_durable: whether it is on disk, or was discarded for good.
         has_gap: whether the rank discarded its last steps before they were sent.
+        size: approximate bytes in memory.
     """
 
     hello: StreamHello
@@ -35,12 +39,16 @@ class RankRows:
     attempt: str
     chunks: list[Rows] = field(default_factory=list)
     steps: int = 0
-    size: int = 0
+    size: int = field(init=False)
     last_step: int | None = None
     closed: WindowClosed | None = None
     end: int | None = None
     is_durable: bool = False
     has_gap: bool = False
+
+    def __post_init__(self) -> None:
+        names = (*self.opened.broad, *self.opened.stages)
+        self.size = _EMPTY_BYTES + sum(map(len, names)) + _NAME_BYTES * len(names)
 
     def add(self, rows: Rows) -> None:
         """Append steps."""
@@ -53,6 +61,8 @@ class RankRows:
         """Close the window, and join the chunks into one array of exactly their size."""
         self.closed, self.end = closed, end
         self.size += sum(map(len, closed.side.values()))
+        texts = (*closed.faults.items(), *closed.side_faults.items())
+        self.size += sum(2 * _NAME_BYTES + len(code) + len(detail) for code, detail in texts)
         if len(self.chunks) > 1:
             self.chunks = [np.concatenate(self.chunks)]
 

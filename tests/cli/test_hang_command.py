@@ -122,3 +122,31 @@ def test_a_folder_without_dumps_is_an_error_that_explains_how_to_get_them(tmp_pa
 
     assert isinstance(result.exception, TraceError)
     assert f"no Flight Recorder dump under {tmp_path}" in str(result.exception)
+
+
+def test_a_dump_with_too_many_groups_is_left_out(dumps: Path) -> None:
+    entries = [
+        {
+            "process_group": (str(group), f"group {group}"),
+            "collective_seq_id": 1,
+            "profiling_name": "nccl:all_reduce",
+            "time_created_ns": 10**18,
+            "state": "scheduled",
+        }
+        for group in range(5000)
+    ]
+    content = {"version": "2.10", "pg_config": {}, "entries": entries}
+    (dumps / "nccl_trace_rank_3").write_bytes(pickle.dumps(content, protocol=2))
+    result = hang(dumps)
+    assert result.exit_code == 0, result.output
+    assert "has entries of 5,000 groups, more than 4,096" in " ".join(result.output.split())
+
+
+def test_counters_beyond_64_bits_are_not_used(dumps: Path) -> None:
+    path = dumps / "nccl_trace_rank_2"
+    content = pickle.loads(path.read_bytes())
+    status = {"last_enqueued_collective": 2, "last_completed_collective": 10**5000}
+    path.write_bytes(pickle.dumps({**content, "pg_status": {"7": status}}, protocol=2))
+    result = hang(dumps)
+    assert result.exit_code == 0, result.output
+    assert result.output.startswith("Rank 2 holds the job.")

@@ -160,6 +160,38 @@ def test_what_is_no_plain_data_is_refused(data: bytes, reason: str) -> None:
         plain_data(data)
 
 
+def nested(value: object, levels: int) -> object:
+    for _ in range(levels):
+        value = [value, value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [nested([7], 40), [["x" * 2**20] * 1000] * 2, [[[0] * 1000] * 1000] * 1000],
+    ids=["levels", "texts", "lists"],
+)
+def test_many_references_to_one_object_are_refused(value: object) -> None:
+    data = pickle.dumps(value, protocol=2)
+    assert len(data) < 2**21
+    with pytest.raises(TraceError, match="expands to more than 536,870,912 bytes"):
+        plain_data(data)
+
+
+def test_a_list_that_contains_itself_is_refused() -> None:
+    value: list[object] = [1]
+    value.append({"again": (value,)})
+    with pytest.raises(TraceError, match="contains itself"):
+        plain_data(pickle.dumps(value, protocol=2))
+
+
+def test_a_small_dump_of_endless_sizes_is_left_out(tmp_path: Path) -> None:
+    dump(tmp_path / "nccl_trace_rank_0", [{**entry(1, 10), "input_sizes": [[4] * 50_000] * 50_000}])
+    dump(tmp_path / "nccl_trace_rank_1", [entry(1, 10), entry(2, 20)])
+    (refused,) = imported("flight-recorder", tmp_path).refused
+    assert "references to the same objects" in refused.reason
+
+
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 def test_plain_data_comes_back(protocol: int) -> None:
     value = {"a": [1, 2.5, None, True, "ü", (1, 2)], "b": {"c": 2**70}, "empty": [[], {}, ()]}

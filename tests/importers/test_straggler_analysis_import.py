@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sfapp.importers.straggler_analysis import WAIT
+from sfapp.importers.straggler_analysis import WAIT, _meta
 from sfapp.importers.straggler_operations import read_table
 from sfapp.importers.straggler_replay import BACKWARD, FORWARD, what_if
 from sfapp.model.operators import COLLECTIVE
@@ -176,3 +176,21 @@ def test_a_heavy_last_stage_shows_between_roles_and_not_within(tmp_path: Path) -
     assert within.is_healthy
     assert window.manifest.extra["what_if"]["by_stage"]["3"] == pytest.approx(1.232256, abs=1e-5)
     assert FORWARD in window.manifest.extra["what_if"]["by_type"]
+
+
+def merged(levels: int) -> str:
+    """Return YAML of a few hundred bytes whose merged keys would be 10^levels."""
+    lines = ["m0: &m0 {a: 1}"]
+    for level in range(1, levels + 1):
+        copies = ", ".join([f"*m{level - 1}"] * 10)
+        lines.append(f"m{level}: &m{level} {{<<: [{copies}]}}")
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("hostile", [merged(9), "a: !!bool maybe", "a: !!timestamp never"])
+def test_whole_numbers_of_the_description_are_read_and_nothing_else(tmp_path: Path, hostile: str) -> None:
+    path = a_job(tmp_path / "trace-J.parquet")
+    path.with_name("meta-J.yaml").write_text(f"dp_size: 2\nname: [1]\n{hostile}\nhuge: {'9' * 5000}\n")
+    assert _meta(path) == ({"dp_size": 2}, [])
+    (each,) = imported("straggler-analysis", path).windows
+    assert each.window.run_id == "J"

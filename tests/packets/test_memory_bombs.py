@@ -338,3 +338,25 @@ def found_by(module: ModuleType, content: bytearray) -> int | str:
         return str(error)
     assert expanded >= 0
     return expanded
+
+
+def overlapping_pages(columns: int, header_bytes: int) -> bytes:
+    """Return the end of a file whose columns all lie in one page, with a long header (compact protocol)."""
+
+    def number(value: int) -> bytes:
+        return bytes([value & 127 | 128, value >> 7 & 127 | 128, value >> 14])
+
+    # Fields 2 and 3 of a header are its sizes, field 5 is a list of booleans here.
+    page = b"\x25\x00\x15\x00\x29\xf1" + number(header_bytes) + bytes(header_bytes) + b"\x00"
+    # Of a chunk, field 7 is its compressed size, one byte, and field 9 where it begins.
+    column = b"\x3c\x76\x02\x26\x08\x00\x00"
+    footer = b"\x49\x1c\x19\xfc" + number(columns) + column * columns + b"\x00\x00"
+    return b"PAR1" + page + footer + len(footer).to_bytes(4, "little") + b"PAR1"
+
+
+def test_columns_in_the_same_page_are_refused_in_python_and_in_c() -> None:
+    for module in (page_sizes, compiled_from(page_sizes)):
+        if module is not None:
+            assert module.expanded_pages(overlapping_pages(1, 1000)) == 0
+            with pytest.raises(PacketError, match="overlap"):
+                module.expanded_pages(overlapping_pages(1000, 1_000_000))

@@ -243,3 +243,41 @@ def test_a_lock_file_that_is_a_link_leaves_its_target(tmp_path: Path) -> None:
         lock.unlink()
         lock.symlink_to(target)
     assert target.read_text() == "alias ll=ls\n"
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DROP TABLE quarantine; CREATE VIEW quarantine AS SELECT 'p' AS path, 1::BIGINT AS size, "
+        "1::BIGINT AS mtime_ns, content AS sha256, content AS reason FROM read_text('{secret}')",
+        "CREATE MACRO lower(text) AS (SELECT content FROM read_text('{secret}'))",
+        "CREATE MACRO duckdb_views() AS TABLE SELECT 1 AS view_name, true AS internal WHERE false",
+    ],
+    ids=["view", "macro", "macro of the catalogue"],
+)
+def test_views_and_macros_in_a_store_are_never_run(tmp_path: Path, statement: str) -> None:
+    put_run(tmp_path)
+    secret = tmp_path / "secret of the user.txt"
+    secret.write_text("TOKEN")
+    with Store.open([tmp_path]) as store:
+        store.ingest()
+        path = store.path
+    assert path is not None
+    with duckdb.connect(path) as database:
+        database.execute(statement.format(secret=secret))
+    with Store.open([tmp_path]) as store:
+        assert "of another program" in store.note
+        assert store.ingest().added == 5
+        assert store.quarantine() == []
+
+
+def test_a_view_in_the_place_of_the_version_is_never_run(tmp_path: Path) -> None:
+    with Store.open([tmp_path]) as store:
+        path = store.path
+    assert path is not None
+    with duckdb.connect(path) as database:
+        database.execute("ALTER TABLE store_info RENAME TO other; CREATE SCHEMA elsewhere")
+        database.execute("CREATE TABLE elsewhere.store_info AS SELECT 1 AS key")
+        database.execute("CREATE VIEW store_info AS SELECT * FROM other")
+    with pytest.raises(StoreError, match="tables of its own"):
+        Store.open([tmp_path])

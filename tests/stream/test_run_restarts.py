@@ -45,3 +45,9 @@ def test_a_damaged_line_does_not_end_the_aggregator(tmp_path: Path, line: bytes)
     with (packet_path(tmp_path, "run", 0).parent / RESTARTS_FILE).open("ab") as file:
         file.write(line + b"\n")
     assert RunRestarts(tmp_path, "run").entry(hello("first", 0), None).offset == 5
+
+
+def test_a_rank_of_the_last_turn_begins_the_next_even_if_it_is_not_in_an_earlier_one(tmp_path: Path) -> None:
+    restarts = RunRestarts(tmp_path, "run")
+    processes = (hello("first", 0), hello("second", 0), hello("third", 1), hello("fourth", 1))
+    assert [restarts.entry(process, None).turn for process in processes] == [0, 1, 1, 2]

@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import zmq
 
+from sfapp.errors import PacketError
 from sfapp.model import Window
 from sfapp.stream import Aggregator, StreamOptions
+from sfapp.stream.codec import buffer_from_part
 from sfapp.stream.messages import Ack, Gap, Heartbeat, Refused, Resend, Steps
+from tests.store.jobs import window as a_window
 from tests.stream.streams import (
     LOOPBACK,
     ManualRank,
@@ -286,6 +290,33 @@ def test_steps_that_a_full_send_queue_discards_are_counted(tmp_path: Path) -> No
     assert not list(tmp_path.rglob("*.rank0.parquet"))
 
 
+@pytest.mark.parametrize("content", ["of another window", "cut"])
+def test_a_part_that_was_replaced_on_the_disk_is_lost_alone(tmp_path: Path, content: str) -> None:
+    port = free_port()
+    options = StreamOptions(endpoint=f"tcp://127.0.0.1:{port}", batch_seconds=0.02, spool_memory_bytes=3000)
+    with recorder(tmp_path, options) as perf:
+        train(perf, 200)
+        first, second, *_ = until(
+            lambda: len(found := sorted(tmp_path.rglob("*.rank0.parquet"))) > 9 and found
+        )
+        first.write_bytes(second.read_bytes() if content == "of another window" else first.read_bytes()[:99])
+        with aggregating(tmp_path / "packets", endpoint=f"tcp://127.0.0.1:{port}") as aggregator:
+            until(lambda: not perf.pending)
+            until(lambda: aggregator.snapshot().ranks[0].lost_steps == 10)
+            perf.close()
+        assert any(text.startswith("window 0: 10 steps discarded") for text in perf.failures)
+    steps = [step for window in windows_in(tmp_path / "packets") for step in window.step_N.tolist()]
+    assert steps == list(range(10, 200))
+
+
+@pytest.mark.parametrize("extra", [{"faults_seen": [1]}, {"side_faults": "text"}, {"nested_ns": "many"}])
+def test_a_part_of_another_program_is_refused(extra: dict[str, object]) -> None:
+    window = a_window(ranks=1)
+    forged = replace(window, manifest=replace(window.manifest, extra=extra, faults=("dropped_steps",)))
+    with pytest.raises(PacketError, match="no part of this recorder"):
+        buffer_from_part(forged)
+
+
 def test_a_gap_inside_a_window_keeps_earlier_steps(tmp_path: Path) -> None:
     with aggregating(tmp_path) as aggregator, ManualRank(aggregator.endpoint) as peer:
         peer.send(peer.hello(), peer.opened(0), peer.steps(1, [0, 1]))
@@ -298,14 +329,16 @@ def test_a_gap_inside_a_window_keeps_earlier_steps(tmp_path: Path) -> None:
 
 
 def test_memory_is_bounded_by_writing_early(tmp_path: Path) -> None:
-    with aggregating(tmp_path, most_bytes=500) as aggregator, ManualRank(aggregator.endpoint) as peer:
+    # more than one window of ten steps, less than two
+    with aggregating(tmp_path, most_bytes=4000) as aggregator, ManualRank(aggregator.endpoint) as peer:
         peer.send(peer.hello(world_size=2))
         for window in range(4):
             first = 12 * window
             steps = range(10 * window, 10 * window + 10)
             peer.send(peer.opened(first, window), peer.steps(first + 1, steps, window))
             peer.send(peer.closed(first + 11, 10, window))
-            peer.receive_type(Ack)
+            if window:
+                peer.receive_type(Ack)
     windows = windows_in(tmp_path)
     assert [window.manifest.missing_ranks for window in windows] == [(1,)] * 4
 

@@ -31,7 +31,8 @@ CONVERT_SECONDS = 120.0
 FREE_BYTES = 1 << 30
 """Bytes that must be free on the disk for temporary files before a capture begins."""
 
-_COMMAND = (sys.executable, "-m", "sfapp.importers.capture_converter")
+# -P keeps modules in the working directory from being imported.
+_COMMAND = (sys.executable, "-P", "-m", "sfapp.importers.capture_converter")
 _CHUNK_BYTES = 1 << 20
 _POLL_SECONDS = 0.05
 
