@@ -204,8 +204,7 @@ def test_the_services_load_no_nicegui_and_no_click() -> None:
 
 def test_serving_loads_no_format_of_reports_and_no_http_client() -> None:
     run = (
-        "from sfapp.cli.serve import UNUSED, _without\n"
-        "with _without(*UNUSED):\n    import sfapp.app.server\n"
+        "from sfapp.cli.serve import UNUSED, _without\nwith _without(*UNUSED):\n    import sfapp.app.server\n"
     )
     assert not loaded_after(run) & {"torch", "typst", "polars", "scipy", "aiohttp", "requests", "tornado"}
     assert "aiohttp" in loaded_after(f"{run}import aiohttp")  # it can be imported afterwards
@@ -284,8 +283,9 @@ ONE_CONCEPT = frozenset(
         """
         address blame capture capture_mailbox causes collectives compare comparison device_waits examples
         findings frequency frontier glossary hang heatmap history incidents ingest labels live live_rows
-        manifest notebook onsets operator_findings operators packets plot_help problems rank_similarity
-        recorder reduced relay routing run_waits samples swim_lane tables verdict_map what_if window
+        manifest notebook onsets operator_findings operators packets parallel_layout plot_help problems
+        rank_similarity recorder reduced relay routing run_waits samples swim_lane tables verdict_map what_if
+        window
         """,
     )
 )
