@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,7 @@ def window_of(
     roles: Sequence[str | None] | None = None,
     ranks_per_node: int = 4,
     side: dict[str, SideChannel] | None = None,
+    layout: Mapping[str, Sequence[int]] | None = None,
     **manifest: Any,
 ) -> Window:
     """A window of durations in ns [stages, steps, ranks]; everything else has a sensible default."""
@@ -63,7 +64,9 @@ def window_of(
         duration_SNR=duration_SNR,
         wall_NR=duration_SNR.sum(axis=0) if wall is None else wall,
         step_N=np.asarray(range(first_step, first_step + step_count) if steps is None else steps),
-        ranks=RankTable.of(identities),
+        ranks=replace(
+            RankTable.of(identities), layout={name: tuple(places) for name, places in (layout or {}).items()}
+        ),
         side=side or {},
     )
 
@@ -77,12 +80,14 @@ def reduced(window: Window) -> Window:
     for place in range(ranks):
         rows = [window.step_N, window.wall_NR[:, place], *window.duration_SNR[:, :, place]]
         row_NC = np.stack(rows, axis=1)
-        buffer = WindowBuffer(replace(schema, role=window.ranks.role[place]), window.number, row_NC)
+        identity = window.ranks.identity(place)
+        mine = replace(schema, role=identity.role, coordinates=identity.coordinates)
+        buffer = WindowBuffer(mine, window.number, row_NC)
         buffer.filled = len(row_NC)
         for stage, wait_NR in window.waits.items():
             known_N = wait_NR[:, place] != NOT_MEASURED
             buffer.channel(WAIT_PREFIX + stage)[known_N] = wait_NR[known_N, place]
-        parts.append(reduce_window(buffer, window.ranks.identity(place), ranks, "1"))
+        parts.append(reduce_window(buffer, identity, ranks, "1"))
     found, _ = simulate(parts)
     manifest = window.manifest
     job = JobInfo(

@@ -17,6 +17,7 @@ from sfapp.accounting.comparison_result import CAVEATS, LETTERS, Comparison
 from sfapp.accounting.comparison_sides import Account, Change, Side, Spread, StageLeader
 from sfapp.accounting.frontier import frontier, step_prefix, tie_set
 from sfapp.accounting.judge import judge
+from sfapp.accounting.layout_table import layout_axes, layout_table
 from sfapp.accounting.leaders import Handover
 from sfapp.accounting.measures import Measures, measure, measure_many
 from sfapp.accounting.nodes import CrossNode, StepTimes, cross_node, paced_steps, step_times
@@ -124,6 +125,8 @@ __all__ = [
     "healthy_windows",
     "is_complete",
     "judge",
+    "layout_axes",
+    "layout_table",
     "measure",
     "measure_many",
     "measured",

@@ -13,6 +13,7 @@ import numpy as np
 
 from sfapp.accounting.carry_over import CarryOver
 from sfapp.accounting.late_ranks import Floats, StageLateness, chance_of_events, persistently_late
+from sfapp.accounting.layout_table import hidden_stages
 from sfapp.accounting.measures import Measures
 from sfapp.accounting.noise import (
     MeanError,
@@ -27,7 +28,6 @@ from sfapp.model import LABELS, Diagnosis, Gates, Reference
 from sfapp.model.findings import Finding, Resolution, StepNoise
 from sfapp.model.labels import STRONG_LABELS
 from sfapp.model.manifest import Label
-from sfapp.model.stages import broad_stage
 
 POWER = 0.05
 """Chance of missing an effect as large as the resolution."""
@@ -53,8 +53,7 @@ _DOMINANT = 0.8
 def with_late_ranks(judged: Diagnosis, measures: Measures, carry: CarryOver | None) -> Diagnosis:
     """Return the diagnosis with the findings of its own matrix (§17)."""
     advance_SN = measures.advance_SN if carry is None else carry.advance_SN
-    known = set(judged.wait_advances_ns or {})
-    hidden = [stage for stage in map(broad_stage, judged.wait_stages) if stage not in known]
+    hidden = hidden_stages(judged)
     late = late_findings(measures, carry, judged.gates)
     judged = judged.changed(
         noise=step_noise(advance_SN.sum(axis=0)),

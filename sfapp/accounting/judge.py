@@ -19,6 +19,7 @@ from sfapp.accounting.labels import (
     stage_labels,
     suppress,
 )
+from sfapp.accounting.layout_table import with_layout
 from sfapp.accounting.leaders import (
     Flags,
     Floats,
@@ -93,7 +94,7 @@ def judge(
         return raw.changed(labels=(Label("frontier_accounting"), below))
     judged = _judge_shares(measures, raw, waits, carry)
     judged = with_late_ranks(_with_waits(judged, measures, gates, waits), measures, carry)
-    return with_reference(judged, reference)
+    return with_reference(with_layout(judged, measures), reference)
 
 
 @dataclass(frozen=True, slots=True)

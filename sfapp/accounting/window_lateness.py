@@ -24,7 +24,7 @@ from sfapp.accounting.late_ranks import (
 from sfapp.accounting.lateness_cost import Slack, lateness_for_cost, saved_by_ranks
 from sfapp.accounting.leaders import Ints
 from sfapp.accounting.measures import Measures
-from sfapp.model.arrays import to_numpy
+from sfapp.model.arrays import Array, to_numpy
 
 
 def lateness_of(measures: Measures, boundary: int | None) -> tuple[StageLateness, ...] | None:
@@ -101,6 +101,12 @@ def saved_time(
 def late_in_stage(measures: Measures, broad: int) -> Floats:
     """Return each rank's time in a broad stage less that of the others of its role, ns [N, R]."""
     return _late_NR(measures, broad)
+
+
+def own_in_stage(measures: Measures, broad: int) -> Array:
+    """Return each rank's own time in a broad stage, int64 ns [N, R]; the whole time where waits are not
+    known."""
+    return broad_own(measures.window, measures.members(broad), _split_SN(measures))
 
 
 MANY_RANKS = 1024
@@ -262,7 +268,7 @@ def _late_SNR(measures: Measures) -> Floats:
 def _late_NR(measures: Measures, broad: int) -> Floats:
     """Return each rank's time less that of the others of its role, ns [N, R]; 0 where there are none."""
     members = measures.members(broad)
-    own_NR = broad_own(measures.window, members, _split_SN(measures))
+    own_NR = own_in_stage(measures, broad)
     roles = _roles(measures)
     if len(roles) > 1:
         late_NR = np.zeros(own_NR.shape)

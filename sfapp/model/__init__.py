@@ -26,7 +26,16 @@ from sfapp.model.gates import (
     ModelFit,
 )
 from sfapp.model.labels import LABELS
-from sfapp.model.manifest import FORMAT, Accumulation, Label, Manifest, Overhead, Parallelism, RecorderInfo
+from sfapp.model.manifest import (
+    DIMENSIONS,
+    FORMAT,
+    Accumulation,
+    Label,
+    Manifest,
+    Overhead,
+    Parallelism,
+    RecorderInfo,
+)
 from sfapp.model.operators import CATEGORIES, Lane, Operators
 from sfapp.model.reasons import CULPRITS, REASONS
 from sfapp.model.reduced import (
@@ -61,6 +70,7 @@ __all__ = [
     "CULPRITS",
     "DEFAULT_FRONTIER",
     "DEFAULT_STAGES",
+    "DIMENSIONS",
     "FORMAT",
     "FORWARD_EVENT",
     "FRONTIERS",

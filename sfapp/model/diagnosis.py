@@ -15,6 +15,7 @@ from typing import Any, Literal
 from sfapp.model.findings import Finding, Resolution, StepNoise
 from sfapp.model.gates import Baseline, Frontier, Gates
 from sfapp.model.manifest import Label
+from sfapp.model.parallel_layout import LayoutTable
 
 CulpritKind = Literal["chronic", "rotating", "periodic", "one-off", "mixed", "none"]
 AimBasis = Literal["delta", "excess", "share"]
@@ -189,7 +190,8 @@ class Diagnosis:
     (§15).
 
     ``noise`` is that of the steps. ``findings`` are the effects in the window: those that need attention
-    first, then by size. ``resolution`` is the smallest effect that the window could show (§17). The JSON
+    first, then by size. ``resolution`` is the smallest effect that the window could show (§17). ``layout``
+    shows the ranks by their coordinates, if the packet has them (§20); a large table has no cells. The JSON
     object also has ``needs_attention``.
     """
 
@@ -251,6 +253,7 @@ class Diagnosis:
     missing_ranks: tuple[int, ...] = ()
     gather_ok: bool = True
     device: DeviceEvidence | None = None
+    layout: LayoutTable | None = None
     rivals: tuple[Rival, ...] = ()
     recorder_labels: tuple[Label, ...] = field(default_factory=tuple)
 

@@ -10,6 +10,9 @@ from sfapp.model.reduced import Reduction
 FORMAT = 1
 """The packet format that this version writes, and the newest that it reads."""
 
+DIMENSIONS = ("dp", "pp", "tp", "ep", "cp")
+"""Dimensions of a parallel layout: data, pipeline, tensor, expert and context parallelism."""
+
 ClosedBy = Literal[
     "full", "schema_change", "world_change", "accumulation_change", "role_change", "flush", "shutdown"
 ]
@@ -71,6 +74,7 @@ class Manifest:
     ``labels`` are the recorder's own conclusions, if any; the accounting never reads them. ``reduced`` is
     present if the rows are those of a few ranks and the frontier that of all ranks. ``attempt`` and
     ``process`` are those of a streamed job; with a process, ``window`` is the rank's own number.
+    ``layout`` exists in files only, ascending by rank: in memory, ``RankTable.layout`` holds it.
     """
 
     format: int = FORMAT
@@ -97,4 +101,5 @@ class Manifest:
     reduced: Reduction | None = None
     attempt: str | None = None
     process: str | None = None
+    layout: dict[str, tuple[int, ...]] | None = None
     extra: dict[str, Any] = field(default_factory=dict)

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from itertools import permutations
 from typing import Any, Literal, get_args
 from urllib.parse import parse_qsl, quote, urlencode
 
@@ -28,6 +29,7 @@ from sfapp.model.gates import (
     GateDoc,
     Gates,
 )
+from sfapp.model.manifest import DIMENSIONS
 from sfapp.model.parameters import (
     Parameter,
     nonempty,
@@ -147,6 +149,7 @@ class ViewState:
         quantity: the quantity in the heatmap.
         cause: zero-based position in the list of causes of the one whose path is shown; None: the first.
         operator: the operator whose frequency is shown; None: the cause's.
+        axes: dimensions of rows and columns of the parallel layout; None: DP × PP, or what there is instead.
         fix: the part that the what-if makes typical; None: the suspect.
         zoom: shown parts of plots, one per axis, in the order in which they were zoomed.
     """
@@ -163,6 +166,7 @@ class ViewState:
     quantity: Quantity = "duration"
     cause: int | None = None
     operator: str | None = None
+    axes: tuple[str, str] | None = None
     fix: Fix | None = None
     zoom: tuple[Zoom, ...] = ()
 
@@ -227,6 +231,8 @@ class ViewState:
             take_back("group", ALL_RANKS, f"group {self.group!r}", "showing all ranks")
         if self.stage is not None and self.stage not in window.broad_stages:
             take_back("stage", None, f"stage {self.stage!r}", "showing the one the verdict points to")
+        if self.axes is not None and not set(self.axes) <= set(window.layout):
+            take_back("axes", None, f"coordinates in {' and '.join(self.axes)}", "showing those it has")
         unknown = sorted(set(self.ranks) - set(window.ranks.rank))
         if unknown:
             kept = tuple(rank for rank in self.ranks if rank not in unknown)
@@ -327,6 +333,13 @@ def _tab(text: str) -> str:
     return text
 
 
+def _axes(text: str) -> tuple[str, str]:
+    down, _, across = text.partition(",")
+    if down not in DIMENSIONS or across not in DIMENSIONS or down == across:
+        raise ValueError(f"must be two of {', '.join(DIMENSIONS)}")
+    return down, across
+
+
 def _zoom(text: str) -> tuple[Zoom, ...]:
     return tuple(Zoom.parse(part) for part in text.split(",")[:MAX_ZOOMS])
 
@@ -339,6 +352,7 @@ _GATES: Mapping[str, Parameter] = {
     **{doc.name: _gate_parameter(doc) for doc in GATE_DOCS},
     **{doc.name: one_of(tuple(doc.help)) for doc in CHOICE_DOCS},
 }
+_AXES = [",".join(pair) for pair in permutations(DIMENSIONS, 2)]
 _PRESET = one_of(tuple(PRESETS))
 _RANK_LIST = Parameter(
     lambda text: parse_ranks(text, MAX_RANKS),
@@ -362,6 +376,7 @@ _FIELDS: Mapping[str, Parameter] = {
     "quantity": one_of(QUANTITIES),
     "cause": position(),
     "operator": nonempty(),
+    "axes": Parameter(_axes, {"type": "string", "enum": _AXES}),
     "fix": Parameter(Fix.parse, {"type": "string", "minLength": 1}),
     "zoom": Parameter(_zoom, {"type": "string"}),
 }

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from sfapp.errors import WindowError, WindowNotFoundError
 from sfapp.model.arrays import Array, as_array, dtype_name, to_device, to_numpy
-from sfapp.model.manifest import Manifest
+from sfapp.model.manifest import DIMENSIONS, Manifest
 from sfapp.model.reduced import NamedRank, ReducedPlanes
 from sfapp.model.stages import RESIDUAL, broad_stages
 
@@ -37,13 +37,19 @@ NOT_MEASURED = -1
 
 @dataclass(frozen=True, slots=True)
 class RankIdentity:
-    """Identity of one rank. ``role`` is None if it was not declared."""
+    """Identity of one rank.
+
+    Attributes:
+        role: None if it was not declared.
+        coordinates: its place in the parallel layout, by dimension (``DIMENSIONS``); empty if not known.
+    """
 
     rank: int
     local_rank: int
     node_rank: int
     hostname: str
     role: str | None = None
+    coordinates: Mapping[str, int] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,9 @@ class RankTable:
     """The identities of a window's R ranks, column by column, ascending by global rank.
 
     Properties that need a pass over all ranks are computed once: there may be 100,000 ranks.
+
+    Attributes:
+        layout: the ranks' coordinates in the parallel layout, by dimension in the order of ``DIMENSIONS``.
     """
 
     rank: tuple[int, ...]
@@ -58,13 +67,15 @@ class RankTable:
     node_rank: tuple[int, ...]
     hostname: tuple[str, ...]
     role: tuple[str | None, ...]
+    layout: Mapping[str, tuple[int, ...]] = field(default_factory=dict, hash=False)
 
     def __len__(self) -> int:
         return len(self.rank)
 
     @classmethod
     def of(cls, identities: Sequence[RankIdentity]) -> RankTable:
-        """Return a table of these identities, sorted by global rank."""
+        """Return a table of these identities, sorted by global rank. A dimension of the layout that a rank
+        lacks is left out, since the ranks could not be placed along it."""
         rows = sorted(identities, key=lambda identity: identity.rank)
         return cls(
             rank=tuple(row.rank for row in rows),
@@ -72,6 +83,11 @@ class RankTable:
             node_rank=tuple(row.node_rank for row in rows),
             hostname=tuple(row.hostname for row in rows),
             role=tuple(row.role for row in rows),
+            layout={
+                name: tuple(row.coordinates[name] for row in rows)
+                for name in DIMENSIONS
+                if rows and all(name in row.coordinates for row in rows)
+            },
         )
 
     def identity(self, index: int) -> RankIdentity:
@@ -82,6 +98,7 @@ class RankTable:
             self.node_rank[index],
             self.hostname[index],
             self.role[index],
+            {name: column[index] for name, column in self.layout.items()},
         )
 
     def place(self, rank: int) -> int | None:
@@ -240,6 +257,11 @@ class Window:
     def broad_stages(self) -> tuple[str, ...]:
         """The ordered stages as reported, with micro-steps added up."""
         return broad_stages(self.manifest.stages)
+
+    @property
+    def layout(self) -> Mapping[str, tuple[int, ...]]:
+        """The coordinates of its ranks in the parallel layout, by dimension; empty if not known."""
+        return self.ranks.layout
 
     @property
     def residual_index(self) -> int | None:

@@ -166,6 +166,7 @@ class WindowView:
         tab: str = OVERVIEW,
         cause: int | None = None,
         operator: str | None = None,
+        axes: tuple[str, str] | None = None,
         zoom: tuple[str, ...] = (),
     ) -> go.Figure:
         """Return one plot as the app and reports show it.
@@ -177,6 +178,7 @@ class WindowView:
             stage, quantity: of the heatmap.
             tab: ``node:K`` for a plot of a node.
             cause: position in ``stragglers.blame.causes``; operator: the one to count.
+            axes: dimensions of rows and columns of the parallel layout.
             zoom: ranges such as ``PLOT.AXIS:LOW:HIGH``.
         """
         view = ViewState(
@@ -187,6 +189,7 @@ class WindowView:
             tab=tab,
             cause=cause,
             operator=operator,
+            axes=axes,
             zoom=tuple(map(Zoom.parse, zoom)),
         )
         if PLOTS[name].source is FindingsInput:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 
 import msgspec
 
 from sfapp.errors import PacketError, PacketVersionError
-from sfapp.model import FORMAT, LAG_BINS, Manifest, Reduction, broad_stage, stage_hash
+from sfapp.model import DIMENSIONS, FORMAT, LAG_BINS, Manifest, Reduction, broad_stage, stage_hash
 from sfapp.model.stages import MAX_NAME_LENGTH, MAX_STAGES
 from sfapp.packets.faults import Faults
 from sfapp.packets.packet_layout import (
@@ -95,6 +96,23 @@ def check_manifest(manifest: Manifest, faults: Faults) -> bool:
     if manifest.reduced is not None:
         _check_reduction(manifest, manifest.reduced, faults)
     return usable
+
+
+def check_layout(layout: Mapping[str, tuple[int, ...]], ranks: int, faults: Faults) -> None:
+    """Report coordinates that cannot be those of the ranks with rows.
+
+    Several ranks may have the same coordinates: expert parallelism uses ranks of other dimensions.
+
+    Args:
+        ranks: number of ranks with rows.
+    """
+    for name, coordinates in layout.items():
+        if name not in DIMENSIONS:
+            faults.add(f"layout has the dimension {quoted(name)}, which is none of {', '.join(DIMENSIONS)}")
+        elif len(coordinates) != ranks:
+            faults.add(f"layout has {len(coordinates):,} coordinates in {name} for {ranks:,} ranks with rows")
+        elif coordinates and not 0 <= min(coordinates) <= max(coordinates) < MAX_WORLD_SIZE:
+            faults.add(f"layout has a coordinate in {name} outside 0…{MAX_WORLD_SIZE - 1:,}")
 
 
 def check_name(what: str, name: str, faults: Faults) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from sfapp.errors import PacketError
 from sfapp.files import modified_ns, open_regular
-from sfapp.model import Manifest, RankTable, Window
+from sfapp.model import DIMENSIONS, Manifest, RankTable, Window
 from sfapp.model.window import NOT_MEASURED
 from sfapp.packets.arrow_columns import (
     IntArray,
@@ -37,7 +37,7 @@ from sfapp.packets.arrow_columns import (
 from sfapp.packets.attempts import placed
 from sfapp.packets.column_access import Columns, decoded
 from sfapp.packets.faults import Faults
-from sfapp.packets.manifest import check_manifest, decode_manifest
+from sfapp.packets.manifest import check_layout, check_manifest, decode_manifest
 from sfapp.packets.memory_budget import PROCESS_BUDGET
 from sfapp.packets.packet_layout import (
     HOSTNAME,
@@ -250,14 +250,14 @@ def _window(
     check_ranks(grid, manifest, part_rank, faults)
     duration_SNR = _durations(columns, manifest, grid, faults)
     wall_NR = _wall(columns, grid, faults)
-    ranks = _identities(columns, grid, faults)
+    ranks = _identities(columns, manifest, grid, faults)
     side = _side_channels(columns, channels, grid, faults)
     measured = _waits(columns, waited, duration_SNR, manifest, grid, faults)
     reduced = None if manifest.reduced is None else read_planes(columns, manifest, grid, faults)
     if faults.found or ranks is None or wall_NR is None:
         return None
     draft = WindowDraft(
-        manifest=manifest,
+        manifest=replace(manifest, layout=None),
         duration_SNR=duration_SNR,
         wall_NR=_own(wall_NR, np.int64),
         step_N=grid.step_N,
@@ -319,8 +319,11 @@ def _wall(columns: Columns, grid: Grid, faults: Faults) -> np.ndarray[Any, Any] 
     return values
 
 
-def _identities(columns: Columns, grid: Grid, faults: Faults) -> RankTable | None:
-    """Return the ranks from the first step's rows, after checking that all rows agree."""
+def _identities(columns: Columns, manifest: Manifest, grid: Grid, faults: Faults) -> RankTable | None:
+    """Return the ranks from the first step's rows and the manifest's layout, after checking that all rows
+    agree."""
+    layout = manifest.layout or {}
+    check_layout(layout, len(grid.rank_R), faults)
     numbers = {}
     for name in (LOCAL_RANK, NODE_RANK):
         if name in columns:
@@ -337,6 +340,7 @@ def _identities(columns: Columns, grid: Grid, faults: Faults) -> RankTable | Non
         node_rank=numbers[NODE_RANK],
         hostname=tuple(name or "" for name in names[HOSTNAME]),
         role=names[ROLE],
+        layout={name: layout[name] for name in DIMENSIONS if name in layout},
     )
 
 

@@ -11,7 +11,7 @@ import threading
 import time
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
@@ -19,8 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from sfapp.errors import RecorderError
-from sfapp.model.manifest import Accumulation, ClosedBy
+from sfapp.model.manifest import DIMENSIONS, Accumulation, ClosedBy
 from sfapp.model.stages import MAX_NAME_LENGTH, MAX_STAGES, RESIDUAL, expand_stages, stage_category
+from sfapp.model.window import RankIdentity
+from sfapp.packets.packet_layout import MAX_WORLD_SIZE
 from sfapp.packets.value_checks import is_unicode
 from sfapp.terminal import printable, quoted
 
@@ -68,6 +70,7 @@ class WindowSchema:
         stages: recorded stages, one column each; with ordered accumulation, one per micro-step; the residual
             is last.
         column_of: per micro-step, the column of each broad stage, counted from the first stage column.
+        coordinates: this rank's place in the parallel layout.
     """
 
     broad: tuple[str, ...]
@@ -75,19 +78,28 @@ class WindowSchema:
     accumulation: Accumulation
     role: str | None
     column_of: tuple[dict[str, int], ...]
+    coordinates: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, broad: Sequence[str], accumulation: Accumulation, role: str | None) -> WindowSchema:
+    def of(
+        cls,
+        broad: Sequence[str],
+        accumulation: Accumulation,
+        role: str | None,
+        coordinates: Mapping[str, int] | None = None,
+    ) -> WindowSchema:
         """Return the schema of these explicit stages.
 
         Raises:
-            RecorderError: the names cannot be columns, the role cannot be a name, the accumulation factor is
-                below 1, or there are too many stages.
+            RecorderError: the names cannot be columns, the role cannot be a name, the coordinates are not
+                those of a parallel layout, the accumulation factor is below 1, or there are too many stages.
         """
         names = tuple(broad)
         _check_names(names)
         if role:
             check_name("the role", role)
+        coordinates = {} if coordinates is None else coordinates
+        check_coordinates(coordinates)
         factor = accumulation.factor
         if factor < 1:
             raise RecorderError(f"the accumulation factor must be at least 1, not {factor}")
@@ -103,7 +115,11 @@ class WindowSchema:
             {name: columns.index(f"{name}[{micro}]" if name in repeated else name) for name in names}
             for micro in range(factor)
         )
-        return cls(names, (*columns, RESIDUAL), accumulation, role, column_of)
+        return cls(names, (*columns, RESIDUAL), accumulation, role, column_of, dict(coordinates))
+
+    def identify(self, identity: RankIdentity) -> RankIdentity:
+        """Return the identity with the role and the coordinates that this schema's windows have."""
+        return replace(identity, role=self.role, coordinates=self.coordinates)
 
 
 def _check_names(names: tuple[str, ...]) -> None:
@@ -123,6 +139,25 @@ def check_name(what: str, name: object) -> None:
         raise RecorderError(f"{what} must have 1 to {MAX_NAME_LENGTH} characters")
     if not is_unicode(name):
         raise RecorderError(f"{what} must be valid Unicode, not {quoted(name)}")
+
+
+def check_coordinates(coordinates: object) -> None:
+    """Check a rank's coordinates in the parallel layout.
+
+    Raises:
+        RecorderError: they are no mapping of ``DIMENSIONS`` to whole numbers from 0.
+    """
+    if not isinstance(coordinates, Mapping):
+        raise RecorderError(
+            f"layout must give this rank's coordinates by dimension, not {quoted(repr(coordinates))}"
+        )
+    for name, value in coordinates.items():
+        if name not in DIMENSIONS:
+            raise RecorderError(
+                f"layout has the dimension {quoted(str(name))}, which is none of {', '.join(DIMENSIONS)}"
+            )
+        if type(value) is not int or not 0 <= value < MAX_WORLD_SIZE:
+            raise RecorderError(f"the coordinate in {name} must be a whole number from 0, not {value!r:.40}")
 
 
 def _repeated(names: tuple[str, ...]) -> tuple[str, ...]:

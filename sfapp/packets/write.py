@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from sfapp.model.window import NOT_MEASURED
 from sfapp.packets.arrow_columns import nullable_columns
 from sfapp.packets.checksum import BLANK, CHECKSUM_KEY, set_checksum
 from sfapp.packets.faults import Faults
-from sfapp.packets.manifest import check_manifest, encode_manifest
+from sfapp.packets.manifest import check_layout, check_manifest, encode_manifest
 from sfapp.packets.packet_layout import (
     HOSTNAME,
     LOCAL_RANK,
@@ -60,7 +61,8 @@ def write_packet(window: Window | WindowDraft, path: Path) -> int:
     path = Path(path)
     draft = window if isinstance(window, WindowDraft) else WindowDraft.of(window)
     _check(draft, part_rank_of(path))
-    content = parquet_bytes(_table(draft), MANIFEST_KEY, encode_manifest(draft.manifest), TEXT_COLUMNS)
+    manifest = replace(draft.manifest, layout=dict(draft.ranks.layout) or None)
+    content = parquet_bytes(_table(draft), MANIFEST_KEY, encode_manifest(manifest), TEXT_COLUMNS)
     return write_whole(path, content)
 
 
@@ -92,6 +94,7 @@ def _check(window: WindowDraft, part_rank: int | None) -> None:
     for name, values in ((RANK, ranks.rank), (LOCAL_RANK, ranks.local_rank), (NODE_RANK, ranks.node_rank)):
         check_range(name, np.asarray(values, dtype=np.int64), 0, MAX_RANK_VALUE, grid.row, faults)
     check_ranks(grid, window.manifest, part_rank, faults)
+    check_layout(ranks.layout, len(ranks), faults)
     for name, names in ((HOSTNAME, ranks.hostname), (ROLE, ranks.role)):
         check_names(name, names, grid.row, faults)
     for name, (value_NR, _) in window.side.items():

@@ -10,6 +10,7 @@ from sfapp.errors import RecorderError
 from sfapp.model.manifest import Accumulation, Parallelism, Prefetch, Wrapper
 from sfapp.model.stages import DEFAULT_STAGES, with_between
 from sfapp.model.window import RankIdentity
+from sfapp.recorder.rank_coordinates import Layout
 from sfapp.recorder.transport.transports import TRANSPORTS, GatherMode
 
 _POSITIVE = "window_steps, max_pending and timeout must be positive"
@@ -26,12 +27,15 @@ class JobOptions:
             (torchrun, Slurm, MPI).
         roles: diagnosis role of this rank (``dp``, ``pp0``, ``expert3``), or of every rank by its number; an
             identity has its own.
+        layout: this rank's coordinates in the parallel layout by dimension (``dp``, ``pp``, ``tp``, ``ep``,
+            ``cp``), such as ``{"dp": 1, "pp": 0}``, or a ``DeviceMesh`` with such dimensions.
         wrapper, parallelism, prefetch, model_fit: declared in the packet (packet.md).
     """
 
     run_id: str | None = None
     identity: RankIdentity | None = None
     roles: str | Mapping[int, str] | Sequence[str] | None = None
+    layout: Layout | None = None
     wrapper: Wrapper = "other"
     parallelism: Parallelism | None = None
     prefetch: Prefetch = "unknown"
@@ -127,6 +131,7 @@ class RecorderKeywords(TypedDict, total=False):
     run_id: str | None
     identity: RankIdentity | None
     roles: str | Mapping[int, str] | Sequence[str] | None
+    layout: Layout | None
     wrapper: Wrapper
     parallelism: Parallelism | None
     prefetch: Prefetch

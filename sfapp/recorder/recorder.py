@@ -14,15 +14,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Unpack
 
-import sfapp
 from sfapp.errors import RecorderError
 from sfapp.model.capture import DEFAULT_LIMITS, CaptureLimits
-from sfapp.model.manifest import Accumulation, Parallelism, RecorderInfo, Wrapper
+from sfapp.model.manifest import Accumulation, Wrapper
 from sfapp.model.stages import FORWARD_EVENT
 from sfapp.model.window import RankIdentity
-from sfapp.packets.job import JobInfo
-from sfapp.packets.window_rows import WindowSchema, check_name
-from sfapp.recorder.identity import identity_after_change, place_here, role_of, run_id_from_environment
+from sfapp.packets.window_rows import WindowSchema
+from sfapp.recorder.identity import identity_after_change
+from sfapp.recorder.job_description import describe_job
 from sfapp.recorder.options import (
     GatherOptions,
     JobOptions,
@@ -31,18 +30,17 @@ from sfapp.recorder.options import (
     SideChannelOptions,
     WindowOptions,
 )
+from sfapp.recorder.rank_coordinates import Layout
 from sfapp.recorder.side_channels.channels import EventSample, RecordedChannel
 from sfapp.recorder.side_channels.device_waits import StagedCalls
 from sfapp.recorder.termination import SIGTERM_WATCH
 from sfapp.recorder.timing.batches import Batch, Batches
 from sfapp.recorder.timing.contexts import MicroStep, UncountedStage
 from sfapp.recorder.timing.phases import Phases
-from sfapp.recorder.timing.timer_backend import times_in_c
 from sfapp.recorder.timing.timers import Clock, Stage, Step
-from sfapp.recorder.transport.rank_group import GatherRank, distributed_rank, join
+from sfapp.recorder.transport.rank_group import GatherRank, join
 from sfapp.recorder.transport.transports import TRANSPORTS, GatherMode, open_sink
 from sfapp.recorder.window.window_recorder import WindowRecorder
-from sfapp.terminal import printable
 
 _HURRIED_SECONDS = 2.0
 """Seconds that a process that is failing or has received SIGTERM may wait for its packets."""
@@ -109,11 +107,11 @@ class Recorder:
         **keywords: Unpack[RecorderKeywords],
     ) -> None:
         options = RecorderOptions.of(job, windows, gather, side_channels, keywords)
-        identity, job_info = _describe_job(Path(output), options)
+        identity, job_info = describe_job(Path(output), options)
         if not isinstance(clock(), int):
             raise RecorderError("the clock must count whole nanoseconds")
-        accumulation = options.windows.accumulation or Accumulation()
-        schema = WindowSchema.of(options.windows.recorded_stages, accumulation, identity.role)
+        stages, accumulation = options.windows.recorded_stages, options.windows.accumulation or Accumulation()
+        schema = WindowSchema.of(stages, accumulation, identity.role, identity.coordinates)
         self._process = os.getpid()
         self._timeout = options.gather.timeout
         self._transport = TRANSPORTS[options.gather.gather]
@@ -186,13 +184,20 @@ class Recorder:
         """
         self._windows.add_step(wall_ns, micro_steps, syncs, faults or {}, waits, device_calls)
 
-    def declare(self, *, wrapper: Wrapper) -> None:
-        """Set the model's wrapper, if it becomes known only after the recorder was created.
+    def declare(self, *, wrapper: Wrapper | None = None, layout: Layout | None = None) -> None:
+        """Declare what becomes known only after the recorder was created.
 
-        It applies to windows that are not closed yet.
+        Args:
+            wrapper: the model's wrapper. It applies to windows that are not closed yet.
+            layout: this rank's place in the parallel layout, as in ``JobOptions``. Declare it between steps
+                and on every rank; a change closes the window. An invalid one is refused with the fault
+                ``reconfigure_refused``.
         """
-        rank = self._windows.rank
-        rank.job = replace(rank.job, wrapper=wrapper)
+        if wrapper is not None:
+            rank = self._windows.rank
+            rank.job = replace(rank.job, wrapper=wrapper)
+        if layout is not None:
+            self._windows.reconfigure(layout=layout)
 
     # ---- side channels --------------------------------------------------------------------------
 
@@ -276,7 +281,8 @@ class Recorder:
         """Close the window and join the present ranks of torch.distributed, after the world has changed.
 
         Call it on every rank of the new world, between steps. A process that is new to it creates its
-        recorder at that time. All continue with the highest window and step of any of them.
+        recorder at that time. All continue with the highest window and step of any of them. The parallel
+        layout of the former world is no longer recorded: declare the new one.
         """
         role = self._windows.schema.role
 
@@ -313,6 +319,11 @@ class Recorder:
     def accumulation(self) -> Accumulation:
         """Gradient accumulation as it is currently recorded."""
         return self._windows.schema.accumulation
+
+    @property
+    def coordinates(self) -> Mapping[str, int]:
+        """This rank's place in the parallel layout as it is currently recorded, by dimension."""
+        return self._windows.schema.coordinates
 
     @property
     def next_step(self) -> int:
@@ -364,36 +375,3 @@ class Recorder:
         self._stop_recording()
         self._windows.captures.leave()
         self._sink.save_parts("the process received SIGTERM", _HURRIED_SECONDS)
-
-
-def _describe_job(root: Path, options: RecorderOptions) -> tuple[RankIdentity, JobInfo]:
-    """Return this rank's identity and the job's description, from the options and the environment.
-
-    Raises:
-        RecorderError: the run's name is invalid, or this rank's place is contradictory or unknown.
-    """
-    import torch
-
-    job = options.job
-    run_id = run_id_from_environment() if job.run_id is None else job.run_id
-    check_name("run_id", run_id)
-    rank = distributed_rank()
-    identity = place_here().identity() if job.identity is None else job.identity
-    identity = identity if job.roles is None else replace(identity, role=role_of(job.roles, identity.rank))
-    if rank is not None and rank != identity.rank:
-        raise RecorderError(f"the identity says rank {identity.rank}, torch.distributed rank {rank}")
-    host, version = printable(identity.hostname), str(torch.__version__)
-    recorder = RecorderInfo(version=sfapp.__version__, torch=version, backend="none", host=host)
-    fraction, timer = options.side_channels.event_fraction, "C" if times_in_c() else "Python"
-    info = JobInfo(
-        root=root,
-        run_id=run_id,
-        world_size=place_here().world_size if rank is None else 1,
-        wrapper=job.wrapper,
-        parallelism=job.parallelism or Parallelism(),
-        prefetch=job.prefetch,
-        model_fit=job.model_fit,
-        recorder=recorder,
-        extra={"event_fraction": fraction, "no_events": "", "timed_in": timer},
-    )
-    return identity, info

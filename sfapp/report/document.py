@@ -91,7 +91,8 @@ def _parts(items: Sequence[Item], look: EvidenceSource) -> Iterator[Part]:
         measures = evidence.measures()
         if item.kind == "window" or (item.window, view.judging) not in shown:
             shown.add((item.window, view.judging))
-            names = report_names(WindowInput) if item.kind == "window" else ()
+            given = WindowInput(measures, evidence.diagnosis, view)
+            names = report_names(WindowInput, given) if item.kind == "window" else ()
             plots = window_plots(names, measures, evidence.diagnosis, view, notes)
             straggling: Sequence[ReportPlot] | Missing = ()
             if names and evidence.has_operators:

@@ -189,7 +189,7 @@ def _plot(plot: ReportPlot, view: ViewState, window: str) -> Iterator[Cell]:
 def _seen(plot: ReportPlot, view: ViewState) -> Mapping[str, Any]:
     """Return the settings of a view that a plot depends on and that differ from their defaults."""
     default = ViewState()
-    names = ("step", "ranks", "stage", "quantity", "cause", "operator")
+    names = ("step", "ranks", "stage", "quantity", "cause", "operator", "axes")
     arguments = {name: getattr(view, name) for name in names if getattr(view, name) != getattr(default, name)}
     if view.node is not None:
         arguments["tab"] = view.tab

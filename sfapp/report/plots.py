@@ -37,9 +37,14 @@ class ReportPlot:
     hint: str
 
 
-def report_names(source: type[InputT]) -> tuple[str, ...]:
-    """Return the names of the plots that a report shows of one kind of input, in order."""
-    return tuple(spec.name for spec in PLOTS.in_report(source))
+def report_names(source: type[InputT], given: InputT | None = None) -> tuple[str, ...]:
+    """Return the names of the plots that a report shows of one kind of input, in order.
+
+    Args:
+        given: leave out plots that do not apply to this input.
+    """
+    shown = PLOTS.in_report(source)
+    return tuple(spec.name for spec in shown if given is None or spec.applies(given))
 
 
 def window_plots(

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import UNSET
 
 from sfapp.errors import PacketError, describe_error
 from sfapp.model.manifest import Overhead
@@ -38,6 +39,7 @@ def opened_message(element: ElementId, buffer: WindowBuffer) -> WindowOpened:
         stages=buffer.schema.stages,
         accumulation=buffer.schema.accumulation,
         role=buffer.schema.role,
+        coordinates=dict(buffer.schema.coordinates) or UNSET,
     )
 
 
@@ -97,8 +99,9 @@ def _buffer_from_part(window: Window) -> WindowBuffer:
     planes_CN = [window.step_N, window.wall_NR[:, 0], *window.duration_SNR[:, :, 0]]
     broad = tuple(name for name in window.broad_stages if name != RESIDUAL)
     details = manifest.extra.get("faults_seen", {})
+    rank = window.ranks.identity(0)
     buffer = WindowBuffer(
-        WindowSchema(broad, window.stages, manifest.accumulation, window.ranks.role[0], ()),
+        WindowSchema(broad, window.stages, manifest.accumulation, rank.role, (), rank.coordinates),
         window.number,
         np.column_stack(planes_CN),
         filled=len(window.step_N),

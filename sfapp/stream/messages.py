@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Annotated, Any, TypeAlias
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from sfapp.errors import CaptureError, StreamError, StreamVersionError, describe_error
 from sfapp.model.capture import CAPTURE_ID, CaptureRequest, RankCapture
@@ -101,6 +101,7 @@ class WindowOpened(Message, frozen=True, kw_only=True, tag="opened"):
         window: the rank's number of the window; all ranks of an attempt count equally.
         broad: the ordered explicit stages, as named by the training loop.
         stages: the stage columns: one per micro-step, the residual last.
+        coordinates: the rank's place in the parallel layout, by dimension; not sent if not known.
     """
 
     sequence: Count
@@ -109,6 +110,7 @@ class WindowOpened(Message, frozen=True, kw_only=True, tag="opened"):
     stages: Stages
     accumulation: Accumulation = Accumulation()
     role: Name | None = None
+    coordinates: dict[Name, Rank] | UnsetType = UNSET
 
 
 class Steps(Message, frozen=True, kw_only=True, tag="steps"):

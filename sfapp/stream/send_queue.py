@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -215,7 +215,7 @@ class SendQueue:
         buffer = window.buffer
         assert buffer is not None
         rank = window.rank.of_process(self._incarnation)
-        job, identity = rank.job, replace(rank.identity, role=buffer.schema.role)
+        job, identity = rank.job, buffer.schema.identify(rank.identity)
         with self._lock:
             self._in_memory -= window.size
         if not buffer.filled:

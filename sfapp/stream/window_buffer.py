@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import UnsetType
 
 from sfapp.model.window import RankIdentity
 from sfapp.packets.window_rows import STEP_COLUMN, WindowBuffer, WindowSchema
@@ -74,14 +75,20 @@ class RankRows:
     @property
     def identity(self) -> RankIdentity:
         hello = self.hello
-        return RankIdentity(hello.rank, hello.local_rank, hello.node_rank, hello.hostname, self.opened.role)
+        return self._schema.identify(
+            RankIdentity(hello.rank, hello.local_rank, hello.node_rank, hello.hostname)
+        )
+
+    @property
+    def _schema(self) -> WindowSchema:
+        opened = self.opened
+        coordinates = {} if isinstance(opened.coordinates, UnsetType) else opened.coordinates
+        return WindowSchema(opened.broad, opened.stages, opened.accumulation, opened.role, (), coordinates)
 
     def buffer(self) -> WindowBuffer:
         """Return the window as the rank's recorder held it."""
-        opened, closed = self.opened, self.closed
-        row_NC = self.row_NC
-        schema = WindowSchema(opened.broad, opened.stages, opened.accumulation, opened.role, ())
-        buffer = WindowBuffer(schema, self.number, row_NC, filled=len(row_NC))
+        closed, row_NC = self.closed, self.row_NC
+        buffer = WindowBuffer(self._schema, self.number, row_NC, filled=len(row_NC))
         if closed is None:
             buffer.closed_by = "shutdown"
             buffer.note("dropped_steps", NOT_CLOSED)

@@ -36,7 +36,7 @@ LIVE_TAB, LIVE_NODE_TAB, COMPARE_TAB = "live", "live:node", "compare"
 PLOT_TABS = (*TABS, NODE_TAB, COMPARE_TAB, LIVE_TAB, LIVE_NODE_TAB)
 """Every place of the app that lays out plots from the registry, in order."""
 
-VIEW_FIELDS = ("step", "ranks", "stage", "quantity", "cause", "operator", "node")
+VIEW_FIELDS = ("step", "ranks", "stage", "quantity", "cause", "operator", "axes", "node")
 """Fields of ``ViewState`` that a plot can read."""
 
 VERDICT_PARTS = ("frontier", "aim", "leaders", "verdict", "findings")
@@ -185,7 +185,8 @@ class PlotSpec(Generic[InputT]):
         shows_one_step: whether it shows one step, so that notes on other steps are left out.
         help_name: name under which its help is dismissed, shared by plots of one kind; by default its own
             name.
-        applies: whether the plot is shown for an input; only for plots of live pages and comparisons.
+        applies: whether the plot is shown for an input; not for plots of operators. That of a window depends
+            on its ranks only: it is asked once, when its tab is opened.
     """
 
     name: str

@@ -12,6 +12,7 @@ from sfapp.model import Diagnosis, Reference
 from sfapp.model.diagnosis import Aim, Culprit, EvidenceLine, StepTime, WaitFit
 from sfapp.model.findings import Finding, Resolution, StepNoise
 from sfapp.model.onsets import Episode
+from sfapp.model.parallel_layout import LayoutPattern, LayoutTable
 from sfapp.model.problems import Cost, Problem
 
 PAGE = Path(__file__).parents[2] / "docs" / "json.md"
@@ -27,6 +28,8 @@ SECTIONS: dict[str, tuple[type, set[str]]] = {
     "Evidence": (EvidenceLine, set()),
     "Leading ranks": (Culprit, set()),
     "Wait fit": (WaitFit, set()),
+    "Layout": (LayoutTable, set()),
+    "Layout pattern": (LayoutPattern, set()),
     "Problem": (Problem, {"status", "mark"}),
     "Episode": (Episode, set()),
     "Cost": (Cost, set()),

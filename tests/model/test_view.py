@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfapp.model import BASELINES, FRONTIERS, GATE_DOCS, MODEL_FITS, Fix, Gates
+from sfapp.model import BASELINES, DIMENSIONS, FRONTIERS, GATE_DOCS, MODEL_FITS, Fix, Gates
 from sfapp.model.view import QUANTITIES, TABS, ViewState, WindowKey, parse_query, view_parameters
 
 # What a URL can carry: any text but lone surrogates.
@@ -45,6 +45,7 @@ views = st.builds(
     quantity=st.sampled_from(QUANTITIES),
     cause=st.none() | st.integers(0, 10**6),
     operator=st.none() | texts,
+    axes=st.none() | st.permutations(DIMENSIONS).map(lambda names: tuple(names[:2])),
     fix=st.none() | fixes,
 )
 

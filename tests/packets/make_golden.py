@@ -159,6 +159,8 @@ def write_valid(folder: Path) -> None:
     names = replaced("hostname", ["nœud-Ω\x1b[31m<script>"] * ROWS, pa.string())
     names |= {name: plain[old] for name, old in zip(UNICODE, STAGES, strict=False)}
     write(folder / "unicode_names.parquet", names, manifest(UNICODE, run_id="läuf/№1 <b>"))
+    layout = {"dp": [0, 0, 1, 1], "pp": [0, 1, 0, 1], "ep": [0, 0, 0, 0]}
+    write(folder / "layout.parquet", plain, manifest(layout=layout))
     least = {"format": 1, "run_id": "golden", "window": 7, "stages": STAGES, "stage_hash": hash_of(STAGES)}
     write(folder / "least_manifest.parquet", plain, least | {"world_size": RANKS})
     incomplete = taken([row for row in range(ROWS) if row % RANKS != 2])
@@ -272,6 +274,10 @@ BROKEN: dict[str, Broken] = {
     ),
     "micro_steps_unnamed": _broken(accumulation={"factor": 4, "ordered": True, "sync": "every"}),
     "factor_zero": _broken(accumulation={"factor": 0, "ordered": True, "sync": "every"}),
+    "layout_dimension_unknown": _broken(layout={"zz": [0] * RANKS}),
+    "layout_long": _broken(layout={"dp": [0] * (RANKS + 1)}),
+    "layout_negative": _broken(layout={"dp": [0] * RANKS, "pp": [0, 1, -1, 0]}),
+    "layout_text": _broken(layout={"dp": ["0"] * RANKS}),
     "missing_rank_outside": _broken(missing_ranks=[9]),
     "missing_rank_twice": _broken(lambda: taken([0, 1, 4, 5, 8, 9]), missing_ranks=[2, 2, 3]),
     "missing_rank_present": _broken(missing_ranks=[2]),

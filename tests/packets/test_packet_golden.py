@@ -71,6 +71,10 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "hostname_missing": ("column 'hostname': the column is missing",),
     "hostname_null": ("row 3, column 'hostname': is null",),
     "hostname_number": ("column 'hostname': holds int64, not strings",),
+    "layout_dimension_unknown": ("layout has the dimension 'zz', which is none of dp, pp, tp, ep, cp",),
+    "layout_long": ("layout has 5 coordinates in dp for 4 ranks with rows",),
+    "layout_negative": ("layout has a coordinate in pp outside 0…1,048,575",),
+    "layout_text": ("the manifest is wrong: Expected `int`, got `str` - at `$.layout[...][0]`",),
     "local_rank_negative": ("row 1, column 'local_rank': -1 is outside 0…2147483647",),
     "manifest_key_missing": ("the manifest is wrong: Object missing required field `stage_hash`",),
     "manifest_not_json": ("the manifest is wrong: JSON is malformed",),
@@ -177,6 +181,7 @@ def test_a_newer_format_is_detected_whatever_else_has_changed() -> None:
         "row_groups",
         "side_channel",
         "uncompressed",
+        "layout",
         "unknown_keys_and_columns",
         "unsorted_rows",
     ],
@@ -210,6 +215,15 @@ def test_the_manifest_is_read_whole() -> None:
 def test_roles_may_be_absent_for_all_or_some_ranks() -> None:
     assert golden("role_not_declared").ranks.role == (None,) * RANKS
     assert golden("role_of_some").ranks.role == ("pp0", "pp0", None, None)
+
+
+def test_a_layout_places_every_rank_and_several_may_share_a_place() -> None:
+    assert golden("plain").layout == {}
+    window = golden("layout")
+
+    assert window.layout == {"dp": (0, 0, 1, 1), "pp": (0, 1, 0, 1), "ep": (0, 0, 0, 0)}
+    assert window.ranks.identity(2).coordinates == {"dp": 1, "pp": 0, "ep": 0}
+    assert window.of_group("node:1").layout == {"dp": (1, 1), "pp": (0, 1), "ep": (0, 0)}
 
 
 def test_micro_steps_are_stages_of_their_own() -> None:

@@ -92,6 +92,14 @@ def test_parts_of_every_rank_make_the_whole_window_exactly(tmp_path: Path) -> No
     assert loaded.conflicts == ()
 
 
+def test_a_layout_is_kept_along_the_dimensions_that_every_part_has(tmp_path: Path) -> None:
+    for rank in range(4):
+        places = {"dp": (rank // 2,), "pp": (rank % 2,)} if rank else {"dp": (0,)}
+        window = part(rank)
+        save(tmp_path, replace(window, ranks=replace(window.ranks, layout=places)))
+    assert load(tmp_path)[1].layout == {"dp": (0, 0, 1, 1)}
+
+
 def test_ranks_still_absent_are_missing_and_the_gather_stays_failed(tmp_path: Path) -> None:
     for rank in (0, 2):
         save(tmp_path, part(rank))

@@ -235,6 +235,8 @@ def _durations(value: int) -> npt.NDArray[np.int64]:
         (window_of(ddp_job(), roles=["r" * 257] * 8), "column 'role': 'rrr.* has 257 characters"),
         (window_of(ddp_job(), roles=["\udcff"] * 8), "column 'role': '.*' is not valid Unicode"),
         (window_of(ddp_job(), extra={"file": object()}), "the manifest cannot be written as JSON"),
+        (window_of(ddp_job(), layout={"dp": [0] * 7}), "layout has 7 coordinates in dp for 8 ranks"),
+        (window_of(ddp_job(), layout={"dp": [2**20] * 8}), "a coordinate in dp outside 0…1,048,575"),
         (window_of(ddp_job()).of_group("node:1"), "rank 0 of world_size 8 has no rows"),
     ],
 )  # fmt: skip

@@ -72,6 +72,7 @@ def changes(model: torch.nn.Module) -> None:
         perf.reconfigure(accumulation=Accumulation(factor=2, ordered=True, sync="last"))
         train(perf, model, 2)
         perf.reconfigure(role="even" if rank % 2 == 0 else "odd")
+        perf.declare(layout={"dp": rank, "tp": 0})
         train(perf, model, 2)
 
 

@@ -37,6 +37,7 @@ def record(gathered: sfapp.Recorder, reduced: sfapp.Recorder, steps: int) -> Non
 if __name__ == "__main__":
     dist.init_process_group("gloo")
     settings: dict[str, Any] = {"window_steps": WINDOW, "stages": STAGES, "timeout": 10.0, "roles": "dp"}
+    settings["layout"] = {"dp": rank // 2, "pp": rank % 2}
     gathered = sfapp.Recorder(root, run_id="gathered", **settings)
     # Other names on other ranks: the run is called as rank 0 calls it.
     reduced = sfapp.Recorder(root, run_id="reduced" if rank == 0 else f"r{rank}", gather="reduce", **settings)

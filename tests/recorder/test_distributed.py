@@ -113,6 +113,7 @@ def test_a_change_closes_the_window_on_every_rank(together: Path) -> None:
     assert second.stages[:2] == ("step.between_cpu_wall", "data.next_wait[0]")
     assert second.ranks.role == (None, None, None)
     assert third.ranks.role == ("even", "odd", "even")
+    assert (second.layout, third.layout) == ({}, {"dp": (0, 1, 2), "tp": (0, 0, 0)})
     assert all(window.manifest.gather_ok for window in (first, second, third))
 
 

@@ -192,6 +192,24 @@ def test_times_and_role_are_those_of_the_window(tmp_path: Path, clock: Clock) ->
     assert moments == sorted(moments, key=lambda moment: datetime.fromisoformat(moment or ""))
 
 
+def test_a_layout_is_that_of_the_window_and_may_be_declared_later(tmp_path: Path, clock: Clock) -> None:
+    with recorder(tmp_path, clock, layout={"dp": 1}) as perf:
+        train(perf, clock, steps=2)
+        perf.declare(layout={"dp": 1})
+        perf.declare(layout={"dp": 1, "pp": 2})
+        perf.declare(wrapper="ddp")
+        perf.declare(layout={"zz": 1})
+        train(perf, clock, steps=1)
+    first, second = (item.window for item in read_windows([tmp_path]).windows)
+    assert first.manifest.closed_by == "role_change"
+    assert (first.layout, second.layout) == ({"dp": (1,)}, {"dp": (1,), "pp": (2,)})
+    assert second.manifest.wrapper == "ddp"
+    assert second.manifest.faults == ("reconfigure_refused",)
+    assert second.manifest.extra["faults_seen"]["reconfigure_refused"].startswith(
+        "layout has the dimension 'zz'"
+    )
+
+
 def test_an_overlap_is_left_for_the_reader_to_see(tmp_path: Path, clock: Clock) -> None:
     """A clock that jumps forward inside a stage and back outside makes stages exceed the step."""
     with recorder(tmp_path, clock) as perf, perf.step():
@@ -255,6 +273,10 @@ def test_names_from_the_environment_that_are_no_unicode_are_written_escaped(
         ({"stages": ("a", "a")}, "different names"),
         ({"stages": ("a", OTHER)}, "which is added"),
         ({"accumulation": Accumulation(factor=0)}, "at least 1"),
+        ({"layout": {"xp": 0}}, "the dimension 'xp', which is none of dp, pp, tp, ep, cp"),
+        ({"layout": {"dp": -1}}, "the coordinate in dp must be a whole number from 0, not -1"),
+        ({"layout": {"dp": True}}, "the coordinate in dp must be a whole number"),
+        ({"layout": 3}, "layout must give this rank's coordinates by dimension, not '3'"),
     ],
 )
 def test_arguments_that_cannot_work_are_refused_at_construction(

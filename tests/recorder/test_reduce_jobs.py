@@ -68,6 +68,7 @@ def test_the_packet_holds_the_rows_of_a_few_ranks_and_the_list_of_all(root: Path
     assert {0, 5} <= set(kept)
     assert np.array_equal(small.duration_SNR, full.duration_SNR[:, :, kept])
     assert [small.ranks.identity(place) for place in range(6)] == [full.ranks.identity(r) for r in kept]
+    assert list(small.layout["dp"]) == [rank // 2 for rank in kept]
     assert small.manifest.reduced is not None
     assert (small.manifest.reduced.ranks, small.manifest.world_size) == (RANKS, RANKS)
     assert small.manifest.missing_ranks == ()

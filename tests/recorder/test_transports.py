@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import sfapp.recorder.recorder
+import sfapp.recorder.job_description
 from sfapp.model import RankIdentity
 from sfapp.packets import read_window
 from sfapp.recorder import Recorder
@@ -107,7 +107,7 @@ def test_a_rank_of_torch_distributed_that_cannot_connect_leaves_its_part(
 ) -> None:
     entry = replace(transport_of(WORLD_SIZE), connect=unreachable, needs_process_group=True)
     monkeypatch.setitem(TRANSPORTS, "threads", entry)
-    for module in (rank_group, sfapp.recorder.recorder):
+    for module in (rank_group, sfapp.recorder.job_description):
         monkeypatch.setattr(module, "distributed_rank", lambda: 1)
     monkeypatch.setattr(rank_group, "distributed_world_size", lambda: WORLD_SIZE)
     train(tmp_path, 1)

@@ -58,6 +58,7 @@ def test_a_streamed_window_equals_a_gathered_one(tmp_path: Path) -> None:
             window_steps=4,
             accumulation=Accumulation(factor=2),
             roles="dp",
+            layout={"dp": 3, "cp": 1},
             clock=ticks[name].__next__,
             **options,
         ) as perf:
@@ -80,6 +81,8 @@ def test_a_streamed_window_equals_a_gathered_one(tmp_path: Path) -> None:
         windows_in(tmp_path / "written"), windows_in(tmp_path / "streamed"), strict=True
     ):
         assert same_rows(written, streamed)
+        assert written.ranks == streamed.ranks
+        assert streamed.layout == {"dp": (3,), "cp": (1,)}
         differing = {"started_at", "ended_at", "overhead", "extra", "recorder", "attempt"}
         for field in written.manifest.__dataclass_fields__.keys() - differing:
             assert getattr(written.manifest, field) == getattr(streamed.manifest, field), field

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -39,6 +40,7 @@ def window(
     roles: tuple[str | None, ...] = (),
     first_step: int = 400,
     step_numbers: list[int] | None = None,
+    layout: Mapping[str, Sequence[int]] | None = None,
     **manifest: Any,
 ) -> Window:
     """Return a window of these durations (ns), by default with four ranks per node."""
@@ -68,7 +70,7 @@ def window(
         duration_SNR=duration,
         wall_NR=duration.sum(axis=0),
         step_N=np.array(step_numbers or list(range(first_step, first_step + steps))),
-        ranks=table,
+        ranks=replace(table, layout={name: tuple(places) for name, places in (layout or {}).items()}),
     )
 
 
@@ -185,6 +187,7 @@ def hand_overs() -> Window:
     return window(
         np.repeat(ranks[:, None, :], 12, axis=1) * jitter,
         stages=("data.next_wait", "model.fwd_loss_cpu_wall", "model.backward_cpu_wall"),
+        layout={"dp": range(3)},
     )
 
 
@@ -228,16 +231,22 @@ def hostile() -> Window:
     random = np.random.default_rng(4)
     duration = (20 + 5 * random.random((4, 12, 4))) * MS
     duration[1, :, 2] += 30 * MS
-    return window(duration, stages=stages, hosts=hosts, run="<img src=x onerror=alert(1)>", roles=hosts)
+    layout = {"dp": (0, 0, 1, 1), "pp": (0, 1, 0, 1)}
+    return window(
+        duration, stages=stages, hosts=hosts, run="<img src=x onerror=alert(1)>", roles=hosts, layout=layout
+    )
 
 
 def many(ranks: int = 200, steps: int = 30) -> Window:
-    return ddp(ranks, steps, {"data": on(137 % ranks, 40, ranks, steps)}, per_node=8)
+    layout = {"dp": [rank // 4 for rank in range(ranks)], "pp": [rank % 4 for rank in range(ranks)]}
+    late = on(137 % ranks, 40, ranks, steps)
+    return ddp(ranks, steps, {"data": late}, per_node=8, layout=layout)
 
 
 def wide_nodes() -> Window:
     """Twelve ranks a node: more than one row of tiles."""
-    return ddp(ranks=24, extra_SNR={"data": on(14, 70, ranks=24)}, per_node=12)
+    layout = {"dp": [rank % 12 for rank in range(24)], "tp": [rank // 12 for rank in range(24)]}
+    return ddp(ranks=24, extra_SNR={"data": on(14, 70, ranks=24)}, per_node=12, layout=layout)
 
 
 def look(

@@ -349,8 +349,8 @@ class WindowPage:
 
     def _items(self) -> Sequence[Item]:
         """Return what the open tab holds; the tab of operators computes its own content."""
-        view = self._session.view
-        return () if view.tab == STRAGGLERS else items_of(view.tab, view.node, self._tabs.many_nodes)
+        view, many = self._session.view, self._tabs.many_nodes
+        return () if view.tab == STRAGGLERS else items_of(view.tab, view.node, many, self._model)
 
     def _build_panel(self, tab: str) -> Panel | StragglersPanel:
         reactions = self._reactions()

@@ -8,6 +8,7 @@ from typing import Any
 
 from nicegui import events, ui
 
+from sfapp.accounting import layout_axes
 from sfapp.app.panels.plot_card import Reactions
 from sfapp.app.panels.view_model import Follow, TabViewModel
 from sfapp.app.theme import box, label_text
@@ -44,6 +45,29 @@ def heatmap_choosers(model: TabViewModel, reactions: Reactions) -> Follow:
         stage.value = model.view.stage or aimed
         quantity.value = model.view.quantity
         meaning.text = QUANTITY_WORDS[model.view.quantity]
+
+    return follow
+
+
+def layout_chooser(model: TabViewModel, reactions: Reactions) -> Follow:
+    """Show a chooser for rows and columns of the parallel layout."""
+    default, *others = layout_axes(model.window.layout)
+
+    def pick(event: events.ValueChangeEventArguments[Any]) -> None:
+        axes = tuple(str(event.value).split(","))
+        reactions.look(axes=None if axes == default else axes)
+
+    with box("card toolbar", "section"):
+        label_text("Parallel layout", "h2")
+        axes = ui.select(
+            {",".join(pair): " by ".join(pair) for pair in (default, *others)},
+            value=",".join(model.view.axes or default),
+            on_change=pick,
+        ).props("dense outlined options-dense aria-label='rows and columns of the parallel layout'")
+        axes.mark("layout-axes")
+
+    def follow(model: TabViewModel) -> None:
+        axes.value = ",".join(model.view.axes or default)
 
     return follow
 

@@ -72,6 +72,11 @@ class PlacedPlot:
     def name(self) -> str:
         return self.spec.name
 
+    def applies(self, model: TabViewModel) -> bool:
+        """Return whether the plot is shown for a window."""
+        given = WindowInput(model.measures, model.diagnosis, model.view)
+        return self.spec.source is not WindowInput or self.spec.applies(given)
+
     def key(self, model: TabViewModel) -> Key:
         """Return the key of the plot, which is drawn again when this changes."""
         reads = tuple(part for name in self.spec.reads for part in model.part(name))

@@ -10,7 +10,8 @@ from typing import Any
 
 from nicegui import ui
 
-from sfapp.app.panels.choosers import heatmap_choosers, node_chooser, rank_chooser
+from sfapp.accounting import layout_axes
+from sfapp.app.panels.choosers import heatmap_choosers, layout_chooser, node_chooser, rank_chooser
 from sfapp.app.panels.data_tab import data_block
 from sfapp.app.panels.plot_card import FigureCard, PlacedPlot, Reactions, plot_card
 from sfapp.app.panels.straggler_cards import (
@@ -46,6 +47,7 @@ class TabBlock:
             control in use keeps the pointer and the keyboard focus.
         is_slow: takes many judgements, so it is updated only once a drag has ended.
         compute: computes what ``build`` shows, for the model to keep; on a thread where the window is large.
+        applies: whether it is shown for a window.
     """
 
     build: Callable[[TabViewModel, Reactions], Follow | None]
@@ -54,6 +56,7 @@ class TabBlock:
     is_slow: bool = False
     follows: Callable[[TabViewModel], Key] = lambda model: ()
     compute: Callable[[TabViewModel], object] = lambda model: None
+    applies: Callable[[TabViewModel], bool] = lambda model: True
 
 
 Item = PlacedPlot | TabBlock
@@ -183,6 +186,12 @@ _BLOCKS: Mapping[str, Mapping[int, TabBlock]] = {
             lambda model: (*model.matrix_key, *model.aim_key),
             follows=lambda model: (model.view.stage, model.view.quantity),
         ),
+        25: TabBlock(
+            layout_chooser,
+            lambda model: model.matrix_key,
+            follows=lambda model: (model.view.axes,),
+            applies=lambda model: len(layout_axes(model.window.layout)) > 1,
+        ),
         40: _rank_table(),
     },
     "ambiguity": {50: _gate_table(), 60: _stage_table()},
@@ -212,14 +221,18 @@ _BLOCKS: Mapping[str, Mapping[int, TabBlock]] = {
 }
 
 
-def items_of(tab: str, node: int | None, many_nodes: bool) -> Sequence[Item]:
+def items_of(
+    tab: str, node: int | None, many_nodes: bool, model: TabViewModel | None = None
+) -> Sequence[Item]:
     """Return the plots and blocks of a tab in order of position.
 
     Args:
         node: the node of a node's tab, None for the others.
         many_nodes: whether the nodes share one tab, which then needs a chooser.
+        model: leave out what does not apply to this window.
     """
-    return [item for _, item in placed_items(tab, node, many_nodes)]
+    items = [item for _, item in placed_items(tab, node, many_nodes)]
+    return [item for item in items if model is None or item.applies(model)]
 
 
 def placed_items(tab: str, node: int | None, many_nodes: bool) -> Sequence[tuple[int, Item]]:

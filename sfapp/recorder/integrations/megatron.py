@@ -1,7 +1,9 @@
-"""Record the sections of jobs that are instrumented with Megatron's ``stimer``."""
+"""Record the sections of jobs that are instrumented with Megatron's ``stimer``, and Megatron's layout."""
 
 from __future__ import annotations
 
+import sys
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
@@ -11,6 +13,36 @@ from sfapp.recorder.recorder import Recorder
 from sfapp.recorder.side_channels.channels import RecordedChannel
 from sfapp.recorder.timing.contexts import UncountedStage
 from sfapp.recorder.timing.timers import Stage
+
+_PARALLEL_STATE = "megatron.core.parallel_state"
+
+_RANK_IN = {
+    "dp": "get_data_parallel_rank",
+    "pp": "get_pipeline_model_parallel_rank",
+    "tp": "get_tensor_model_parallel_rank",
+    "ep": "get_expert_model_parallel_rank",
+    "cp": "get_context_parallel_rank",
+}
+"""Megatron's function for the rank's place in each dimension; older versions lack some."""
+
+
+def layout() -> dict[str, int]:
+    """Return this rank's coordinates in Megatron's parallel groups, by dimension.
+
+    >>> sfapp.Recorder("packets", layout=sfapp.recorder.integrations.megatron.layout())
+
+    Returns:
+        Nothing before ``initialize_model_parallel``, or if Megatron is not used.
+    """
+    state = sys.modules.get(_PARALLEL_STATE)  # Loading Megatron here would take seconds.
+    is_ready = getattr(state, "model_parallel_is_initialized", None)
+    if is_ready is None or not is_ready():
+        return {}
+    found = {}
+    for name, function in _RANK_IN.items():
+        with suppress(AttributeError, AssertionError, RuntimeError, ValueError):  # there is no such group
+            found[name] = int(getattr(state, function)())
+    return found
 
 
 class StragglerDetector:
@@ -23,7 +55,8 @@ class StragglerDetector:
     ...     loss = model(batch)
 
     ``stimer`` does not identify the micro-batch, so the times of all micro-batches add up. With more than one
-    per step declare ``Accumulation(factor=m, ordered=False)``.
+    per step declare ``Accumulation(factor=m, ordered=False)``. If the recorder has no layout, that of
+    Megatron's parallel groups is declared.
 
     Args:
         perf: the recorder; the loop calls ``with perf.step()``.
@@ -40,6 +73,8 @@ class StragglerDetector:
                 "stimer does not identify the micro-step that it times: declare ordered=False"
             )
         self._perf = perf
+        if not perf.coordinates:
+            perf.declare(layout=layout())
         self._batch = batch
         self._work = work
         self._open: Stage | RecordedChannel | UncountedStage | None = None

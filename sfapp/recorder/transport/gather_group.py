@@ -38,7 +38,7 @@ class GatheredWindow:
     Attributes:
         row_RNC: int64 [R, N, 2 + S + K] torch tensor, ranks ascending.
         channels: the K side channels whose bits the last columns hold.
-        identities: identities of the R ranks, with their roles in this window.
+        identities: identities of the R ranks, with their roles and coordinates in this window.
         faults: every rank's faults by code, with the lowest rank that has each.
     """
 
@@ -154,7 +154,7 @@ class GatherGroup(DistributedGroup):
 
         headers = [decode_block(block.view(torch.uint8), GatherHeader) for block in block_R]
         identities = tuple(
-            replace(identity, role=header.role)
+            replace(identity, role=header.role, coordinates=header.coordinates)
             for identity, header in zip(self._identities, headers, strict=True)
         )
         return GatheredWindow(row_RNC, tuple(channels), identities, faults_of(headers))

@@ -70,6 +70,7 @@ class GatherHeader(msgspec.Struct, frozen=True):
     role: str | None
     faults: dict[str, str]
     side: list[str]
+    coordinates: dict[str, int] = {}
 
     @classmethod
     def of(cls, buffer: WindowBuffer) -> GatherHeader:
@@ -85,6 +86,7 @@ class GatherHeader(msgspec.Struct, frozen=True):
             role=buffer.schema.role,
             faults=buffer.faults,
             side=sorted(buffer.side),
+            coordinates=dict(buffer.schema.coordinates),
         )
 
     def compared(self) -> list[object]:

@@ -11,7 +11,6 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 from sfapp.errors import describe_error
@@ -283,7 +282,7 @@ class GatherSink:
         """Write this rank's own rows; never raises."""
         if not buffer.filled:
             return
-        identity = replace(rank.identity, role=buffer.schema.role)
+        identity = buffer.schema.identify(rank.identity)
         is_whole = rank.job.world_size == 1 and rank.job.process is None
         try:
             draft = part_draft(rank.job, buffer, identity, None if is_whole else reason)

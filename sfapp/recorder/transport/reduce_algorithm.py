@@ -143,7 +143,7 @@ def reduce_window(
     )
     sums = ReductionSums.of(stages, len(rows_NC), kept, len(waited))
     lag_SN = frontiers[0, :stages] - prefix_SN
-    sums.fill(own_SN, rows_NC, lag_SN, identity, buffer.schema.role, ends.wait_VN)
+    sums.fill(own_SN, rows_NC, lag_SN, buffer.schema.identify(identity), ends.wait_VN)
     summed = yield ReductionExchange("sum", sums.flat)
     if rank != 0:
         return None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from sfapp.model.manifest import DIMENSIONS
 from sfapp.model.reduced import LAG_BINS, NamedRank
 from sfapp.model.window import RankIdentity
 from sfapp.packets.window_rows import WALL_COLUMN
@@ -50,7 +51,7 @@ class ReductionSums:
     def of(cls, stages: int, steps: int, kept: KeptRanks, waited: int = 0) -> ReductionSums:
         rows = len(kept.held)
         size = stages * steps + 2 + stages * LAG_BINS + rows * steps * (stages + waited)
-        size += len(kept.named) * (2 + _HOST_WORDS) + rows * _ROLE_WORDS
+        size += len(kept.named) * (2 + _HOST_WORDS) + rows * (_ROLE_WORDS + len(DIMENSIONS))
         return cls(np.zeros(size, dtype=np.int64), stages, steps, kept, waited)
 
     def _part(self, index: int) -> Ints:
@@ -63,6 +64,7 @@ class ReductionSums:
             (named, 2 + _HOST_WORDS),
             (rows, _ROLE_WORDS),
             (rows, self.waited, self.steps),
+            (rows, len(DIMENSIONS)),  # 0 for a dimension that is not known, else the coordinate + 1.
         )
         begin = sum(int(np.prod(shape)) for shape in shapes[:index])
         return self.flat[begin : begin + int(np.prod(shapes[index]))].reshape(shapes[index])
@@ -91,17 +93,17 @@ class ReductionSums:
         rows_NC: Ints,
         lag_SN: Ints,
         identity: RankIdentity,
-        role: str | None,
         wait_VN: Ints,
     ) -> None:
-        """Enter one rank's values."""
+        """Enter one rank's values; ``identity`` has its role and coordinates in this window."""
         self.total_SN[:] = own_SN
         self.scalars[:] = own_SN[-1].sum(), rows_NC[:, WALL_COLUMN].sum()
         self.lag_SB[:] = lag_counts(lag_SN)
         if identity.rank in self.kept.held:
             index = self.kept.held.index(identity.rank)
             self._part(3)[index] = rows_NC[:, WALL_COLUMN:-1]
-            self._part(5)[index] = _words(role or "", _ROLE_WORDS)
+            self._part(5)[index] = _words(identity.role or "", _ROLE_WORDS)
+            self._part(7)[index] = [identity.coordinates.get(name, -1) + 1 for name in DIMENSIONS]
             self.wait_KVN[index] = wait_VN
         if identity.rank in self.kept.named:
             where = self._part(4)[self.kept.named.index(identity.rank)]
@@ -118,8 +120,17 @@ class ReductionSums:
     def identities(self) -> tuple[RankIdentity, ...]:
         """Return the ranks whose rows are kept."""
         return tuple(
-            RankIdentity(rank, int(where[0]), int(where[1]), _text(where[2:]), _text(role) or None)
-            for rank, where, role in zip(self.kept.held, self._part(4), self._part(5), strict=False)
+            RankIdentity(
+                rank,
+                int(where[0]),
+                int(where[1]),
+                _text(where[2:]),
+                _text(role) or None,
+                {name: value - 1 for name, value in zip(DIMENSIONS, places.tolist(), strict=True) if value},
+            )
+            for rank, where, role, places in zip(
+                self.kept.held, self._part(4), self._part(5), self._part(7), strict=False
+            )
         )
 
     def named(self) -> tuple[NamedRank, ...]:

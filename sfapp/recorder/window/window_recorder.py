@@ -15,6 +15,7 @@ from sfapp.packets.sink import PacketSink
 from sfapp.packets.window_rows import WindowBuffer, WindowSchema
 from sfapp.recorder.capture.rank_captures import Position, RankCaptures
 from sfapp.recorder.options import SideChannelOptions, WindowOptions
+from sfapp.recorder.rank_coordinates import Layout, coordinates_of
 from sfapp.recorder.side_channels.device_waits import StagedCalls
 from sfapp.recorder.side_channels.recorded_channels import RecordedChannels
 from sfapp.recorder.timing.contexts import MicroStep
@@ -150,7 +151,11 @@ class WindowRecorder:
         self.rank.job.extra["event_fraction"] = calls.step.sampler.fraction
 
     def reconfigure(
-        self, stages: Sequence[str] | None, accumulation: Accumulation | None, role: str | None
+        self,
+        stages: Sequence[str] | None = None,
+        accumulation: Accumulation | None = None,
+        role: str | None = None,
+        layout: Layout | None = None,
     ) -> None:
         """Change what is recorded, between steps; a change closes the window."""
         old = self.schema
@@ -158,7 +163,8 @@ class WindowRecorder:
             if self.state.in_step:
                 raise RecorderError("inside a step")
             broad = with_between(stages or old.broad, self._has_between)
-            schema = WindowSchema.of(broad, accumulation or old.accumulation, role or old.role)
+            place = old.coordinates if layout is None else coordinates_of(layout)
+            schema = WindowSchema.of(broad, accumulation or old.accumulation, role or old.role, place)
         except Exception as refusal:  # fail-open: the arguments may be anything
             self.note("reconfigure_refused", str(refusal))
             return
@@ -166,7 +172,7 @@ class WindowRecorder:
             self.close_window("schema_change", schema)
         elif schema.accumulation != old.accumulation:
             self.close_window("accumulation_change", schema)
-        elif schema.role != old.role:
+        elif (schema.role, schema.coordinates) != (old.role, old.coordinates):
             self.close_window("role_change", schema)
 
     def rejoin(self, rejoin: Rejoin) -> None:
@@ -175,7 +181,7 @@ class WindowRecorder:
             return
         if self.rank.group is not None:  # The ranks for which it waits may no longer exist.
             self.rank.group.give_up("the world changed before the other ranks responded")
-        self.close_window("world_change")
+        self.close_window("world_change", replace(self.schema, coordinates={}))
         self.rank, window, step = rejoin(self.rank, self._window_number, self.state.number)
         self._window_number = self._buffer.number = window
         self._sink.begin_window(self.rank, self._buffer)

@@ -44,6 +44,8 @@ def seen(view: ViewState) -> str:
         found.append(f"cause {view.cause + 1}")
     if view.operator is not None:
         found.append(format.clip(view.operator))
+    if view.axes is not None:
+        found.append(" by ".join(view.axes))
     if view.zoom:
         found.append("zoomed")
     return " · ".join(found)

@@ -1,0 +1,55 @@
+"""Describe this rank and its job for packets, from a recorder's options and the environment."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import sfapp
+from sfapp.errors import RecorderError
+from sfapp.model.manifest import Parallelism, RecorderInfo
+from sfapp.model.window import RankIdentity
+from sfapp.packets.job import JobInfo
+from sfapp.packets.window_rows import check_name
+from sfapp.recorder.identity import place_here, role_of, run_id_from_environment
+from sfapp.recorder.options import RecorderOptions
+from sfapp.recorder.rank_coordinates import coordinates_of
+from sfapp.recorder.timing.timer_backend import times_in_c
+from sfapp.recorder.transport.rank_group import distributed_rank
+from sfapp.terminal import printable
+
+
+def describe_job(root: Path, options: RecorderOptions) -> tuple[RankIdentity, JobInfo]:
+    """Return this rank's identity and the job's description.
+
+    Raises:
+        RecorderError: the run's name or the layout is invalid, or this rank's place is contradictory or
+            unknown.
+    """
+    import torch
+
+    job = options.job
+    run_id = run_id_from_environment() if job.run_id is None else job.run_id
+    check_name("run_id", run_id)
+    rank = distributed_rank()
+    identity = place_here().identity() if job.identity is None else job.identity
+    identity = identity if job.roles is None else replace(identity, role=role_of(job.roles, identity.rank))
+    if job.layout is not None:
+        identity = replace(identity, coordinates=coordinates_of(job.layout))
+    if rank is not None and rank != identity.rank:
+        raise RecorderError(f"the identity says rank {identity.rank}, torch.distributed rank {rank}")
+    host, version = printable(identity.hostname), str(torch.__version__)
+    recorder = RecorderInfo(version=sfapp.__version__, torch=version, backend="none", host=host)
+    fraction, timer = options.side_channels.event_fraction, "C" if times_in_c() else "Python"
+    info = JobInfo(
+        root=root,
+        run_id=run_id,
+        world_size=place_here().world_size if rank is None else 1,
+        wrapper=job.wrapper,
+        parallelism=job.parallelism or Parallelism(),
+        prefetch=job.prefetch,
+        model_fit=job.model_fit,
+        recorder=recorder,
+        extra={"event_fraction": fraction, "no_events": "", "timed_in": timer},
+    )
+    return identity, info
