@@ -87,6 +87,7 @@ async def test_rows_and_columns_are_chosen_and_part_of_the_link(user: User) -> N
 async def test_a_link_to_rows_and_columns_that_the_window_lacks_is_reported(user: User) -> None:
     await user.open("/w/two/0?tab=ranks&axes=dp,tp")
     await user.should_see("This window has no coordinates in dp and tp; showing those it has.")
+    await user.should_see("dp by pp")
     assert plot(user, "Parallel layout").figure["data"][0]["x"] == ["pp 0", "pp 1"]
 
 
@@ -98,4 +99,5 @@ async def test_a_link_to_unknown_dimensions_is_reported(user: User) -> None:
 async def test_a_window_without_coordinates_has_no_such_plot(user: User) -> None:
     await user.open("/w/none/0?tab=ranks")
     await user.should_see("Rank × step")
+    await user.should_see("Changes of the slowest rank")
     assert "Parallel layout" not in titles(user)
