@@ -178,12 +178,9 @@ def decode(line: bytes) -> Event:
 
 def _moments(event: Event) -> Iterator[datetime]:
     yield event.at
-    if (
-        isinstance(event, ProblemEdit)
-        and isinstance(event.fields.mute, MuteFields)
-        and event.fields.mute.until
-    ):
-        yield event.fields.mute.until
+    mute = event.fields.mute if isinstance(event, ProblemEdit) else None
+    if isinstance(mute, MuteFields) and mute.until is not None:
+        yield mute.until
 
 
 def checked(events: Sequence[Event]) -> list[Event]:

@@ -29,9 +29,8 @@ class StateBuilder:
         self._events: list[Event] = []
         self._places: dict[str, int] = {}  # by the event's id
         self._undos: defaultdict[str, list[int]] = defaultdict(list)  # by the id of the event that they undo
-        self._undone: dict[
-            str, str
-        ] = {}  # by the id of an undo what it names, or the end of a chain from there
+        # By the id of an undo: what it names, or the end of a chain from there.
+        self._undone: dict[str, str] = {}
         self._edits: defaultdict[str, list[int]] = defaultdict(list)  # by the thing that they edit
         self._threads: dict[str, EditThread] = {}
         self._stale: set[str] = set()  # things of which an edit was undone or restored

@@ -71,9 +71,8 @@ class StoreLock:
             OSError: the lock file cannot be created, or the file system has no locks.
         """
         path = lock_path(store)
-        if os.path.lexists(
-            path
-        ):  # The holder is written into it, so that it must be no link to another file.
+        # The holder is written into it, so it must be no link to another file.
+        if os.path.lexists(path):
             with open_regular(path, follow_links=False):
                 pass
         # A lock without flock would outlive a killed process, so there is no fallback. The file stays after

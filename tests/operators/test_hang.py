@@ -63,6 +63,7 @@ def collective_of(data: st.DataObject, job: HangJob, rank: int) -> int:
     return data.draw(st.sampled_from(places))
 
 
+@settings(max_examples=150)
 @given(jobs(), DUMPS, st.data())
 def test_a_stopped_rank_is_suspected_alone(job: HangJob, dumps: dict[str, Any], data: st.DataObject) -> None:
     broken = a_rank(data, job)
@@ -75,6 +76,7 @@ def test_a_stopped_rank_is_suspected_alone(job: HangJob, dumps: dict[str, Any], 
     assert not hang.lags
 
 
+@settings(max_examples=100)
 @given(jobs(), DUMPS, st.data())
 def test_two_stopped_ranks_and_no_other_are_suspected(
     job: HangJob, dumps: dict[str, Any], data: st.DataObject
@@ -90,6 +92,7 @@ def test_two_stopped_ranks_and_no_other_are_suspected(
     assert {rank for rank, _ in found} <= broken.keys()
 
 
+@settings(max_examples=100)
 @given(jobs(), DUMPS, st.data())
 def test_a_watchdog_that_stopped_does_not_hide_the_stopped_rank(
     job: HangJob, dumps: dict[str, Any], data: st.DataObject
@@ -110,6 +113,7 @@ def test_a_watchdog_that_stopped_does_not_hide_the_stopped_rank(
     assert {lag.rank for lag in hang.lags} <= {unseeing}
 
 
+@settings(max_examples=60)
 @given(jobs(), DUMPS, st.data())
 def test_a_stopped_rank_without_a_dump_is_the_only_suspect(
     job: HangJob, dumps: dict[str, Any], data: st.DataObject
@@ -124,6 +128,7 @@ def test_a_stopped_rank_without_a_dump_is_the_only_suspect(
     assert hang.ranks_without_dump == (broken,)
 
 
+@settings(max_examples=100)
 @given(jobs(), DUMPS, st.data())
 def test_a_rank_that_makes_another_call_is_suspected_and_alone_in_a_group_of_three(
     job: HangJob, dumps: dict[str, Any], data: st.DataObject
@@ -143,6 +148,7 @@ def test_a_rank_that_makes_another_call_is_suspected_and_alone_in_a_group_of_thr
         assert list(certainties) == [broken]
 
 
+@settings(max_examples=100)
 @given(jobs(), DUMPS, st.data())
 def test_a_rank_that_skips_a_call_is_suspected(
     job: HangJob, dumps: dict[str, Any], data: st.DataObject

@@ -143,7 +143,7 @@ def test_an_installation_is_compiled_wherever_it_can_be() -> None:
 
 
 @compiled
-@settings(max_examples=200)
+@settings(max_examples=500)
 @given(st.lists(ACTIONS, min_size=20, max_size=80), st.booleans())
 def test_both_leave_the_same_whatever_is_done(actions: list[Action], strict: bool) -> None:
     assert played("on", actions, strict) == played("off", actions, strict)

@@ -296,7 +296,7 @@ def test_traces_that_can_be_drawn_are_listed() -> None:
     assert set(KINDS) == {"heatmap", "bar", "scatter"}
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.text(max_size=40))
 def test_any_text_makes_sound_xml_and_is_shown_as_it_is(text: str) -> None:
     root = drawn([LINE], annotations=[note(f"‹{figures.plain(text)}›", 0.5, 0.5, False)])

@@ -74,8 +74,9 @@ class PlacedPlot:
 
     def applies(self, model: TabViewModel) -> bool:
         """Return whether the plot is shown for a window."""
-        given = WindowInput(model.measures, model.diagnosis, model.view)
-        return self.spec.source is not WindowInput or self.spec.applies(given)
+        if self.spec.source is not WindowInput:
+            return True
+        return self.spec.applies(WindowInput(model.measures, model.diagnosis, model.view))
 
     def key(self, model: TabViewModel) -> Key:
         """Return the key of the plot, which is drawn again when this changes."""

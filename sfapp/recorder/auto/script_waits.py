@@ -97,9 +97,8 @@ class ScriptWaits:
             return
         try:
             is_used = self._device.is_ready()
-        except Exception:  # fail-open: the device failed
-            self._device = None
-            return
+        except Exception:  # fail-open: the sampler meets the same error, and the packet reports it
+            is_used = True
         if is_used:
             sampler = EventSampler(self._fraction, self._device, MAX_CALLS)
             self._device_calls = DeviceCalls(sampler, self._steps, self._clock)

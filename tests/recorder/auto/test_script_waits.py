@@ -279,3 +279,18 @@ def test_a_device_that_refuses_ends_the_sampling_and_nothing_else(
     assert len(window.step_N) == 5
     assert not any(name.startswith("device_wait.") for name in window.side)
     assert window.manifest.extra["side_faults"]["device_wait"].startswith("RuntimeError: CUDA error")
+
+
+def test_a_device_that_cannot_be_asked_is_reported(
+    tmp_path: Path, start: Start, device: CountedDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> bool:
+        raise RuntimeError("CUDA error: device-side assert triggered")
+
+    monkeypatch.setattr(device, "is_ready", fail)
+    loop = start()
+    loop.steps(5)
+    loop.session.close()
+    (window,) = recorded(tmp_path)
+    assert len(window.step_N) == 5
+    assert window.manifest.extra["side_faults"]["device_wait"].startswith("RuntimeError: CUDA error")
