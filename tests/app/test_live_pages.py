@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import nicegui.json
 import pytest
 from fastapi import FastAPI
 from nicegui import ui
@@ -19,6 +21,7 @@ from nicegui.testing import User
 from sfapp.accounting import rolling_verdict
 from sfapp.app import api
 from sfapp.app.panels.live_tabs import parts_of
+from sfapp.app.panels.plot_card import LINKED, PlotElement
 from sfapp.model.live_rows import LiveRows
 from sfapp.packets.newest_steps import newest_steps_path, write_newest_steps
 from sfapp.service.live import LiveRunSnapshot, live_run_snapshot
@@ -154,6 +157,18 @@ async def test_nothing_is_sent_for_what_did_not_change(watcher: User) -> None:
     figure = drawn.figure
     await asyncio.sleep(2.2)
     assert drawn.figure is figure
+
+
+async def test_plots_that_show_one_figure_share_its_json(watcher: User) -> None:
+    await watcher.open(PAGE)
+    await watcher.should_see("Live step time")
+    first = plot(watcher, "Live step time")
+    with first.parent_slot.parent:  # as another page would
+        second = PlotElement(first.figure)
+    assert first.props["options"] is second.props["options"]
+    sent = json.loads(nicegui.json.dumps(first.props["options"]))
+    assert sent["data"][1]["x"] == list(first.figure["data"][1]["x"])
+    assert sent["layout"]["meta"].keys() <= set(LINKED)
 
 
 async def test_more_nodes_than_tabs_share_one(tmp_path: Path) -> None:

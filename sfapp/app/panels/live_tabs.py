@@ -8,7 +8,7 @@ from typing import Any
 
 from nicegui import ui
 
-from sfapp.app.panels.plot_card import FigureCard
+from sfapp.app.panels.plot_card import FigureCard, SharedFigure
 from sfapp.app.panels.plot_help import PlotHelp
 from sfapp.app.panels.tables import data_table, refill, titled
 from sfapp.app.theme import box, label_text
@@ -77,7 +77,10 @@ def live_input(snapshot: LiveRunSnapshot) -> LiveInput:
 
 
 def _plot(spec: PlotSpec[LiveInput], place: Placement) -> LivePart:
-    return LivePart(spec.name, lambda snapshot, dark: spec.build(live_input(snapshot), dark), place.span)
+    def draw(snapshot: LiveRunSnapshot, dark: bool) -> PartContent:
+        return SharedFigure(spec.build(live_input(snapshot), dark))
+
+    return LivePart(spec.name, draw, place.span)
 
 
 _OVERVIEW_TABLES: Mapping[int, LivePart] = {

@@ -6,8 +6,11 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
+import nicegui.json
+import orjson
 from nicegui import events, ui
 from nicegui.elements.mixins.text_element import TextElement
 
@@ -154,14 +157,29 @@ class _OpaqueFigure:
     config: dict[str, Any]
 
 
+def _without_texts(figure: Figure) -> _OpaqueFigure:
+    """Return what the browser needs of a figure.
+
+    The card shows the texts. In the browser, another text would make Plotly draw the whole plot again.
+    """
+    layout = figure["layout"]
+    meta = {name: layout["meta"][name] for name in LINKED if name in layout["meta"]}
+    return _OpaqueFigure(figure["data"], {**layout, "meta": meta}, figure["config"])
+
+
+class SharedFigure(dict[str, Any]):
+    """A figure that many pages show, such as fifty browsers that follow one job: serialised once for all."""
+
+    @cached_property
+    def as_json(self) -> orjson.Fragment:
+        return orjson.Fragment(nicegui.json.dumps(_without_texts(self)))
+
+
 class PlotElement(ui.plotly):
     """A ``ui.plotly`` whose figures are replaced, never edited in place."""
 
     def _get_figure_json(self) -> Any:
-        # The card shows the texts. In the browser, another text would make Plotly draw the whole plot again.
-        layout = self.figure["layout"]
-        meta = {name: layout["meta"][name] for name in LINKED if name in layout["meta"]}
-        return _OpaqueFigure(self.figure["data"], {**layout, "meta": meta}, self.figure["config"])
+        return self.figure.as_json if isinstance(self.figure, SharedFigure) else _without_texts(self.figure)
 
 
 class FigureCard:
