@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from pathlib import Path
 
@@ -11,6 +12,9 @@ from hypothesis import settings
 
 # Tests build windows with tests/builders.py wherever pytest was started from.
 sys.path.insert(0, str(Path(__file__).parent))
+
+# PyTorch would look for plug-ins among all installed packages, in each process that imports it.
+os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
 
 # Every run tries the same examples; random ones are for `make fuzz`.
 settings.register_profile("sfapp", max_examples=50, deadline=None, derandomize=True, print_blob=True)

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -161,7 +162,7 @@ def texts_of(path: str, source: str) -> Iterator[WrittenText]:
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in parts:
             yield WrittenText(path, node.lineno, "" if _VALUE.fullmatch(node.value) else node.value)
         for line, name in names_of(node):
-            yield WrittenText(path, line, " ".join(_WORDS.findall(name)).lower(), name=True)
+            yield WrittenText(path, line, words_of(name), name=True)
     for number, line in enumerate(source.splitlines(), 1):
         if comment := _COMMENT.search(line):
             yield WrittenText(path, number, comment.group())
@@ -190,9 +191,21 @@ def texts() -> Iterator[WrittenText]:
                     yield from (WrittenText(name, n, line) for n, line in enumerate(source.splitlines(), 1))
 
 
+@cache
+def words_of(name: str) -> str:
+    """Return the words of a name, joined by spaces."""
+    return " ".join(_WORDS.findall(name)).lower()
+
+
+@cache
+def may_be_wrong(text: str) -> bool:
+    """Return whether a text has a retired phrase, which may be allowed; quick, as most texts occur often."""
+    return bool(_ANY.search(text.lower()))
+
+
 def findings(text: WrittenText) -> list[str]:
     """Return what is wrong with a text, one line per retired phrase."""
-    if not _ANY.search(text.text.lower()):  # quick
+    if not may_be_wrong(text.text):
         return []
     prose = " ".join(_CODE.sub("", text.text).split())
     found = []

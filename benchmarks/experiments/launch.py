@@ -36,6 +36,10 @@ class Launchable(Protocol):
         ...
 
 
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
+"""Command that takes torchrun's arguments."""
+
+
 @dataclass(frozen=True, slots=True)
 class Launch:
     """Time and load of one launch.
@@ -53,7 +57,7 @@ def launch(job: Launchable, packets: Path) -> Launch:
     """Run a job; write its windows to ``packets``/<its name>, with time and load next to them."""
     plan = packets / f"{job.name}.json"
     plan.write_bytes(msgspec.json.encode(job))
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command = [*TORCHRUN, "--standalone"]
     command += [f"--nproc-per-node={job.ranks}", "-m", job.module, str(plan), str(packets)]
     begin, others = time.monotonic(), OtherPrograms()
     subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})

@@ -18,14 +18,30 @@ RETRIES = 100
 """How often, ten times a second or more, a simulated user looks again before a test fails."""
 
 
+FIRST_PAUSES = (0.005, 0.01, 0.02, 0.04)
+"""Seconds between the first looks: most of what is waited for comes within them."""
+
+
 class PatientUser(User):
     """A user that waits for the result of an action as long as a busy machine may take."""
 
-    async def should_see(self, *args: Any, retries: int = RETRIES, **filters: Any) -> None:
-        await super().should_see(*args, retries=retries, **filters)
+    async def should_see(self, target: Any = None, *, retries: int = RETRIES, **filters: Any) -> None:
+        if not await self._turns(True, target, **filters):
+            await super().should_see(target, retries=retries, **filters)
 
-    async def should_not_see(self, *args: Any, retries: int = RETRIES, **filters: Any) -> None:
-        await super().should_not_see(*args, retries=retries, **filters)
+    async def should_not_see(self, target: Any = None, *, retries: int = RETRIES, **filters: Any) -> None:
+        if not await self._turns(False, target, **filters):
+            await super().should_not_see(target, retries=retries, **filters)
+
+    async def _turns(
+        self, is_seen: bool, target: Any, *, kind: Any = None, marker: Any = None, content: Any = None
+    ) -> bool:
+        """Wait shortly until something is seen, or no longer; return whether that came."""
+        for pause in FIRST_PAUSES:
+            if self._sees(target, kind, marker, content) is is_seen:
+                return True
+            await asyncio.sleep(pause)
+        return False
 
 
 @asynccontextmanager

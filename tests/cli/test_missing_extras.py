@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable, Iterator
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -20,11 +22,19 @@ ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "sample_data" / "packets"
 BASE = {"click", "msgspec", "numpy", "pyarrow"}
 
-# A meta-path finder that refuses some modules and notes which third-party modules are asked for.
+# Has loaded the base install, and forks a command for each line that it reads; answers with its exit code. A
+# meta-path finder refuses some modules of the command and notes which third-party modules it asks for.
 PROGRAM = """
-import sys
+import json, os, sys
+import click, msgspec, numpy, pyarrow.compute, pyarrow.parquet
 
-blocked, noted = set(filter(None, sys.argv[1].split(","))), set(sys.argv[2].split(","))
+for line in sys.stdin:
+    blocked, noted, arguments, output = json.loads(line)
+    if (child := os.fork()) == 0:
+        break
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+else:
+    sys.exit()
 
 class Blocker:
     def find_spec(self, name, path=None, target=None):
@@ -34,8 +44,11 @@ class Blocker:
         if top in blocked:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
+os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+os.dup2(0, 1)
+os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
 sys.meta_path.insert(0, Blocker())
-sys.argv = ["sfapp", *sys.argv[3:]]
+sys.argv = ["sfapp", *arguments]
 from sfapp.cli import main
 main()
 """
@@ -58,26 +71,39 @@ ARGUMENTS: dict[str, list[str]] = {
 }
 
 
-def sfapp_without(blocked: set[str], command: str, tmp: Path) -> tuple[int, str, set[str]]:
-    """The exit code and the messages of a command without some modules, and the modules it asked for."""
-    (tmp / "script.py").write_text("")
-    shutil.copytree(SAMPLE / "gpt-small-rank-lost", tmp / "copy" / "gpt-small-rank-lost", dirs_exist_ok=True)
-    arguments = [each.replace("{tmp}", str(tmp)) for each in ARGUMENTS.get(command, ["--help"])]
-    lists = [",".join(sorted(blocked)), ",".join(sorted(EXTRA_OF_MODULE | {"torch": "app"}))]
-    result = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *lists, command, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    lines = result.stderr.splitlines()
-    asked = {line.removeprefix("asked:") for line in lines if line.startswith("asked:")}
-    return result.returncode, "\n".join(line for line in lines if not line.startswith("asked:")), asked
+SfappWithout = Callable[[set[str], str, Path], tuple[int, str, set[str]]]
+
+
+@pytest.fixture(scope="module")
+def sfapp_without() -> Iterator[SfappWithout]:
+    """Run a command without some modules: its exit code, its messages and the modules it asked for."""
+    noted = sorted(EXTRA_OF_MODULE | {"torch": "app"})
+
+    def run(blocked: set[str], command: str, tmp: Path) -> tuple[int, str, set[str]]:
+        (tmp / "script.py").write_text("")
+        copy = tmp / "copy" / "gpt-small-rank-lost"
+        shutil.copytree(SAMPLE / "gpt-small-rank-lost", copy, dirs_exist_ok=True)
+        arguments = [each.replace("{tmp}", str(tmp)) for each in ARGUMENTS.get(command, ["--help"])]
+        asked_for = [sorted(blocked), noted, [command, *arguments], str(tmp / "output")]
+        assert base.stdin is not None
+        assert base.stdout is not None
+        base.stdin.write(json.dumps(asked_for) + "\n")
+        base.stdin.flush()
+        code = int(base.stdout.readline())
+        lines = (tmp / "output").read_text().splitlines()
+        asked = {line.removeprefix("asked:") for line in lines if line.startswith("asked:")}
+        return code, "\n".join(line for line in lines if not line.startswith("asked:")), asked
+
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", PROGRAM], env=environment, **pipes) as base:
+        yield run
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_names_the_extra_that_it_lacks(command: str, tmp_path: Path) -> None:
+def test_a_command_names_the_extra_that_it_lacks(
+    command: str, tmp_path: Path, sfapp_without: SfappWithout
+) -> None:
     # Given a command with everything installed, which says what it would import
     _, output, asked = sfapp_without(set(), command, tmp_path)
     assert "Traceback" not in output
@@ -93,7 +119,9 @@ def test_a_command_names_the_extra_that_it_lacks(command: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_of_the_base_install_runs_or_names_an_extra(command: str, tmp_path: Path) -> None:
+def test_a_command_of_the_base_install_runs_or_names_an_extra(
+    command: str, tmp_path: Path, sfapp_without: SfappWithout
+) -> None:
     everything = {*EXTRA_OF_MODULE, "torch"}
     code, output, _ = sfapp_without(everything, command, tmp_path)
     assert "Traceback" not in output

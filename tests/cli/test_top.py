@@ -223,7 +223,7 @@ def test_an_app_of_another_version_is_reported(body: bytes, message: str) -> Non
             pass
 
     with HTTPServer(("127.0.0.1", 0), Other) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         try:
             assert message in top(f"http://127.0.0.1:{server.server_port}", expect=2)

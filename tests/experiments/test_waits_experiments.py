@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.experiments import launch
 from benchmarks.experiments.__main__ import waits_experiment
 from benchmarks.experiments.plan import BACKWARD, DATA, FORWARD
 from benchmarks.experiments.waits_page import waits_bars, waits_document
@@ -24,6 +25,7 @@ from benchmarks.experiments.waits_plan import (
 from benchmarks.experiments.waits_score import WaitSeen, judge_waits, planted
 from sfapp.model import Window
 from tests.builders import MS, ddp_job, window_of
+from tests.forked_ranks import forked_torchrun
 
 JOB = WaitJob(
     "by hand", "ddp", 4, 20, 1.0, (WaitFault(is_warm_up=True), WaitFault(), WaitFault(DATA, 2), WaitFault())
@@ -32,7 +34,9 @@ JOB = WaitJob(
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> list[WaitSeen]:
-    found, _ = waits_experiment(small_waits(), tmp_path_factory.mktemp("packets"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launch, "TORCHRUN", forked_torchrun())
+        found, _ = waits_experiment(small_waits(), tmp_path_factory.mktemp("packets"))
     return found
 
 

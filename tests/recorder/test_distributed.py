@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ import torch
 
 from sfapp.model import Window
 from sfapp.packets import read_windows
-from tests.forked_ranks import forked
+from tests.forked_ranks import forked, forked_torchrun
 
 pytestmark = pytest.mark.torchrun
 
@@ -22,8 +21,7 @@ JOBS = Path(__file__).parent / "gather_jobs.py"
 
 
 def torchrun(root: Path, job: str, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3", *options]
-    return completed([*command, str(JOBS), str(root), job])
+    return completed(forked_torchrun("--standalone", "--nproc-per-node=3", *options, JOBS, root, job))
 
 
 def completed(command: Sequence[str]) -> subprocess.CompletedProcess[str]:

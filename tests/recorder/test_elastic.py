@@ -17,6 +17,7 @@ import pytest
 import sfapp
 from sfapp.model import Window
 from sfapp.packets import read_windows
+from tests.forked_ranks import forked_torchrun
 
 pytestmark = pytest.mark.torchrun
 
@@ -58,7 +59,15 @@ def restarted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A job of three of which one dies; all are started again, from a checkpoint."""
     root = tmp_path_factory.mktemp("restarted")
     result = subprocess.run(
-        [*TORCHRUN, "--standalone", "--nproc-per-node=3", "--max-restarts=1", str(JOBS), root, "restarted"],
+        forked_torchrun(
+            "--monitor-interval=0.1",
+            "--standalone",
+            "--nproc-per-node=3",
+            "--max-restarts=1",
+            JOBS,
+            root,
+            "restarted",
+        ),
         capture_output=True,
         text=True,
         timeout=120,

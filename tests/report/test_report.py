@@ -57,22 +57,19 @@ def opened(browser: Browser, path: Path, scheme: Any = "light") -> tuple[dict[st
     return seen, events
 
 
-def test_a_report_opens_from_a_file_and_makes_no_request(browser: Browser, tmp_path: Path) -> None:
+def test_a_report_opens_from_a_file_makes_no_request_and_follows_light_and_dark(
+    browser: Browser, tmp_path: Path
+) -> None:
     asked = ["--window", "gpt-small-ddp/10", "--window", "gpt-small-ddp/4", "--title", "Slow callback"]
     made = run("report", SAMPLE, *asked, "-o", "incident.html", cwd=tmp_path)
     assert made.returncode == 0, made.stderr
-    seen, events = opened(browser, tmp_path / "incident.html")
+    light, events = opened(browser, tmp_path / "incident.html", "light")
     assert events == []
-    assert seen["drawn"] == 14
-    assert seen["plots"] >= 12
+    assert light["drawn"] == 14
+    assert light["plots"] >= 12
     for expected in ("Slow callback", "callbacks on rank 3", "data", "limitations", "sha256", "sfapp report"):
-        assert expected in seen["text"]
-
-
-def test_a_report_follows_light_and_dark(browser: Browser, tmp_path: Path) -> None:
-    run("report", SAMPLE, "--window", "gpt-small-ddp/10", "-o", "r.html", cwd=tmp_path)
-    light, _ = opened(browser, tmp_path / "r.html", "light")
-    dark, events = opened(browser, tmp_path / "r.html", "dark")
+        assert expected in light["text"]
+    dark, events = opened(browser, tmp_path / "incident.html", "dark")
     assert events == []
     assert light["ink"] != dark["ink"]
 

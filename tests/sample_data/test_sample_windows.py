@@ -101,11 +101,11 @@ def test_the_sample_stays_small() -> None:
 @pytest.mark.torchrun
 def test_the_recording_script_records(tmp_path: Path) -> None:
     command = [sys.executable, str(SAMPLE / "record.py"), "--out", str(tmp_path)]
-    options = ["--run", "gpt-small-ddp", "--ranks", "4", "--steps", "12", "--windows", "2"]
+    options = ["--run", "gpt-small-ddp", "--ranks", "2", "--steps", "12", "--windows", "2"]
     subprocess.run([*command, *options], check=True, capture_output=True, timeout=120)
     windows = read_windows([tmp_path / "gpt-small-ddp"]).windows
     assert [(item.window.number, item.window.duration_SNR.shape) for item in windows] == [
-        (0, (7, 12, 4)),
-        (1, (7, 12, 4)),
+        (0, (7, 12, 2)),
+        (1, (7, 12, 2)),
     ]
     assert windows[0].window.manifest.gather_ok

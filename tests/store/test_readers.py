@@ -19,11 +19,16 @@ from sfapp.store.scan import BATCH_FILES, LEAST_BATCH_FILES, FileStamp, FoundFil
 from sfapp.store.verdict_builder import read_batch
 from tests.store.jobs import SLOW, contents, put, put_part, window
 
+WINDOWS = 25
+FILES = 3 * WINDOWS
+FILES_A_HELPER = 30
+"""Of this few files, two helpers take a part each."""
+
 
 @pytest.fixture(scope="module")
 def packets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("packets")
-    for number in range(50):
+    for number in range(WINDOWS):
         for run in ("a", "b", "c"):
             put(root, window(run, number, extra=SLOW if number % 7 == 3 else None))
     (root / "bad.parquet").write_text("bad")
@@ -33,13 +38,13 @@ def packets(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def helped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two helpers, on any machine and for this few files."""
-    monkeypatch.setattr(parallel_reader, "FILES_A_HELPER", 60)
+    monkeypatch.setattr(parallel_reader, "FILES_A_HELPER", FILES_A_HELPER)
     monkeypatch.setattr(parallel_reader, "_cores", lambda: 3)
 
 
 def filled(packets: Path, db: Path) -> dict[str, list[str]]:
     with Store.open([packets], db=db) as store:
-        assert store.ingest().added == 150
+        assert store.ingest().added == FILES
     return contents(db)
 
 
@@ -65,7 +70,7 @@ def test_a_helper_that_cannot_start_is_done_without(
     for executable in ("/bin/false", str(tmp_path / "nowhere")):
         monkeypatch.setattr(sys, "executable", executable)
         with Store.open([packets], memory=True) as store:
-            assert store.ingest().added == 150
+            assert store.ingest().added == FILES
 
 
 def test_a_helper_that_dies_is_done_without(packets: Path, helped: None) -> None:
@@ -77,7 +82,7 @@ def test_a_helper_that_dies_is_done_without(packets: Path, helped: None) -> None
             os.kill(child, signal.SIGKILL)
 
     with Store.open([packets], memory=True) as store:
-        assert store.ingest(kill_helpers).added == 150
+        assert store.ingest(kill_helpers).added == FILES
     assert len(killed) >= 2
 
 
@@ -92,7 +97,7 @@ def test_helpers_end_with_the_process_that_started_them(packets: Path, tmp_path:
     code = (
         "import os, sys, signal, pathlib\n"
         "from sfapp.store import Store, parallel_reader as readers\n"
-        "readers.FILES_A_HELPER, readers._cores = 60, lambda: 3\n"
+        f"readers.FILES_A_HELPER, readers._cores = {FILES_A_HELPER}, lambda: 3\n"
         "def tell(progress):\n"
         "    tasks = pathlib.Path('/proc/self/task').glob('*/children')\n"
         "    print(*(task.read_text() for task in tasks), flush=True)\n"

@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from sfapp.packets import read_windows
-from tests.forked_ranks import forked
+from tests.forked_ranks import forked, forked_torchrun
 from tests.stream.streams import aggregating, files_in, until, windows_in
 
 pytestmark = pytest.mark.torchrun
 
 JOBS = Path(__file__).parents[1] / "recorder" / "gather_jobs.py"
-
-
-TORCHRUN = (
-    *(sys.executable, "-m", "torch.distributed.run"),
-    *("--standalone", "--nproc-per-node=3", "--monitor-interval=0.1"),
-)
 
 
 def completed(command: Sequence[str], endpoint: str) -> subprocess.CompletedProcess[str]:
@@ -67,7 +60,10 @@ def test_unchanged_jobs_stream_to_complete_windows(tmp_path: Path) -> None:
 def test_the_last_sent_steps_of_a_dead_rank_are_stored(tmp_path: Path) -> None:
     packets, left = tmp_path / "packets", tmp_path / "left"
     with aggregating(packets, abandon_after=2.0) as aggregator:
-        assert completed([*TORCHRUN, str(JOBS), str(left), "killed"], aggregator.endpoint).returncode != 0
+        job = forked_torchrun(
+            "--standalone", "--nproc-per-node=3", "--monitor-interval=0.1", JOBS, left, "killed"
+        )
+        assert completed(job, aggregator.endpoint).returncode != 0
         until(lambda: len(windows_in(packets)) > 1)
     first, second, *_ = windows_in(packets)
     assert first.ranks.rank == (0, 1, 2)

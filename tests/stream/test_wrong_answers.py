@@ -66,7 +66,7 @@ def steps_of(root: Path) -> list[int]:
 def test_what_was_never_sent_is_kept_whatever_is_acknowledged(beyond: int, tmp_path: Path) -> None:
     with wrong_aggregator() as peer:
         options = StreamOptions(endpoint=peer.endpoint, batch_seconds=1.5)
-        perf = recorder(tmp_path, options, output=tmp_path / "left", timeout=2.0)
+        perf = recorder(tmp_path, options, output=tmp_path / "left", timeout=1.0)
         train(perf, 5)
         peer.receive()
         before = peer.steps
@@ -83,7 +83,7 @@ def test_what_was_never_sent_is_kept_whatever_is_acknowledged(beyond: int, tmp_p
 
 def test_a_request_for_what_was_never_sent_does_not_end_the_stream(tmp_path: Path) -> None:
     with wrong_aggregator() as peer:
-        perf = recorder(tmp_path, peer.endpoint, output=tmp_path / "left", timeout=2.0)
+        perf = recorder(tmp_path, peer.endpoint, output=tmp_path / "left", timeout=1.0)
         train(perf, 5)
         peer.receive()
         peer.answer(Resend, sequence=10**6)
@@ -98,7 +98,7 @@ def test_a_request_for_what_was_never_sent_does_not_end_the_stream(tmp_path: Pat
 @pytest.mark.parametrize("wrong", [-1, -(2**62), 2**63 - 1, 2**64 - 1])
 def test_an_impossible_acknowledgement_is_noted_and_changes_nothing(wrong: int, tmp_path: Path) -> None:
     with wrong_aggregator() as peer:
-        perf = recorder(tmp_path, peer.endpoint, output=tmp_path / "left", timeout=2.0)
+        perf = recorder(tmp_path, peer.endpoint, output=tmp_path / "left", timeout=1.0)
         train(perf, 10)
         peer.receive()
         peer.answer_raw(Ack, up_to_sequence=wrong)

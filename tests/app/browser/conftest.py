@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, Route
+from playwright.sync_api import Browser, BrowserContext, Page, Request
 
 from benchmarks.chromium import SHELL, chromium
 from tests.app.recorded_job import hostile_window, put
@@ -37,24 +37,32 @@ def browser() -> Iterator[Browser]:
         yield browser
 
 
-@pytest.fixture
-def page(browser: Browser, server: Served) -> Iterator[Page]:
-    """A fresh visitor; at the end, nothing was written to the console and nothing asked elsewhere."""
+@pytest.fixture(scope="module")
+def context(browser: Browser, server: Served) -> Iterator[BrowserContext]:
+    """A browser that keeps what it has loaded and compiled; ``page`` clears what a visitor leaves behind."""
     context = browser.new_context(viewport={"width": 1480, "height": 1080}, base_url=server.url)
-    page = context.new_page()
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def page(context: BrowserContext, server: Served) -> Iterator[Page]:
+    """A fresh visitor; at the end, nothing was written to the console and nothing asked elsewhere."""
     complaints: list[str] = []
 
-    def only_here(route: Route) -> None:
-        if route.request.url.startswith(server.url):
-            route.continue_()
-        else:
-            complaints.append(f"asked for {route.request.url}")
-            route.abort()
+    def only_here(request: Request) -> None:
+        if request.url.startswith(("http:", "https:")) and not request.url.startswith(server.url):
+            complaints.append(f"asked for {request.url}")
 
-    context.route(lambda url: url.startswith(("http:", "https:", "ws:", "wss:")), only_here)
+    # Routes would say the same, but they turn off the cache.
+    context.on("request", only_here)
+    page = context.new_page()
     page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.set_default_timeout(20_000)
     yield page
-    context.close()
+    context.remove_listener("request", only_here)
+    for each in context.pages:
+        each.close()
+    context.clear_cookies()  # nothing else is kept: a new tab has its own session storage
     assert complaints == []

@@ -80,13 +80,15 @@ def menu(page: Page) -> Locator:
 
 
 PROBLEM = "/problems/90d5f3f39e3d17f3"
+DATA = f"{SICK}?tab=data"
+"""A tab without plots, which axe looks at on their own pages."""
 
 OPENED: dict[str, tuple[str, Callable[[Page], Locator]]] = {
-    "help": (SICK, dialog_by_key("?")),
+    "help": (DATA, dialog_by_key("?")),
     "palette": (SICK, dialog_by_key("Control+k")),
     "report": (SICK, dialog_by_key("r")),
     "incident": (SICK, dialog_by_key("a")),
-    "note": (SICK, write_note),
+    "note": (DATA, write_note),
     "name": (SICK, sign),
     "settings": (SICK, drawer),
     "menu": (SICK, menu),

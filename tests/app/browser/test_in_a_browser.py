@@ -44,26 +44,22 @@ def wait_until(page: Page, holds: Callable[[], bool]) -> None:
     raise AssertionError("it did not happen within five seconds")
 
 
-def test_every_page_is_drawn(page: Page) -> None:
+# test_accessibility.py looks at every other page and tab once it is drawn.
+def test_pages_of_every_run_are_drawn(page: Page) -> None:
     page.goto("/windows")
     expect(page.locator(".timeline .main-svg").first).to_be_visible()
     expect(page.locator(".ag-row").first).to_be_visible()
-    for path in (SICK, "/w/moe-two-roles/1", "/w/gpt-small-rank-lost/1"):
+    for path in ("/w/moe-two-roles/1", "/w/gpt-small-rank-lost/1"):
         page.goto(path)
         figures_drawn(page)
-    page.goto("/runs/gpt-small-ddp")
-    expect(page.locator(".history .main-svg").first).to_be_visible()
     page.goto("/quarantine")
     expect(page.get_by_text("00000015.parquet").first).to_be_visible()
     page.goto("/docs")
     expect(page.get_by_role("link", name="/windows.json", exact=True)).to_be_visible()
 
 
-@pytest.mark.parametrize(
-    "tab",
-    ["overview", "frontier", "ranks", "node:1", "ambiguity", "stragglers", "evidence", "rules", "data"],
-)
-def test_every_tab_is_drawn(page: Page, tab: str) -> None:
+@pytest.mark.parametrize("tab", ["frontier", "stragglers", "evidence", "rules"])
+def test_a_tab_is_drawn(page: Page, tab: str) -> None:
     page.goto(f"{SICK}?tab={tab}")
     expect(page.locator(".panels .card:visible").first).to_be_visible()
     # What stragglers there are is worked out first.
