@@ -12,7 +12,7 @@ change within a version.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -215,7 +215,7 @@ class _CaptureMessage(Message, frozen=True, kw_only=True):
 
 
 class CaptureReport(_CaptureMessage, frozen=True, kw_only=True, tag="capture_said"):
-    """The rank's state of a capture, with its own window numbers.
+    """The state of a capture on the rank, with its own window numbers; of stacks, also on its neighbours.
 
     The tag and the name of the field are those of the protocol, which older ranks and aggregators use too.
     """
@@ -224,10 +224,12 @@ class CaptureReport(_CaptureMessage, frozen=True, kw_only=True, tag="capture_sai
 
 
 class CapturePiece(_CaptureMessage, frozen=True, kw_only=True, tag="capture_piece"):
-    """One piece of the file with one window's operator events (operators.md).
+    """One piece of a file: one window's operator events (operators.md), stacks, or a Flight Recorder dump.
 
     Attributes:
-        window: the rank's number of the window.
+        window: the rank's number of the window; 0 without one.
+        of_rank: the rank whose stacks or dump it holds, which may be another one of the sender's machine.
+        holds: the kind of file.
         piece, pieces: index of the piece and number of pieces.
         clock_offset_ns: estimated offset from the events' times to the aggregator's clock.
     """
@@ -237,6 +239,8 @@ class CapturePiece(_CaptureMessage, frozen=True, kw_only=True, tag="capture_piec
     pieces: Annotated[int, Meta(ge=1, le=512)]
     content: Annotated[bytes, Meta(max_length=PIECE_BYTES)]
     clock_offset_ns: Annotated[int, Meta(ge=-(2**61), le=2**61)] = 0
+    of_rank: Rank = 0
+    holds: Literal["events", "stacks", "dump"] = "events"
 
 
 FromRank: TypeAlias = (
@@ -287,7 +291,8 @@ class Refused(Message, frozen=True, kw_only=True, tag="refused"):
 
 
 class CaptureCommand(Message, frozen=True, kw_only=True, tag="capture_asked"):
-    """Request to profile these steps, with ``first_step`` set. Sent again until the rank reports on it."""
+    """Request to profile these steps, with ``first_step`` set, or for stacks. Sent again until the rank
+    reports on it."""
 
     request: CaptureRequest
 
