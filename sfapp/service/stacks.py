@@ -22,8 +22,9 @@ from sfapp.packets.captures import (
     state_of,
 )
 from sfapp.packets.stack_files import read_stacks
-from sfapp.packets.stack_requests import RunPlace, answer_from_outside
+from sfapp.packets.stack_requests import RunPlace, answer_from_outside, find_run
 from sfapp.service.live import DOCUMENT_VERSION
+from sfapp.service.workspace import Workspace
 from sfapp.views.text.stacks import stack_lines, stacks_headline
 
 WAIT_SECONDS = 12.0
@@ -87,6 +88,20 @@ class RunStacks:
     def is_complete(self) -> bool:
         """Return whether no further rank will answer."""
         return self.state.is_over
+
+
+def place_of(workspace: Workspace, run_id: str) -> RunPlace:
+    """Return where a run's files are.
+
+    Raises:
+        WindowNotFoundError: there is no such run below the paths of the workspace.
+    """
+    for path in workspace.paths:
+        try:
+            return find_run(path, run_id)
+        except CaptureError:
+            continue
+    raise WindowNotFoundError(f"run {run_id!r} has no folder here")
 
 
 def request_stacks(

@@ -30,8 +30,8 @@ from sfapp.model.window import RankIdentity
 from sfapp.packets.job import JobInfo, JobRank
 from sfapp.packets.stack_signal import publish
 
-info = JobInfo(root=Path(sys.argv[1]), run_id="held", world_size=2, wrapper="other", parallelism=Parallelism(),
-               prefetch="unknown", model_fit=False, recorder=RecorderInfo())
+info = JobInfo(root=Path(sys.argv[1]), run_id="held", world_size=2, wrapper="other",
+               parallelism=Parallelism(), prefetch="unknown", model_fit=False, recorder=RecorderInfo())
 rank = JobRank(RankIdentity(rank=1, local_rank=1, node_rank=0, hostname="here", role=None), info)
 ready = threading.Event()
 

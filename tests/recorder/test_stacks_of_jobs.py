@@ -37,7 +37,8 @@ def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         try:
             deadline = time.monotonic() + 90
             while not (root / "held").exists():
-                assert time.monotonic() < deadline and job.poll() is None, job.stderr and job.stderr.read()
+                assert job.poll() is None, job.communicate()
+                assert time.monotonic() < deadline
                 time.sleep(0.1)
             yield root
         finally:

@@ -21,6 +21,7 @@ from sfapp.app.panels.plot_card import FigureCard, draw
 from sfapp.app.panels.problem_actions import ProblemActions
 from sfapp.app.panels.role_buttons import role_links
 from sfapp.app.panels.run_timeline import RunTimeline
+from sfapp.app.panels.stacks_card import StacksCard
 from sfapp.app.panels.tables import data_table, titled
 from sfapp.app.routes import Handler
 from sfapp.app.theme import Crumb, author_of, box, frame, is_dark, label_text, link
@@ -178,6 +179,7 @@ class ProblemPage:
                     role_links(self._view.judged.window.ranks, self._group, self._page_of_group)
                     captures = CaptureCard(self._workspace, self._view.judged, lambda: self._toolbar.name)
                     captures.propose(self._view.judged, None)
+                StacksCard(self._workspace, problem.run_id, lambda: self._toolbar.name)
                 self._plot_box = box("problem-plot")
                 self._evidence = box("stack")
                 self._windows = box()
