@@ -322,8 +322,9 @@ def _add_stacks(routes: APIRouter, workspace: Workspace) -> None:
         summary="The newest stacks of a run's ranks, equal ones merged, those of the fewest ranks first",
     )
     def stacks_json(request: Request, run: str, all_threads: bool = False) -> Response:
-        place = place_of(workspace, run_of(request, ".json"))
-        return json_answer(newest_stacks(place.root, place.run_id).document(all_threads))
+        place = place_of(workspace.paths, run_of(request, ".json"))
+        found = newest_stacks(place.root, place.run_id)
+        return json_answer({"version": DOCUMENT_VERSION, **found.document(all_threads)})
 
 
 def _add_compare(routes: APIRouter, workspace: Workspace) -> None:

@@ -21,10 +21,9 @@ from sfapp.packets.captures import (
     request_files,
     state_of,
 )
+from sfapp.packets.paths import folder_name
 from sfapp.packets.stack_files import read_stacks
 from sfapp.packets.stack_requests import RunPlace, answer_from_outside, find_run
-from sfapp.service.live import DOCUMENT_VERSION
-from sfapp.service.workspace import Workspace
 from sfapp.views.text.stacks import stack_lines, stacks_headline
 
 WAIT_SECONDS = 12.0
@@ -69,7 +68,6 @@ class RunStacks:
         request = self.state.request
         merged = self.merged_threads if all_threads else self.merged
         return {
-            "version": DOCUMENT_VERSION,
             "run": request.run_id,
             "request": request.id,
             "asked_at": request.asked_at.isoformat(),
@@ -85,18 +83,26 @@ class RunStacks:
         }
 
     @property
+    def title(self) -> str:
+        """Return when, by whom and why they were requested, in words."""
+        request = self.state.request
+        author = f" by {request.asked_by}" if request.asked_by else ""
+        reason = f": {request.reason}" if request.reason else ""
+        return f"Requested {request.asked_at:%Y-%m-%d %H:%M:%S} UTC{author}{reason}"
+
+    @property
     def is_complete(self) -> bool:
         """Return whether no further rank will answer."""
         return self.state.is_over
 
 
-def place_of(workspace: Workspace, run_id: str) -> RunPlace:
+def place_of(paths: Sequence[Path], run_id: str) -> RunPlace:
     """Return where a run's files are.
 
     Raises:
-        WindowNotFoundError: there is no such run below the paths of the workspace.
+        WindowNotFoundError: there is no such run below these paths.
     """
-    for path in workspace.paths:
+    for path in paths:
         try:
             return find_run(path, run_id)
         except CaptureError:
@@ -135,6 +141,17 @@ def wait_for_stacks(root: Path, asked: RunStacks, seconds: float = WAIT_SECONDS)
         if found.is_complete or time.monotonic() > deadline:
             return found
         time.sleep(_POLL_SECONDS)
+
+
+def stacks_next_to(packets: Sequence[Path], run_id: str) -> RunStacks | None:
+    """Return the newest stacks of the run that has these packets; None if there are none."""
+    for path in packets:
+        if path.parent.name == folder_name(run_id):
+            try:
+                return newest_stacks(path.parent.parent, run_id)
+            except WindowNotFoundError:
+                return None
+    return None
 
 
 def newest_stacks(root: Path, run_id: str) -> RunStacks:

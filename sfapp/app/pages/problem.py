@@ -179,7 +179,12 @@ class ProblemPage:
                     role_links(self._view.judged.window.ranks, self._group, self._page_of_group)
                     captures = CaptureCard(self._workspace, self._view.judged, lambda: self._toolbar.name)
                     captures.propose(self._view.judged, None)
-                StacksCard(self._workspace, problem.run_id, lambda: self._toolbar.name)
+                StacksCard(
+                    self._workspace,
+                    problem.run_id,
+                    lambda: self._toolbar.name,
+                    self._actions.add_stacks,
+                )
                 self._plot_box = box("problem-plot")
                 self._evidence = box("stack")
                 self._windows = box()

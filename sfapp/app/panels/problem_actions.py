@@ -11,7 +11,7 @@ from sfapp.app.panels.add_to_incident import IncidentPicker
 from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
 from sfapp.app.theme import box, label_text, link, with_keys
 from sfapp.incidents import IncidentEditor
-from sfapp.model.incidents import Incident
+from sfapp.model.incidents import Incident, Pin
 from sfapp.model.view import STRAGGLERS, ViewState, WindowKey
 from sfapp.service.incidents import IncidentService
 from sfapp.service.problems import ListedProblem
@@ -134,5 +134,20 @@ class ProblemActions:
         def add(author: IncidentEditor, incident: Incident) -> Sequence[str]:
             return [author.add_window(incident, key) for key in keys]
 
+        self._picker.ask("this problem", add, self._title(one))
+
+    def add_stacks(self, text: str) -> None:
+        """Ask for the incident to add stacks to, as a note on the problem's latest window."""
+        if (one := self._one) is None:
+            return
+        pin = Pin(window=WindowKey(one.problem.run_id, one.problem.windows[-1]))
+
+        def add(author: IncidentEditor, incident: Incident) -> Sequence[str]:
+            note = author.write_note(text, pin)
+            return [note, author.add_note(incident, note)]
+
+        self._picker.ask("these stacks", add, self._title(one))
+
+    def _title(self, one: ListedProblem) -> str:
         text = problem_text(one.problem)
-        self._picker.ask("this problem", add, f"{text.title}: {text.where}")
+        return f"{text.title}: {text.where}"

@@ -23,7 +23,13 @@ from sfapp.service.stacks import (
 from sfapp.service.workspace import Workspace
 from sfapp.views import format
 from sfapp.views.address import path_segment
-from sfapp.views.text.stacks import frame_lines, group_title, missing_words, stacks_headline
+from sfapp.views.text.stacks import (
+    frame_lines,
+    group_title,
+    missing_words,
+    stacks_headline,
+    stacks_text,
+)
 
 POLL_S = 2.0
 """Seconds between checks for newer stacks; recorders check for requests about once a second."""
@@ -35,15 +41,24 @@ SHOWN_GROUPS = 12
 class StacksCard:
     """The button that requests stacks, while the run is live, and the newest stacks."""
 
-    def __init__(self, workspace: Workspace, run_id: str, author: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        workspace: Workspace,
+        run_id: str,
+        author: Callable[[], str],
+        collect: Callable[[str], None] | None = None,
+    ) -> None:
         """Build, hidden, inside the current container.
 
         Args:
             author: returns the name of the requests' author.
+            collect: adds the stacks as text to an incident; None on pages without incidents.
         """
         self._workspace = workspace
         self._run_id = run_id
         self._author = author
+        self._collect = collect
+        self._found: RunStacks | None = None
         self._asked: RunStacks | None = None
         self._shown: object = None
         with box("card stacks", "section").mark("stacks") as self._card:
@@ -53,6 +68,9 @@ class StacksCard:
                 self._button.mark("take-stacks").on("click", self._request)
                 self._state = label_text("", "span", "muted").mark("stacks-state")
                 box("grow")
+                if collect is not None:
+                    add = label_text("Add stacks to incident", "button", "button secondary")
+                    add.mark("add-stacks").on("click", self._add_to_incident)
                 link(".json", f"/stacks/{path_segment(run_id)}.json", "badge")
             self._content = box("stack")
         self._card.set_visibility(False)
@@ -60,7 +78,7 @@ class StacksCard:
 
     async def _request(self) -> None:
         def ask() -> RunStacks:
-            place = place_of(self._workspace, self._run_id)
+            place = place_of(self._workspace.paths, self._run_id)
             return request_stacks(place, reason="requested from its page", asked_by=self._author())
 
         try:
@@ -79,16 +97,23 @@ class StacksCard:
         self._button.set_visibility(is_live)
         self._card.set_visibility(is_live or found is not None)
         self._state.text = self._words()
+        self._found = found
         if found is not None and (shown := (found.state.request.id, len(found.stacks))) != self._shown:
             self._shown = shown
             self._content.clear()
             with self._content:
                 _show(found)
 
+    def _add_to_incident(self) -> None:
+        if self._collect is None or self._found is None:
+            ui.notify("There are no stacks yet", type="warning")
+            return
+        self._collect(stacks_text(self._found.merged, self._found.missing, self._found.title))
+
     def _read(self) -> RunStacks | None:
         """Return the stacks of this page's request or else the newest ones; None if there are none."""
         try:
-            place = place_of(self._workspace, self._run_id)
+            place = place_of(self._workspace.paths, self._run_id)
             if self._asked is not None:
                 self._asked = follow_stacks(place.root, self._asked)
                 if self._asked.stacks:
@@ -112,11 +137,9 @@ class StacksCard:
 
 def _show(found: RunStacks) -> None:
     """Build the stacks of one request. Their text comes from the ranks, and is shown as text only."""
-    request, merged = found.state.request, found.merged
-    author = f" by {request.asked_by}" if request.asked_by else ""
-    reason = f": {request.reason}" if request.reason else ""
+    merged = found.merged
     label_text(stacks_headline(merged), "p").mark("stacks-headline")
-    label_text(f"Taken at {request.asked_at:%H:%M:%S} UTC{author}{reason}", "p", "muted")
+    label_text(found.title, "p", "muted")
     for group in merged.groups[:SHOWN_GROUPS]:
         _show_group(group, merged.shared_frames)
     left = len(merged.groups) - SHOWN_GROUPS + merged.left_out

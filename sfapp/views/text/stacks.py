@@ -10,6 +10,9 @@ from sfapp.views import format
 MOST_FRAMES = 24
 """Frames of a stack that are shown; JSON has all."""
 
+MAX_NOTE = 16_000
+"""Longest text of merged stacks in a note or report, in characters; JSON has all."""
+
 _LIBRARIES = "/site-packages/", "/dist-packages/", "/lib/python3", "<frozen ", "<string>"
 
 
@@ -89,6 +92,12 @@ def stack_lines(merged: MergedStacks, missing: Sequence[tuple[str, Sequence[int]
     if missing:
         yield ""
         yield from missing_words(missing)
+
+
+def stacks_text(merged: MergedStacks, missing: Sequence[tuple[str, Sequence[int]]], title: str) -> str:
+    """Return merged stacks as the text of a note, of bounded length."""
+    text = "\n".join([title, *stack_lines(merged, missing)])
+    return text if len(text) <= MAX_NOTE else f"{text[: MAX_NOTE - 1]}…"
 
 
 def missing_words(missing: Sequence[tuple[str, Sequence[int]]]) -> Iterator[str]:
