@@ -229,25 +229,24 @@ def parse_dump(text: str, training: int) -> tuple[ThreadStack, ...]:
 
     The current thread is the one that took the signal, which is the recorder's own; it is left out.
     """
-    threads: list[ThreadStack] = []
-    name, frames, is_training, is_own = "", list[StackFrame](), False, True
+    threads: dict[int, ThreadStack] = {}  # Two processes that read at the same time get two dumps.
+    ident, name, frames, is_own = 0, "", list[StackFrame](), True
 
     def add() -> None:
         if not is_own:
-            threads.append(ThreadStack(name, tuple(frames[:MAX_FRAMES]), is_training))
+            threads[ident] = ThreadStack(name, tuple(frames[:MAX_FRAMES]), ident == training)
 
     for line in text.splitlines():
         if head := _THREAD.fullmatch(line):
             add()
             ident = int(head[1], 16)
             name, frames = (head[2] or f"thread {ident:#x}")[:MAX_TEXT], []
-            is_training = ident == training
-            is_own = line.startswith("Current") and not is_training
+            is_own = line.startswith("Current") and ident != training
         elif found := _FRAME.fullmatch(line):
             number = 0 if found[2] == "???" else int(found[2])
             frames.append(StackFrame(found[1][:MAX_TEXT], found[3][:MAX_TEXT], number))
     add()
-    return tuple(sorted(threads, key=lambda each: not each.is_training)[:MAX_THREADS])
+    return tuple(sorted(threads.values(), key=lambda each: not each.is_training)[:MAX_THREADS])
 
 
 def stack_folder() -> Path:

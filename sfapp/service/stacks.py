@@ -133,9 +133,9 @@ def follow_stacks(root: Path, asked: RunStacks) -> RunStacks:
     return RunStacks(state_of(root, request), tuple(read_stacks(root, request)))
 
 
-def wait_for_stacks(root: Path, asked: RunStacks, seconds: float = WAIT_SECONDS) -> RunStacks:
+def wait_for_stacks(root: Path, asked: RunStacks) -> RunStacks:
     """Wait until all ranks have answered or the time is over, and return what has arrived."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + wait_seconds(asked)
     while True:
         found = follow_stacks(root, asked)
         if found.is_complete or time.monotonic() > deadline:
@@ -152,6 +152,11 @@ def stacks_next_to(packets: Sequence[Path], run_id: str) -> RunStacks | None:
             except WindowNotFoundError:
                 return None
     return None
+
+
+def wait_seconds(asked: RunStacks) -> float:
+    """Return the longest wait for stacks; recorders of many ranks check their folder less often."""
+    return WAIT_SECONDS + min(len(asked.state.request.ranks) / 64, 16.0)
 
 
 def newest_stacks(root: Path, run_id: str) -> RunStacks:

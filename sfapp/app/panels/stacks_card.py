@@ -13,12 +13,12 @@ from sfapp.errors import CaptureError, PacketError, WindowNotFoundError
 from sfapp.model.stacks import StackGroup
 from sfapp.service.live import is_running
 from sfapp.service.stacks import (
-    WAIT_SECONDS,
     RunStacks,
     follow_stacks,
     newest_stacks,
     place_of,
     request_stacks,
+    wait_seconds,
 )
 from sfapp.service.workspace import Workspace
 from sfapp.views import format
@@ -129,7 +129,7 @@ class StacksCard:
             return ""
         count, total = len(asked.stacks), len(asked.state.request.ranks)
         age = (datetime.now(UTC) - asked.state.request.asked_at).total_seconds()
-        if asked.is_complete or age > WAIT_SECONDS:
+        if asked.is_complete or age > wait_seconds(asked):
             self._asked = None if count else asked
             return f"stacks of {count} of {format.counted(total, 'rank')}"
         return f"requested; {count} of {format.counted(total, 'rank')} so far"
