@@ -19,7 +19,6 @@ import threading
 import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from io import BufferedRandom
 from pathlib import Path
 from typing import Annotated
 
@@ -46,7 +45,7 @@ highest ones, runtimes of other languages the lowest ones, and schedulers SIGUSR
 _THREAD = re.compile(r"(?:Current thread|Thread) 0x([0-9a-fA-F]+)(?: \[(.*)\])? \(most recent call first\):")
 _FRAME = re.compile(r'  File "(.*)", line (\d{1,9}|\?\?\?) in (.*)')
 
-_Whole = Annotated[int, msgspec.Meta(ge=0, lt=2**63)]
+_Whole = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 
 
 class StackProcess(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +61,7 @@ class StackProcess(msgspec.Struct, frozen=True, kw_only=True):
     process: Annotated[int, msgspec.Meta(gt=0, lt=2**31)]
     started: _Whole
     thread: Annotated[int, msgspec.Meta(gt=0, lt=2**31)]
-    training: Annotated[int, msgspec.Meta(ge=0, lt=2**64)]
+    training: Annotated[int, msgspec.Meta(ge=0)]
     signal: Annotated[int, msgspec.Meta(gt=0, lt=65)]
     rank: Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
     world_size: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
@@ -81,17 +80,21 @@ class _Handler:
         self._lock = threading.Lock()
         self._process = 0
         self._number = 0
-        self._file: BufferedRandom | None = None
+        self._descriptor = -1
 
     def install(self, path: Path) -> int:
         """Make the handler write to this file, and return its signal; 0 if no signal is free."""
         with self._lock:
             number = self._number or free_signal()  # A forked child inherits the handler.
             if number and not (self._process == os.getpid() and path.exists()):
-                file = open_regular(path, "ab+", permissions=0o600, follow_links=False)
+                with open_regular(path, "ab+", permissions=0o600, follow_links=False) as file:
+                    descriptor = os.dup(file.fileno())  # An open file object would warn at exit.
                 # With chain=True, system calls would not be restarted; there is no handler to chain to.
-                faulthandler.register(number, file=file, all_threads=True, chain=False)
-                self._process, self._number, self._file = os.getpid(), number, file
+                faulthandler.register(number, file=descriptor, all_threads=True, chain=False)
+                before, self._descriptor = self._descriptor, descriptor
+                self._process, self._number = os.getpid(), number
+                if before >= 0:
+                    os.close(before)
             return number
 
 

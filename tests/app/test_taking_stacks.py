@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from nicegui.elements.mixins.text_element import TextElement
 from nicegui.testing import User
 
-from sfapp.app.theme import TextElement
 from sfapp.model.capture import CaptureRequest, RankCapture
 from sfapp.model.stacks import RankStacks, StackFrame, ThreadStack
 from sfapp.packets.captures import captures, write_rank_capture

@@ -40,7 +40,7 @@ def test_the_stack_of_the_fewest_ranks_comes_first_and_ranks_are_folded() -> Non
     assert found.shared_frames == 1
     lines = list(stack_lines(found, [("the process has ended", (8, 9))]))
     assert lines[0] == (
-        "Rank 3 in load (data.py:7); Ranks 0–2, 4–7 in all_reduce (distributed_c10d.py:2810), "
+        "Rank 3 in load (data.py:7); Ranks 0–2 and 4–7 in all_reduce (distributed_c10d.py:2810), "
         "called by step (train.py:41)."
     )
     assert lines[2:6] == [

@@ -51,7 +51,7 @@ def test_the_command_shows_the_rank_that_holds_its_lock_and_the_ranks_that_wait(
     found = json.loads(run.stdout)
     first, second = found["stacks"][:2]
     assert (first["ranks"], first["locked_ranks"]) == ([HOLDER], [HOLDER])
-    assert [frame["function"] for frame in first["frames"]] == ["hold_the_lock", "main", "<module>"]
+    assert [frame["function"] for frame in first["frames"][:3]] == ["hold_the_lock", "main", "<module>"]
     assert (second["ranks"], second["locked_ranks"]) == ([0, 2], [])
     assert "wait_in_all_reduce" in [frame["function"] for frame in second["frames"]]
     assert found["missing"] == []

@@ -29,7 +29,7 @@ def stacks_headline(merged: MergedStacks) -> str:
 
 
 def ranks_words(group: StackGroup) -> str:
-    """Return the ranks of a stack: ``Rank 3``, ``Ranks 0–2, 4–7``."""
+    """Return the ranks of a stack: ``Rank 3``, ``Ranks 0–2 and 4–7``."""
     return f"Rank{'s' if len(group.ranks) > 1 else ''} {format.ranges(group.ranks, limit=8)}"
 
 
