@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal, get_args
 
@@ -20,6 +20,9 @@ STANDSTILL_STEPS = 10
 
 MAX_GROUP_RANKS = 256
 """Number of ranks up to which the members of a call's group are reported."""
+
+MAX_GROUPS = 64
+"""Largest number of groups of ranks in a roll-call; the smallest ones are left out."""
 
 MAX_LOOKS = 64
 """Largest number of processes that one message requests or describes."""
@@ -136,6 +139,8 @@ RANK_STATES: Mapping[RankState, str] = {
 if set(RANK_STATES) != set(get_args(RankState)):
     raise AssertionError("RankState and RANK_STATES differ")
 
+_REPORTING: frozenset[RankState] = frozenset({"collective", "stage"})
+
 StandstillKind = Literal["rank", "mismatch", "deadlock", "together"]
 """Kinds of standstills.
 
@@ -195,13 +200,14 @@ class RankGroup(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Ranks in the same state at the same place.
 
     Attributes:
-        ranks: ascending. holds: whether they hold the job.
+        spans: first and last rank of each stretch of ranks, ascending.
+        holds: whether they hold the job.
         step, stage, call, group: as in ``RankPlace``; step and stage are the last known ones.
         has_place: whether the place is known.
         still_s: for how long the first of them has been there, or has sent nothing.
     """
 
-    ranks: Annotated[tuple[_Rank, ...], Meta(min_length=1, max_length=2**17)]
+    spans: Annotated[tuple[tuple[_Rank, _Rank], ...], Meta(min_length=1, max_length=2**16)]
     state: RankState
     holds: bool = False
     has_place: bool = True
@@ -211,29 +217,53 @@ class RankGroup(Struct, frozen=True, omit_defaults=True, kw_only=True):
     group: _Name = ""
     still_s: _Seconds = 0.0
 
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The ranks, ascending."""
+        return tuple(rank for first, last in self.spans for rank in range(first, last + 1))
+
+    @property
+    def size(self) -> int:
+        """Number of ranks."""
+        return sum(last - first + 1 for first, last in self.spans)
+
+
+def spans_of(ranks: Iterable[int]) -> tuple[tuple[int, int], ...]:
+    """Return the first and last rank of each stretch of ranks."""
+    found: list[tuple[int, int]] = []
+    for rank in sorted(ranks):
+        if found and rank == found[-1][1] + 1:
+            found[-1] = found[-1][0], rank
+        else:
+            found.append((rank, rank))
+    return tuple(found)
+
 
 class RollCall(Struct, frozen=True, kw_only=True):
     """Who has arrived at the place where a job stands still, and who has not.
 
     Attributes:
         kind: how the ranks that hold the job are found.
-        holders: ranks that hold the job, ascending; empty if none can be named.
         certainty: ``shown``: observed on the rank, or all others wait for it in a call that it is not in;
             ``likely``: it is at another place than most; ``possible``: one of several that cannot be told
             apart.
         step: the step that no rank has finished.
         idle_s: seconds since any rank finished a step. limit_s: the limit that was exceeded.
-        groups: all ranks, those that hold the job first, then the largest group.
+        groups: all ranks, those that hold the job first, then the largest group; at most ``MAX_GROUPS``.
     """
 
     kind: StandstillKind
-    holders: tuple[_Rank, ...]
     certainty: Certainty
     step: _Count
     idle_s: _Seconds
     limit_s: _Seconds
     world_size: _Count
-    groups: Annotated[tuple[RankGroup, ...], Meta(max_length=4096)]
+    groups: Annotated[tuple[RankGroup, ...], Meta(max_length=MAX_GROUPS)]
+
+    @property
+    def holders(self) -> tuple[int, ...]:
+        """Ranks that hold the job, ascending; empty if none can be named."""
+        return tuple(sorted(rank for group in self.held_by for rank in group.ranks))
 
     @property
     def held_by(self) -> tuple[RankGroup, ...]:
@@ -242,8 +272,9 @@ class RollCall(Struct, frozen=True, kw_only=True):
 
     @property
     def waiting(self) -> RankGroup | None:
-        """The largest group of ranks that wait, or None."""
-        return next((group for group in self.groups if not group.holds), None)
+        """The largest group of reporting ranks that wait, or None."""
+        waiting = (group for group in self.groups if not group.holds and group.state in _REPORTING)
+        return next(waiting, None)
 
 
 _DECODER = msgspec.json.Decoder(RollCall)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from sfapp.model.stages import stage_category
 from sfapp.model.standstill import (
     LEAST_SECONDS,
+    MAX_GROUPS,
     STANDSTILL_STEPS,
     Certainty,
     JobPositions,
@@ -23,6 +24,7 @@ from sfapp.model.standstill import (
     RankState,
     RollCall,
     StandstillKind,
+    spans_of,
 )
 
 SILENT_SECONDS = 3.0
@@ -40,6 +42,8 @@ _OWN_FAULT: frozenset[RankState] = frozenset({"dead", "stopped", "kernel", "lock
 """States of a rank that cannot go on by itself."""
 
 _OBSERVED: frozenset[RankState] = frozenset({"dead", "stopped", "kernel", "lock", "silent_node"})
+
+_OVER: frozenset[RankState] = frozenset({"dead", "silent", "silent_node", "left"})
 
 _LONG_STAGES = ("checkpoint", "save", "eval", "valid")
 """Words in the name of a stage that may take long."""
@@ -76,9 +80,12 @@ class _RankClass:
 
 
 def roll_call(job: JobPositions, limits: StandstillLimits | None = None) -> RollCall | None:
-    """Return who holds a job that stands still; None if it does not, or all ranks have left."""
+    """Return who holds a job that stands still; None if it does not, or has ended.
+
+    A job of which no rank reports has ended, unless a process was seen that still exists.
+    """
     limits = limits or StandstillLimits()
-    if job.idle_s <= limits.least_s or all(each.has_left for each in job.ranks):
+    if job.idle_s <= limits.least_s or not set(rank_states(job).values()) - _OVER:
         return None
     usual_s = max(limits.least_s, limits.steps * job.usual_step_s)
     classes = _classes(job)
@@ -91,14 +98,17 @@ def roll_call(job: JobPositions, limits: StandstillLimits | None = None) -> Roll
     groups += _absent(job)
     return RollCall(
         kind=kind,
-        holders=tuple(sorted(rank for place in holders for rank in classes[place].ranks)),
         certainty=certainty,
         step=_step(job),
         idle_s=round(job.idle_s, 1),
         limit_s=round(limit_s, 1),
         world_size=job.world_size,
-        groups=tuple(sorted(groups, key=lambda each: (not each.holds, -len(each.ranks), each.ranks))),
+        groups=tuple(sorted(groups, key=_importance)[:MAX_GROUPS]),
     )
+
+
+def _importance(group: RankGroup) -> tuple[bool, int, tuple[tuple[int, int], ...]]:
+    return not group.holds, -group.size, group.spans
 
 
 def rank_states(job: JobPositions) -> dict[int, RankState]:
@@ -301,7 +311,7 @@ def _group(one: _RankClass, holds: bool) -> RankGroup:
         each.silent_s if silent or each.place is None else each.place.still_ns / 1e9 for each in one.positions
     ]
     return RankGroup(
-        ranks=tuple(sorted(one.ranks)),
+        spans=spans_of(one.ranks),
         state=one.state,
         holds=holds,
         has_place=place is not None,
@@ -320,9 +330,9 @@ def _absent(job: JobPositions) -> list[RankGroup]:
     left = tuple(sorted(each.rank for each in job.ranks if each.has_left))
     found: list[RankGroup] = []
     if absent:
-        found.append(RankGroup(ranks=absent, state="absent", has_place=False))
+        found.append(RankGroup(spans=spans_of(absent), state="absent", has_place=False))
     if left:
-        found.append(RankGroup(ranks=left, state="left", has_place=False))
+        found.append(RankGroup(spans=spans_of(left), state="left", has_place=False))
     return found
 
 

@@ -99,7 +99,7 @@ def test_of_mismatched_calls_the_smaller_part_is_named_and_of_two_ranks_the_pair
 
 
 def test_a_deadlock_between_two_groups_names_the_pair_and_none_of_its_victims() -> None:
-    pair = dict(group_ranks=(1, 2), call="all_reduce")
+    pair = {"group_ranks": (1, 2), "call": "all_reduce"}
     roll = found(
         at(0, BACKWARD, call="barrier"),
         at(1, BACKWARD, group="a", **pair),
