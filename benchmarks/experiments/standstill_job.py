@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +130,7 @@ def _exchange(dist: Any, tensor: Any, job: StandstillJob, is_faulty: bool) -> No
         time.sleep(FOREVER)
 
 
-_IN_DATA = {
+_IN_DATA: Mapping[str, Callable[[], object]] = {
     "stopped": lambda: os.kill(os.getpid(), signal.SIGSTOP),
     "killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "lock": lambda: ctypes.PyDLL(None).sleep(int(FOREVER)),

@@ -27,7 +27,7 @@ class SilentProcesses:
         """Find the silent ranks, and look at those of this host."""
         self._silent = self._live.silent_processes(LOOK_AFTER_SECONDS)
         others: defaultdict[str, list[ProcessId]] = defaultdict(list)
-        own = []
+        own: list[ProcessId] = []
         for process in self._silent:
             (own if process.host == this_host() else others[process.host]).append(process)
         self._by_host = {host: tuple(found[:MAX_LOOKS]) for host, found in others.items()}

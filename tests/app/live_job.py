@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 from sfapp.metrics import MetricsLog
 from sfapp.model.samples import (
@@ -80,7 +81,7 @@ class LiveJob:
                     GpuSample(at_ns=at_ns, node_rank=node, gpu=0, utilisation_percent=97.0, power_watts=512.0)
                 )
         for rank in range(4 * self._nodes):
-            place = {"at_ns": at_ns, "node_rank": rank // 4, "rank": rank}
+            place: dict[str, Any] = {"at_ns": at_ns, "node_rank": rank // 4, "rank": rank}
             wall_ns = (130 if rank == 6 else 100) * MS + (self.step // 10 % 7) * MS
             found.append(
                 LinkSample(
