@@ -48,7 +48,7 @@ FAMILIES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class StandstillSeen:
     """What was found of one job.
 
     Attributes:
@@ -81,7 +81,7 @@ def standstill_page(families: Sequence[str], healthy_minutes: float, command: st
     return "\n".join(lines) + "\n"
 
 
-def _row(one: Seen) -> str:
+def _row(one: StandstillSeen) -> str:
     what, culprits = FAMILIES[one.family]
     expected = ", ".join(map(str, culprits))
     if one.skipped:
@@ -93,11 +93,11 @@ def _row(one: Seen) -> str:
     return f"| {what} | {expected} | {named} | {after} | {'yes' if is_within else '**no**'} | {sentence} |"
 
 
-def _run(family: str) -> Seen:
+def _run(family: str) -> StandstillSeen:
     if family == "cut":
         reason = unavailable_reason()
         if reason:
-            return Seen(family, None, None, reason)
+            return StandstillSeen(family, None, None, reason)
         with Cluster(2) as cluster:
             return _run_cut(cluster)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
@@ -109,7 +109,7 @@ def _run(family: str) -> Seen:
         return _watch(family, Path(folder) / "packets", began)
 
 
-def _run_cut(cluster: Cluster) -> Seen:
+def _run_cut(cluster: Cluster) -> StandstillSeen:
     """Run four ranks on each of two nodes, and pull the cables of the second one."""
     with tempfile.TemporaryDirectory() as folder:
         keys = Path(folder) / "keys"
@@ -139,7 +139,7 @@ def _newest_step(store: Store, run_id: str) -> int:
     return max((row["step"] for row in store.newest_samples(PaceSample, run_id)), default=0)
 
 
-def _watch(family: str, packets: Path, began: float) -> Seen:
+def _watch(family: str, packets: Path, began: float) -> StandstillSeen:
     """Read the store until the expected ranks are named."""
     expected, found = FAMILIES[family][1], None
     with _following(packets) as store:
@@ -152,9 +152,9 @@ def _watch(family: str, packets: Path, began: float) -> Seen:
                 time.sleep(2.0)  # The answer must stay.
                 store.follow()
                 last = standstills(store, family)[-1]
-                return Seen(family, seconds if last.roll.holders == expected else None, last)
+                return StandstillSeen(family, seconds if last.roll.holders == expected else None, last)
             time.sleep(0.2)
-    return Seen(family, None, found)
+    return StandstillSeen(family, None, found)
 
 
 def _healthy(minutes: float) -> str:

@@ -60,7 +60,7 @@ class ProcessLook(Struct, frozen=True):
     ticks: _Count = 0
 
 
-class RankPlace(Struct, frozen=True, omit_defaults=True, kw_only=True):
+class ReportedPlace(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Where the training thread of a rank is, as its heartbeat reports it.
 
     Attributes:
@@ -89,7 +89,7 @@ class TrainingPlace:
     """Where the training thread is, read by another thread of its process.
 
     Attributes:
-        step, stage, call, group, group_ranks: as in ``RankPlace``.
+        step, stage, call, group, group_ranks: as in ``ReportedPlace``.
         since_ns: when it got there, by ``time.perf_counter_ns``; None if that is not recorded.
         mark: a value that differs once the thread has moved.
         thread: ``threading.get_ident`` of the training thread.
@@ -166,7 +166,7 @@ class RankPosition:
 
     rank: int
     node_rank: int
-    place: RankPlace | None
+    place: ReportedPlace | None
     silent_s: float
     has_left: bool = False
     look: ProcessLook | None = None
@@ -202,7 +202,7 @@ class RankGroup(Struct, frozen=True, omit_defaults=True, kw_only=True):
     Attributes:
         spans: first and last rank of each stretch of ranks, ascending.
         holds: whether they hold the job.
-        step, stage, call, group: as in ``RankPlace``; step and stage are the last known ones.
+        step, stage, call, group: as in ``ReportedPlace``; step and stage are the last known ones.
         has_place: whether the place is known.
         still_s: for how long the first of them has been there, or has sent nothing.
     """

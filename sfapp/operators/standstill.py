@@ -19,9 +19,9 @@ from sfapp.model.standstill import (
     Certainty,
     JobPositions,
     RankGroup,
-    RankPlace,
     RankPosition,
     RankState,
+    ReportedPlace,
     RollCall,
     StandstillKind,
     spans_of,
@@ -69,7 +69,7 @@ class _RankClass:
     """
 
     state: RankState
-    place: RankPlace | None
+    place: ReportedPlace | None
     pipeline_stage: str | int | None
     positions: list[RankPosition] = field(default_factory=list)
     waits_for: set[int] = field(default_factory=set)
@@ -292,7 +292,7 @@ def _factor(job: JobPositions, holding: Sequence[_RankClass], usual_s: float) ->
     return WORKING_FACTOR if any(_may_take_long(each.place, usual_s) for each in positions) else 1.0
 
 
-def _may_take_long(place: RankPlace | None, usual_s: float) -> bool:
+def _may_take_long(place: ReportedPlace | None, usual_s: float) -> bool:
     """Return whether a rank that holds the job moves, works outside the training stages, or is in a stage
     that may take long by its name."""
     if place is None or place.call:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from sfapp.model.standstill import ProcessId, ProcessLook, RankPlace
+from sfapp.model.standstill import ProcessId, ProcessLook, ReportedPlace
 from sfapp.model.window import RankIdentity
 from sfapp.packets.window_rows import FIRST_STAGE_COLUMN
 from sfapp.stream.messages import StreamHello
@@ -62,7 +62,7 @@ class RankSnapshot:
     duplicates: int
     idle_seconds: float | None = None
     known_seconds: float = 0.0
-    place: RankPlace | None = None
+    place: ReportedPlace | None = None
     look: ProcessLook | None = None
 
 
@@ -126,7 +126,7 @@ class _RankState:
     stepped_at: float | None = None
     connected_at: float = 0.0
     coordinates: Mapping[str, int] = field(default_factory=dict)
-    place: RankPlace | None = None
+    place: ReportedPlace | None = None
     look: ProcessLook | None = None
 
 
@@ -174,7 +174,7 @@ class RankStates:
         if state is not None:
             state.received_at = self._clock()
 
-    def set_place(self, hello: StreamHello, place: RankPlace | None) -> None:
+    def set_place(self, hello: StreamHello, place: ReportedPlace | None) -> None:
         """Record where a rank's training thread is. It reports, so nobody has to look at its process."""
         with self._lock:
             state = self._state(hello)

@@ -31,7 +31,7 @@ from sfapp.model.manifest import (
 from sfapp.model.parse import UNREADABLE_JSON
 from sfapp.model.samples import AnySample
 from sfapp.model.stages import MAX_NAME_LENGTH, MAX_STAGES
-from sfapp.model.standstill import MAX_LOOKS, ProcessId, ProcessLook, RankPlace
+from sfapp.model.standstill import MAX_LOOKS, ProcessId, ProcessLook, ReportedPlace
 
 VERSION = 2
 """Version of the messages that are sent and understood."""
@@ -195,7 +195,7 @@ class Heartbeat(Message, frozen=True, kw_only=True, tag="heartbeat"):
     sent_ns: Nanoseconds
     offset_ns: float | None = None
     uncertainty_ns: float | None = None
-    place: RankPlace | UnsetType = UNSET
+    place: ReportedPlace | UnsetType = UNSET
     looks: Annotated[tuple[ProcessLook, ...], Meta(max_length=MAX_LOOKS)] | UnsetType = UNSET
 
 

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from sfapp.model.standstill import PlaceSource, RankPlace, TrainingPlace
+from sfapp.model.standstill import PlaceSource, ReportedPlace, TrainingPlace
 from sfapp.stream.process_looks import storage_bytes, this_process, thread_ticks
 
 _WORKING_CPU = 0.05
@@ -36,7 +36,7 @@ class PlaceReporter:
         self._thread: tuple[int, int | None] = (0, None)  # identifier of Python and of the kernel
         self._used: tuple[int, int | None, int | None] | None = None
 
-    def report(self) -> RankPlace | None:
+    def report(self) -> ReportedPlace | None:
         """Return where the training thread is now; None if that is not known."""
         place, now_ns = self._source(), self._now_ns()
         if place is None:
@@ -44,7 +44,7 @@ class PlaceReporter:
         if place.mark != self._mark:
             self._mark, self._moved_ns = place.mark, now_ns
         since_ns = self._moved_ns if place.since_ns is None else min(place.since_ns, self._moved_ns)
-        return RankPlace(
+        return ReportedPlace(
             step=max(0, place.step),
             stage=place.stage,
             still_ns=max(0, now_ns - since_ns),

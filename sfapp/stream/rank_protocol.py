@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from sfapp.errors import StreamError, describe_error
 from sfapp.model.samples import AnySample
-from sfapp.model.standstill import ProcessId, ProcessLook, RankPlace
+from sfapp.model.standstill import ProcessId, ProcessLook, ReportedPlace
 from sfapp.packets.job import JobRank
 from sfapp.stream.capture_mailbox import StreamCaptureMailbox
 from sfapp.stream.messages import (
@@ -38,7 +38,7 @@ _CLOSING_HEARTBEAT_SECONDS = 0.25
 
 SampleSource = Callable[[], Sequence[AnySample]]
 EchoCallback = Callable[[Echo, int], None]
-PlaceCallback = Callable[[], RankPlace | None]
+PlaceCallback = Callable[[], ReportedPlace | None]
 
 Send = Callable[[Message], bool]
 """Sends a message; returns False if the connection accepts no more."""
@@ -186,7 +186,7 @@ class RankProtocol:
             self._failures.append(f"samples: {describe_error(error)}")
             return ()
 
-    def _read_place(self) -> RankPlace | None:
+    def _read_place(self) -> ReportedPlace | None:
         try:
             return None if self._place is None else self._place()
         except Exception as error:  # fail-open: heartbeats continue without it

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from sfapp.model.standstill import MAX_LOOKS, ProcessId, ProcessLook, RankPlace
+from sfapp.model.standstill import MAX_LOOKS, ProcessId, ProcessLook, ReportedPlace
 from sfapp.stream.live_state import RankStates
 from sfapp.stream.process_looks import look_at, this_host
 
@@ -33,7 +33,7 @@ class SilentProcesses:
         self._by_host = {host: tuple(found[:MAX_LOOKS]) for host, found in others.items()}
         self.take(look for process in own[:_MOST_LOOKS] if (look := look_at(process)) is not None)
 
-    def asked_of(self, place: RankPlace | None) -> tuple[ProcessId, ...]:
+    def asked_of(self, place: ReportedPlace | None) -> tuple[ProcessId, ...]:
         """Return the processes that a reporting rank can look at."""
         if place is None or place.process is None:
             return ()

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from sfapp.errors import StreamError
-from sfapp.model.standstill import PlaceSource, RankPlace
+from sfapp.model.standstill import PlaceSource, ReportedPlace
 from sfapp.packets.job import JobRank
 from sfapp.packets.sink import STREAM_VARIABLE, LocalSinkFactory
 from sfapp.packets.window_rows import WindowBuffer
@@ -93,7 +93,7 @@ class StreamWriter:
         """Report where the training thread is with every heartbeat from now on."""
         self._places = PlaceReporter(places)
 
-    def _place(self) -> RankPlace | None:
+    def _place(self) -> ReportedPlace | None:
         return None if self._places is None else self._places.report()
 
     def begin_window(self, rank: JobRank, buffer: WindowBuffer) -> None:

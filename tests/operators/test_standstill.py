@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sfapp.model.standstill import JobPositions, ProcessId, ProcessLook, RankPlace, RankPosition, RollCall
+from sfapp.model.standstill import JobPositions, ProcessId, ProcessLook, RankPosition, ReportedPlace, RollCall
 from sfapp.operators.standstill import StandstillLimits, roll_call
 
 STAGES = ("step.between_cpu_wall", "data.next_wait", "model.backward_cpu_wall", "callbacks.cpu_wall")
@@ -20,7 +20,7 @@ def at(rank: int, stage: str | None, step: int = 100, **fields: Any) -> RankPosi
         for name in ("silent_s", "look", "node_rank", "pipeline_stage")
         if name in fields
     }
-    place = RankPlace(step=step, stage=stage, **{"still_ns": 40 * 10**9, **fields})
+    place = ReportedPlace(step=step, stage=stage, **{"still_ns": 40 * 10**9, **fields})
     return RankPosition(**{"rank": rank, "node_rank": 0, "place": place, "silent_s": 0.5, **own})
 
 

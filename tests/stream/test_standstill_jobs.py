@@ -25,7 +25,7 @@ from sfapp.store import Store
 from sfapp.stream.metrics_writer import MetricsWriter
 from tests.stream.streams import aggregating, until
 
-JOB = Path(__file__).parent / "standstill_job.py"
+JOB = Path(__file__).parent / "standing_ranks.py"
 LIMIT_S = 2.0
 LATEST_S = LIMIT_S + 6.0  # 5 s and a heartbeat
 
@@ -68,6 +68,7 @@ class Watched:
 def test_the_rank_that_holds_a_real_job_is_named_with_its_cause(tmp_path: Path) -> None:
     rule = partial(roll_call, limits=StandstillLimits(LIMIT_S))
     root = tmp_path / "packets"
+    root.mkdir()
     metrics = MetricsWriter(root, standstills=rule)
     with (
         aggregating(root, on_samples=metrics.add_samples, on_steps=metrics.count_steps) as aggregator,

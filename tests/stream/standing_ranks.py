@@ -1,4 +1,4 @@
-"""Four ranks without torch.distributed that meet in backward: standstill_job.py ROOT ENDPOINT.
+"""Four ranks without torch.distributed that meet in backward: standing_ranks.py ROOT ENDPOINT.
 
 While the file ``hold`` exists in ROOT, rank 3 stays in data. Once ``lock`` exists, rank 2 holds the
 interpreter lock. Each rank writes its process id to ``<rank>.pid``.
