@@ -82,10 +82,13 @@ class _RankClass:
 def roll_call(job: JobPositions, limits: StandstillLimits | None = None) -> RollCall | None:
     """Return who holds a job that stands still; None if it does not, or has ended.
 
-    A job of which no rank reports has ended, unless a process was seen that still exists.
+    A job of which no rank reports has ended, unless a process was seen that still exists. Ranks that report
+    no place may have stopped recording, so nothing is known of a job where none does.
     """
     limits = limits or StandstillLimits()
     if job.idle_s <= limits.least_s or not set(rank_states(job).values()) - _OVER:
+        return None
+    if not any(each.place is not None for each in job.ranks):
         return None
     usual_s = max(limits.least_s, limits.steps * job.usual_step_s)
     classes = _classes(job)
@@ -295,10 +298,12 @@ def _factor(job: JobPositions, holding: Sequence[_RankClass], usual_s: float) ->
 def _may_take_long(place: ReportedPlace | None, usual_s: float) -> bool:
     """Return whether a rank that holds the job moves, works outside the training stages, or is in a stage
     that may take long by its name."""
-    if place is None or place.call:
+    if place is None:
         return False
     if place.still_ns / 1e9 < usual_s:
         return True
+    if place.call:
+        return False
     name = place.stage or ""
     is_long = any(word in name.lower() for word in _LONG_STAGES)
     return is_long or (place.is_working and stage_category(name) not in _TRAINING)

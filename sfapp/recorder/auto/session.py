@@ -302,9 +302,10 @@ class Session:
         self._recorder.follow_places(self._place)
         return self._recorder
 
-    def _place(self) -> TrainingPlace:
+    def _place(self) -> TrainingPlace | None:
         kind = "optimizer" if self._stepping else self.inside
-        return script_place(self.number, kind, self._begin, self._events, self._thread)
+        place = script_place(self.number, kind, self._begin, self._events, self._thread)
+        return place if self.active else None
 
     def _end_step(self) -> None:
         """Record the step that the optimizers have ended; the time this takes lies between the steps."""

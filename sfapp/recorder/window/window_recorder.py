@@ -79,7 +79,7 @@ class WindowRecorder:
         self._window_number = window
         self._use(schema)
         self._open_window(schema, step)
-        sink.follow(lambda: place_of(self.state))
+        sink.follow(lambda: place_of(self.state) if self.is_recording else None)
         self.captures = RankCaptures(
             self.state, sink.mailbox, self._position, self._mark_profiled, captures, sink.failures
         )
