@@ -67,6 +67,14 @@ class RollingReport(msgspec.Struct):
     finding: RollingFinding | None = None
 
 
+class StandstillReport(msgspec.Struct):
+    """A standstill that lasts, in words, and the ranks that hold the job."""
+
+    summary: str
+    detail: Annotated[list[str], msgspec.Meta(max_length=64)]
+    holders: list[int]
+
+
 class RunReport(msgspec.Struct):
     """The present state of a run: the part of ``/live/<run>.json`` that a terminal shows.
 
@@ -75,6 +83,7 @@ class RunReport(msgspec.Struct):
         silent: a sentence for each group of silent ranks.
         nodes: rows for ``NODE_COLUMNS``.
         rolling: None if the last steps are not known, or the app is an older one.
+        standstill: None if the job does not stand still, or the app is an older one.
     """
 
     run: str
@@ -86,6 +95,7 @@ class RunReport(msgspec.Struct):
     newest_step: int | None
     newest_window: LiveVerdict | None
     rolling: RollingReport | None = None
+    standstill: StandstillReport | None = None
 
 
 class RunName(msgspec.Struct):

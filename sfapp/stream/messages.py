@@ -31,6 +31,7 @@ from sfapp.model.manifest import (
 from sfapp.model.parse import UNREADABLE_JSON
 from sfapp.model.samples import AnySample
 from sfapp.model.stages import MAX_NAME_LENGTH, MAX_STAGES
+from sfapp.model.standstill import MAX_LOOKS, ProcessId, ProcessLook, ReportedPlace
 
 VERSION = 2
 """Version of the messages that are sent and understood."""
@@ -186,12 +187,16 @@ class Heartbeat(Message, frozen=True, kw_only=True, tag="heartbeat"):
         sent: the next sequence. If the aggregator expects an earlier one, a message was lost.
         sent_ns: when this message left, ns since 1970 by the rank's clock.
         offset_ns, uncertainty_ns: the rank's estimate of the difference to the aggregator's clock.
+        place: where the training thread is; not sent if it is not known.
+        looks: states of the processes that the last ``Echo`` asked for; not sent if it asked for none.
     """
 
     sent: Count
     sent_ns: Nanoseconds
     offset_ns: float | None = None
     uncertainty_ns: float | None = None
+    place: ReportedPlace | UnsetType = UNSET
+    looks: Annotated[tuple[ProcessLook, ...], Meta(max_length=MAX_LOOKS)] | UnsetType = UNSET
 
 
 class Bye(Message, frozen=True, kw_only=True, tag="bye"):
@@ -277,11 +282,14 @@ class Echo(Message, frozen=True, kw_only=True, tag="echo"):
     Attributes:
         sent_ns: copied from the heartbeat.
         received_ns, replied_ns: ns since 1970 by the aggregator's clock.
+        look_at: silent processes of the rank's host, of which the next heartbeat reports the states; not sent
+            if there are none.
     """
 
     sent_ns: Nanoseconds
     received_ns: Nanoseconds
     replied_ns: Nanoseconds
+    look_at: Annotated[tuple[ProcessId, ...], Meta(max_length=MAX_LOOKS)] | UnsetType = UNSET
 
 
 class Refused(Message, frozen=True, kw_only=True, tag="refused"):

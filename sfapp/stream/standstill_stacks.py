@@ -10,8 +10,11 @@ from pathlib import Path
 
 from sfapp.errors import SfappError
 from sfapp.model.capture import MAX_REASON, MAX_STACK_RANKS, CaptureRequest
+from sfapp.model.samples import StandstillSample
+from sfapp.model.standstill import parse_roll_call
 from sfapp.packets.captures import ask_for_capture, new_stacks_request, state_of
 from sfapp.packets.stack_requests import answer_from_outside
+from sfapp.stream.live_state import LiveSnapshot
 
 VARIABLE = "SFAPP_STANDSTILL_STACKS"
 """Environment variable of the aggregator that switches these requests off if it is ``off``."""
@@ -25,6 +28,7 @@ MOST_PER_RUN = 20
 LEAST_SECONDS_BETWEEN = 60.0
 
 _MOST_RUNS = 1024
+_NAMED_RANKS = 4
 
 
 class StandstillStacks:
@@ -46,6 +50,17 @@ class StandstillStacks:
         self._counts: dict[str, int] = {}
         self._newest: dict[str, tuple[int, float]] = {}
         self._open: list[tuple[float, CaptureRequest]] = []
+
+    def note(self, run_id: str, standstill: StandstillSample, snapshot: LiveSnapshot) -> None:
+        """Request the stacks of the ranks that have not left, once for a standstill that lasts."""
+        if standstill.has_ended:
+            return
+        ranks = [rank.identity.rank for rank in snapshot.ranks if rank.run_id == run_id and not rank.has_left]
+        roll = parse_roll_call(standstill.roll_call)
+        holders = () if roll is None else roll.holders[:_NAMED_RANKS]
+        held = f"; held by {', '.join(f'rank {rank}' for rank in holders)}" if holders else ""
+        reason = f"the job stands still at step {standstill.step}{held}"
+        self.request(run_id, standstill.began_ns, ranks, reason)
 
     def request(self, run_id: str, began_ns: int, ranks: Sequence[int], reason: str) -> bool:
         """Request stacks unless that was done for this standstill; return whether a request was written.
