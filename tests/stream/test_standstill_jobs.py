@@ -15,10 +15,12 @@ from typing import Any
 
 import pytest
 
+from sfapp.errors import WindowNotFoundError
 from sfapp.model.stages import BACKWARD, DATA
 from sfapp.operators.standstill import StandstillLimits, roll_call
 from sfapp.service.live import live_run_snapshot
 from sfapp.service.live_address import LiveState
+from sfapp.service.stacks import RunStacks, newest_stacks
 from sfapp.service.standstills import Standstill, present_standstill, standstills
 from sfapp.service.workspace import Workspace
 from sfapp.store import Store
@@ -41,6 +43,15 @@ def running_job(root: Path, endpoint: str) -> Iterator[list[int]]:
     finally:
         os.killpg(job.pid, signal.SIGKILL)
         job.wait(10)
+
+
+def stacks_of_all_ranks(root: Path) -> RunStacks | None:
+    """Return the stacks that the aggregator has requested, once all ranks have answered."""
+    try:
+        found = newest_stacks(root, "run")
+    except WindowNotFoundError:
+        return None
+    return found if len(found.stacks) == 4 else None
 
 
 class Watched:
@@ -101,6 +112,11 @@ def test_the_rank_that_holds_a_real_job_is_named_with_its_cause(tmp_path: Path) 
                 None,
             )
             assert watched.document()["standstill"]["summary"].endswith("it holds the job")
+            stacks = until(lambda: stacks_of_all_ranks(root))
+            assert stacks.state.request.reason == f"the job stands still at step {found.roll.step}; " + (
+                "held by rank 3"
+            )
+            assert [group.ranks for group in stacks.merged.groups] == [(3,), (0, 1, 2)]
             (tmp_path / "hold").unlink()
             until(lambda: watched.standstill() is None)
             assert [each.has_ended for each in watched.every()] == [True]
