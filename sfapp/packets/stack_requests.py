@@ -14,7 +14,7 @@ from pathlib import Path
 from sfapp.errors import CaptureError, SfappError
 from sfapp.model.capture import MAX_REASON, MAX_STACK_RANKS, CaptureRequest, RankCapture
 from sfapp.packets.captures import read_rank, write_rank_capture
-from sfapp.packets.newest_steps import newest_steps_path, read_newest_steps
+from sfapp.packets.newest_steps import FOLDER, NAME, read_newest_steps
 from sfapp.packets.paths import folder_name
 from sfapp.packets.read import read_packet
 from sfapp.packets.stack_files import encode_stacks, write_file
@@ -71,7 +71,7 @@ def _folders(root: Path, run_id: str | None) -> list[str]:
     try:
         with os.scandir(root) as entries:
             found = [
-                (max(each.stat().st_mtime_ns, _changed(Path(each.path) / "metrics")), each.name)
+                (max(each.stat().st_mtime_ns, _changed(Path(each.path) / FOLDER)), each.name)
                 for each in list(entries)[:_MOST_FOLDERS]
                 if each.is_dir() and not each.name.startswith(".")
             ]
@@ -90,7 +90,7 @@ def _changed(path: Path) -> int:
 def _run_in(root: Path, name: str) -> RunPlace | None:
     """Return the run in a folder by its newest steps or its newest packet; None if neither is there."""
     try:
-        live = read_newest_steps(newest_steps_path(root, name))
+        live = read_newest_steps(root / name / FOLDER / NAME)
         if folder_name(live.run_id) == name:
             return RunPlace(root, live.run_id, live.world_size)
     except (SfappError, OSError):

@@ -96,16 +96,16 @@ def test_hang_reads_the_dumps_of_the_newest_stacks(tmp_path: Path) -> None:
 
 
 def test_a_run_is_found_by_its_newest_packet_and_its_stacks_are_printed_escaped(tmp_path: Path) -> None:
-    for run_id in ("old", "new"):
+    for run_id in ("old", "a/new"):
         put(tmp_path, job_window(0, {}, run_id))
     os.utime(tmp_path / "old", (1, 1))
     assert find_run(tmp_path, "old") == RunPlace(tmp_path, "old", 8)
-    assert find_run(tmp_path / "new") == find_run(tmp_path) == RunPlace(tmp_path, "new", 8)
+    assert find_run(tmp_path / "a%2Fnew") == find_run(tmp_path) == RunPlace(tmp_path, "a/new", 8)
     with pytest.raises(CaptureError, match="no run 'none'"):
         find_run(tmp_path, "none")
     assert RunPlace(tmp_path, "large", 5000).asked_ranks[:2] == (0, 5)
 
-    request = new_stacks_request("new", range(8))
+    request = new_stacks_request("a/new", range(8))
     ask_for_capture(tmp_path, request)
     frames = (StackFrame(TERMINAL, TERMINAL, 7),)
     write_file(tmp_path, request, "stacks", 3, encode_stacks(of_rank(3, ThreadStack("m", frames, True))))
