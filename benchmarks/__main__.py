@@ -10,7 +10,7 @@ import sys
 
 from benchmarks.harness import HEADER
 
-PARTS = ("startup", "accounting", "packets", "ingest", "pages", "notebook", "kair", "traces")
+PARTS = ("startup", "accounting", "packets", "ingest", "pages", "notebook", "kair", "stacks", "traces")
 
 
 def main(parts: list[str]) -> int:

@@ -21,6 +21,7 @@ import numpy as np
 from sfapp.errors import PacketError
 from sfapp.model import RankIdentity
 from sfapp.model.manifest import Accumulation, Parallelism, RecorderInfo
+from sfapp.model.standstill import PlaceSource
 from sfapp.packets import packet_path, write_packet
 from sfapp.packets.compose import part_draft
 from sfapp.packets.job import JobInfo, JobRank
@@ -88,6 +89,9 @@ class PartsSink:
         self.dropped: list[int] = []
         self.pending = 0
         self.mailbox = FileCaptureMailbox(self.failures)
+
+    def follow(self, places: PlaceSource) -> None:
+        """Do nothing."""
 
     def begin_window(self, rank: JobRank, buffer: WindowBuffer) -> None:
         """Do nothing."""

@@ -285,8 +285,8 @@ ONE_CONCEPT = frozenset(
         address blame capture capture_mailbox causes collectives compare comparison device_waits examples
         findings frequency frontier glossary hang heatmap history incidents ingest labels live live_rows
         manifest notebook onsets operator_findings operators packets parallel_layout plot_help problems
-        rank_similarity recorder reduced relay routing run_waits samples swim_lane tables verdict_map what_if
-        window
+        rank_similarity recorder reduced relay routing run_waits samples standstill swim_lane tables
+        verdict_map what_if window
         """,
     )
 )
@@ -367,6 +367,7 @@ OPENED_OTHERWISE = {
     "packets/memory_budget.py": "/proc of the kernel, and control groups",
     "recorder/side_channels/memory.py": "/proc of the kernel",
     "store/lock.py": "/proc of the kernel",
+    "stream/process_looks.py": "/proc of the kernel",
     "compiled_modules.py": "sfapp's own compiled module",
     "app/address.py": "sfapp's own assets",
     "app/server.py": "sfapp's own assets",

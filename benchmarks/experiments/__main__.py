@@ -2,8 +2,9 @@
 
     python -m benchmarks.experiments [--plan waits] [--small] [--only ddp-8] [--packets FOLDER]
 
-The plan ``routing`` (the default) writes docs/evidence/routing.md, ``waits`` docs/evidence/waits.md. With
-``--packets`` existing packets are judged again, and only missing jobs are run.
+The plan ``routing`` (the default) writes docs/evidence/routing.md, ``waits`` docs/evidence/waits.md,
+``standstill`` docs/evidence/hangs.md (``--healthy-minutes 30`` adds a healthy job). With ``--packets``
+existing packets are judged again, and only missing jobs are run.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from benchmarks.experiments.launch import Launch, Launchable, launch, launched, 
 from benchmarks.experiments.plan import PlannedJob, full, small
 from benchmarks.experiments.routing_page import document
 from benchmarks.experiments.score import Seen
+from benchmarks.experiments.standstill import FAMILIES, standstill_page
 from benchmarks.experiments.waits_page import waits_document
 from benchmarks.experiments.waits_plan import WaitJob, full_waits, small_waits
 from benchmarks.experiments.waits_score import WaitSeen, judge_waits
@@ -71,15 +73,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--plan", choices=("routing", "waits"), default="routing")
+    parser.add_argument("--plan", choices=("routing", "waits", "standstill"), default="routing")
     parser.add_argument("--small", action="store_true", help="one short launch of four ranks")
     parser.add_argument("--only", action="append", help="only the job of this name; may be repeated")
+    parser.add_argument("--healthy-minutes", type=float, default=0.0, help="of the plan standstill")
     parser.add_argument("--out", type=Path, default=Path("docs/evidence"))
     parser.add_argument("--packets", type=Path, default=None, help="keep the packets here")
     arguments = parser.parse_args()
-    chosen = ["--plan waits"] * (arguments.plan == "waits") + ["--small"] * arguments.small
+    chosen = [f"--plan {arguments.plan}"] * (arguments.plan != "routing") + ["--small"] * arguments.small
     chosen += [f"--only {name}" for name in arguments.only or []]
     command = " ".join(["python -m benchmarks.experiments", *chosen])
+    if arguments.plan == "standstill":
+        page = arguments.out / "hangs.md"
+        families = arguments.only or list(FAMILIES)
+        page.write_text(standstill_page(families, arguments.healthy_minutes, command), encoding="utf-8")
+        print(page)
+        return
     with tempfile.TemporaryDirectory() as scratch:
         packets = arguments.packets or Path(scratch)
         packets.mkdir(parents=True, exist_ok=True)

@@ -57,10 +57,16 @@ def problems_of(
 
 
 def by_cost(problems: Iterable[Problem]) -> list[Problem]:
-    """Return problems of several runs in order: missing data first, then by rank-hours lost."""
+    """Return problems of several runs in order: jobs that stand still, then missing data, then by rank-hours
+    lost."""
     return sorted(
         problems,
-        key=lambda one: (one.cost is not None, -(one.cost.rank_hours if one.cost else 0.0), one.run_id),
+        key=lambda one: (
+            one.kind != "standstill" or one.ended is not None,
+            one.cost is not None,
+            -(one.cost.rank_hours if one.cost else 0.0),
+            one.run_id,
+        ),
     )
 
 

@@ -52,7 +52,7 @@ _OVER_STEPS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class RollCall:
+class StepReports:
     """Which ranks have reported, and up to which step.
 
     Attributes:
@@ -106,7 +106,7 @@ class RollingVerdict:
     kind: RollingKind
     asked: int
     world_size: int
-    roll: RollCall
+    roll: StepReports
     finding: Finding | None = None
     late_N: Flags | None = None
     diagnosis: Diagnosis | None = None
@@ -171,7 +171,7 @@ def rolling_verdict(
     """
     gates = gates or Gates()
     window = window or rolling_window(rows, steps, older_s)
-    roll = roll_call(rows, window, older_s)
+    roll = step_reports(rows, window, older_s)
     if window is None or not has_enough_steps(len(window.step_N)):
         return RollingVerdict(_kind(rows, roll, None, None), steps, rows.world_size, roll)
     measures = measure(window).in_run(run_waits)
@@ -193,11 +193,11 @@ def rolling_verdict(
 def with_age(found: RollingVerdict, rows: LiveRows, older_s: float) -> RollingVerdict:
     """Return the verdict on the same rows at a later time, without judging them again."""
     window = None if found.measures is None else found.measures.window
-    roll = roll_call(rows, window, older_s)
+    roll = step_reports(rows, window, older_s)
     return replace(found, roll=roll, kind=_kind(rows, roll, window, found.finding))
 
 
-def _kind(rows: LiveRows, roll: RollCall, window: Window | None, finding: Finding | None) -> RollingKind:
+def _kind(rows: LiveRows, roll: StepReports, window: Window | None, finding: Finding | None) -> RollingKind:
     """Return the kind of verdict, which the headline states.
 
     Args:
@@ -275,7 +275,7 @@ def _places(numbers_N: Ints, step_N: Ints) -> Ints | slice:
     return slice(first, end) if end - first == len(found) else found
 
 
-def roll_call(rows: LiveRows, window: Window | None, older_s: float = 0.0) -> RollCall:
+def step_reports(rows: LiveRows, window: Window | None, older_s: float = 0.0) -> StepReports:
     """Return which ranks have reported, and up to which step.
 
     Args:
@@ -297,7 +297,7 @@ def roll_call(rows: LiveRows, window: Window | None, older_s: float = 0.0) -> Ro
             apart.append(number)
         if newest is not None and (step is None or step < newest):
             behind.append((number, step))
-    return RollCall(
+    return StepReports(
         newest,
         None if idle is None else idle + older_s,
         tuple(rank for rank in range(rows.world_size) if rank not in present),
@@ -308,7 +308,7 @@ def roll_call(rows: LiveRows, window: Window | None, older_s: float = 0.0) -> Ro
     )
 
 
-def _is_standing(roll: RollCall, window: Window) -> bool:
+def _is_standing(roll: StepReports, window: Window) -> bool:
     """Return whether no step has ended for much longer than a step takes."""
     if roll.idle_s is None:
         return False

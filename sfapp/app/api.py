@@ -41,6 +41,7 @@ from sfapp.service.judging import JudgedWindow
 from sfapp.service.live import DOCUMENT_VERSION, live_run_snapshot, streaming_runs
 from sfapp.service.live_address import LATEST, LEAST_STEPS, MOST_STEPS, SPANS, LiveState, parse_live
 from sfapp.service.problems import episodes_in, listed
+from sfapp.service.stacks import newest_stacks, place_of
 from sfapp.service.workspace import Workspace
 from sfapp.store import SORTABLE, WindowQuery
 from sfapp.views import straggler_tables, tables
@@ -146,6 +147,7 @@ def build(application: FastAPI, workspace: Workspace) -> None:
     stragglers_api.add(routes, workspace)
     _add_runs(routes, workspace)
     _add_live(routes, workspace)
+    _add_stacks(routes, workspace)
     _add_compare(routes, workspace)
     _add_glossary(routes)
     _add_incidents(routes, workspace)
@@ -312,6 +314,17 @@ def _add_live(routes: APIRouter, workspace: Workspace) -> None:
         return json_answer(
             live_run_snapshot(workspace, run_of(request, ".json"), state, whole=True).document()
         )
+
+
+def _add_stacks(routes: APIRouter, workspace: Workspace) -> None:
+    @routes.get(
+        "/stacks/{run:run}.json",
+        summary="The newest stacks of a run's ranks, equal ones merged, those of the fewest ranks first",
+    )
+    def stacks_json(request: Request, run: str, all_threads: bool = False) -> Response:
+        place = place_of(workspace.paths, run_of(request, ".json"))
+        found = newest_stacks(place.root, place.run_id)
+        return json_answer({"version": DOCUMENT_VERSION, **found.document(all_threads)})
 
 
 def _add_compare(routes: APIRouter, workspace: Workspace) -> None:

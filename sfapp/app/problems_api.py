@@ -17,12 +17,14 @@ from sfapp.service.workspace import Workspace
 from sfapp.views import format
 
 FIELDS = (
-    "`kind` (`missing`, `rank`, `ranks`, `turns`, `growth`), `stage`, `ranks`, `hostname`, `windows` (their "
-    "numbers), `began` and `ended` (`step`, null if only the interval is known, `low` and `high`, 95 %; "
+    "`kind` (`standstill`, `missing`, `rank`, `ranks`, `turns`, `growth`), `stage`, `ranks`, `hostname`, "
+    "`windows` (their numbers), `began` and `ended` (`step`, null if only the interval is known, `low` and "
+    "`high`, 95 %; "
     "`ended` is null while the run's last window has it), `began_at`, `ended_at` (UTC), `cost` (`lost_ns`, "
     "`low_ns`, `high_ns` of `steps_ns`, `rank_hours`; null if data are missing), `status` (`ongoing`, "
     "`ended`, `returned`, `fixed`, `muted`) and `mark` (the mute or mark as fixed, with author and time). "
-    "`id` does not change as windows arrive; `other_ids` refer to it too."
+    "`id` does not change as windows arrive; `other_ids` refer to it too. A standstill has no windows, and "
+    "`roll_call` (docs/hangs.md)."
 )
 """Fields of a problem (``sfapp.model.problems``)."""
 
@@ -53,7 +55,7 @@ def add(routes: APIRouter, workspace: Workspace) -> None:
 
     @routes.get(
         "/problems.json",
-        summary="Windows grouped by cause: missing data first, then by rank-hours lost",
+        summary="Standstills, and windows grouped by cause: missing data first, then by rank-hours lost",
         description=FIELDS,
     )
     def problems_json(

@@ -26,6 +26,7 @@ COMMANDS = {
     "compare": "Compare two or three windows or runs: how much slower, and in which stages.",
     "report": "Write a report with verdicts, plots and notes.",
     "top": "Watch a streaming job in the terminal: nodes, ranks, the newest verdict.",
+    "stacks": "Show what all ranks of a running job do: their Python stacks, equal ones merged.",
     "hang": "Find the ranks that block a stalled job, from its Flight Recorder dumps.",
     "capture": "Profile some ranks of a running job for some steps, now or when a window needs attention.",
     "aggregate": "Receive the streams of a job's ranks while it runs, and write packets.",

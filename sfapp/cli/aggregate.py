@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ import click
 
 from sfapp.cli.loading import modules_loading
 from sfapp.cli.signals import call_when_parent_ends, wait_for_stop_signal
+from sfapp.model.standstill import LEAST_SECONDS
 
 if TYPE_CHECKING:
     from sfapp.stream import Aggregator, LiveSnapshot
@@ -45,6 +47,16 @@ _SILENT_SECONDS = 5.0
     show_default=True,
     help="Seconds without a message after which a rank's open window is written.",
 )
+@click.option(
+    "--standstill-after",
+    type=click.FloatRange(0),
+    default=LEAST_SECONDS,
+    show_default=True,
+    envvar="SFAPP_STANDSTILL_AFTER",
+    show_envvar=True,
+    help="Seconds without a finished step, and at least ten usual steps, after which a job stands still; 0 "
+    "to not look for it.",
+)
 @click.option("--attached", type=float, hidden=True, help="Stop within this many seconds after stdin closes.")
 def aggregate(
     packets: Path,
@@ -53,6 +65,7 @@ def aggregate(
     make_keys: bool,
     close_after: float,
     abandon_after: float,
+    standstill_after: float,
     attached: float | None,
 ) -> None:
     """Receive the streams of a running job's ranks and write packets to the folder PACKETS.
@@ -66,6 +79,7 @@ def aggregate(
     sfapp aggregate packets --listen 'tcp://*:29765' --keys session.keys --make-keys
     """
     with modules_loading():
+        from sfapp.operators.standstill import StandstillLimits, roll_call
         from sfapp.stream.aggregator import Aggregator
         from sfapp.stream.encryption import Keys
         from sfapp.stream.metrics_writer import MetricsWriter
@@ -75,7 +89,8 @@ def aggregate(
             raise click.UsageError("--make-keys also needs --keys FILE, the file to write")
         Keys.make().save(keys)
     session = Keys.from_environment() if keys is None else Keys.load(keys)
-    metrics = MetricsWriter(packets)
+    rule = partial(roll_call, limits=StandstillLimits(standstill_after)) if standstill_after else None
+    metrics = MetricsWriter(packets, standstills=rule)
     with (
         Aggregator(
             packets,

@@ -35,13 +35,16 @@ class Ranks(click.ParamType[tuple[int, ...]]):
 
     name = "ranks"
 
+    def __init__(self, most: int = MAX_CAPTURE_RANKS) -> None:
+        self._most = most
+
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[int, ...]:
         if not isinstance(value, str):
             return tuple(value)
         try:
-            return parse_ranks(value, MAX_CAPTURE_RANKS)
+            return parse_ranks(value, self._most)
         except ParseError as error:
             self.fail(f"{value!r} {error}", param, ctx)
 
@@ -136,7 +139,7 @@ def capture(
         store.ingest()
         run = run or _newest_run(store)
         chosen = ranks or _choose_ranks(store, run, settings)
-        request = new_request(run, chosen, steps, first_step=from_step, reason=reason, asked_by=_user())
+        request = new_request(run, chosen, steps, first_step=from_step, reason=reason, asked_by=author_name())
         root = _root_of(packets, run)
     ask_for_capture(root, request)
     click.echo(
@@ -146,9 +149,9 @@ def capture(
         _wait(root, request)
 
 
-def _user() -> str:
+def author_name() -> str:
     """Return the name that a request carries as its author."""
-    return os.environ.get("USER", "")[:64] or "sfapp capture"
+    return os.environ.get("USER", "")[:64] or "sfapp"
 
 
 def _newest_run(store: Store) -> str:

@@ -16,6 +16,7 @@ from sfapp.importers import ImportNote, ImportOptions
 from sfapp.importers.recorded_calls import read_calls
 from sfapp.operators.hang import Hang, HangEvidence, HangSuspect, find_hang
 from sfapp.operators.hang_waits import Wait
+from sfapp.packets.stack_files import newest_dumps
 from sfapp.terminal import printable
 from sfapp.views import format
 from sfapp.views.text.hang import evidence_words, hang_headline, hang_text
@@ -34,14 +35,16 @@ def hang(paths: Sequence[Path], as_json: bool) -> None:
     JSON) of one job, one file per rank, or folders with such files.
 
     A dump's name ends in its rank, as torch writes it. Other files in a folder are skipped with a note. No
-    code in a pickle is run.
+    code in a pickle is run. A packet folder stands for the dumps that came with the newest stacks.
 
     \b
     sfapp hang /tmp/nccl_trace_rank_*
+    sfapp hang packets
     sfapp hang dumps/ --json | jq '.suspects[0]'
     """
     progress = _progress if sys.stderr.isatty() and not as_json else None
-    job, notes, files = read_calls(paths, ImportOptions(progress=progress))
+    dumps = [(newest_dumps(path) or path) if path.is_dir() else path for path in paths]
+    job, notes, files = read_calls(dumps, ImportOptions(progress=progress))
     found = find_hang(job)
     if as_json:
         click.echo(json.dumps(document(found, notes, files), ensure_ascii=False, indent=2))

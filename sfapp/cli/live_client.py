@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, Protocol, TypeVar
+from typing import Annotated, Any, Protocol, TypeVar
 from urllib.parse import parse_qsl, quote, urlsplit
 
 import msgspec
@@ -67,6 +67,14 @@ class RollingReport(msgspec.Struct):
     finding: RollingFinding | None = None
 
 
+class StandstillReport(msgspec.Struct):
+    """A standstill that lasts, in words, and the ranks that hold the job."""
+
+    summary: str
+    detail: Annotated[list[str], msgspec.Meta(max_length=64)]
+    holders: list[int]
+
+
 class RunReport(msgspec.Struct):
     """The present state of a run: the part of ``/live/<run>.json`` that a terminal shows.
 
@@ -75,6 +83,7 @@ class RunReport(msgspec.Struct):
         silent: a sentence for each group of silent ranks.
         nodes: rows for ``NODE_COLUMNS``.
         rolling: None if the last steps are not known, or the app is an older one.
+        standstill: None if the job does not stand still, or the app is an older one.
     """
 
     run: str
@@ -86,6 +95,7 @@ class RunReport(msgspec.Struct):
     newest_step: int | None
     newest_window: LiveVerdict | None
     rolling: RollingReport | None = None
+    standstill: StandstillReport | None = None
 
 
 class RunName(msgspec.Struct):
@@ -98,6 +108,24 @@ class RunList(msgspec.Struct):
     """The part of ``/live.json`` that a terminal needs: the most recently active run first."""
 
     runs: list[RunName]
+
+
+class StacksReport(msgspec.Struct):
+    """Merged stacks as an app sends them; ``lines`` are the same as text."""
+
+    run: str
+    request: str
+    asked_at: str
+    asked_by: str
+    reason: str
+    is_over: bool
+    stacks: Annotated[list[dict[str, Any]], msgspec.Meta(max_length=1024)]
+    shared_frames: int
+    left_out: int
+    missing: Annotated[list[dict[str, Any]], msgspec.Meta(max_length=1024)]
+    headline: str
+    lines: Annotated[list[str], msgspec.Meta(max_length=65_536)]
+    version: int = DOCUMENT_VERSION
 
 
 class _VersionOnly(msgspec.Struct):
@@ -191,6 +219,23 @@ class AppSource:
                 return None
             run_id = runs[0].run_id
         return self._request(f"/live/{quote(run_id, safe='')}.json?span=60", RunReport)
+
+    def stacks(self, run_id: str | None, all_threads: bool) -> dict[str, Any]:
+        """Return the newest stacks of a run, or of the most recently active one.
+
+        Raises:
+            RemoteError: as ``latest``.
+            WindowNotFoundError: there are no stacks.
+        """
+        if run_id is None:
+            runs = self._request("/live.json", RunList).runs
+            if not runs:
+                raise WindowNotFoundError(f"{self.place} has no streaming run: name the run")
+            run_id = runs[0].run_id
+        threads = "?all_threads=true" if all_threads else ""
+        report = self._request(f"/stacks/{quote(run_id, safe='')}.json{threads}", StacksReport)
+        found: dict[str, Any] = msgspec.to_builtins(report)
+        return found
 
     def _request(self, path: str, kind: type[_Answer]) -> _Answer:
         try:

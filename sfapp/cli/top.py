@@ -147,7 +147,10 @@ def frame(report: RunReport) -> RenderableType:
         (printable(report.run), "bold"), "  ", (printable(report.summary), style), f"  {step}"
     )
     rolling: list[Text] = []
-    if report.rolling is not None:
+    if report.standstill is not None:
+        rolling.append(Text(printable(report.standstill.summary), style="bold red"))
+        rolling += [Text(printable(line), style="dim") for line in report.standstill.detail]
+    elif report.rolling is not None:
         tone = {"healthy": "green", "starting": "dim", "ended": "dim"}.get(report.rolling.kind, "bold yellow")
         rolling.append(Text(printable(report.rolling.summary), style=tone))
         rolling += [Text(printable(line), style="dim") for line in report.rolling.detail]
@@ -249,8 +252,11 @@ def _marks(report: RunReport) -> dict[int, tuple[str, str]]:
 
 
 def _named(report: RunReport) -> Sequence[int]:
-    """Return the ranks that the verdict on the last steps names, or else that on the newest window."""
+    """Return the ranks that hold a job which stands still, else those that the verdict on the last steps
+    names, else that on the newest window."""
     newest, rolling = report.newest_window, report.rolling
+    if report.standstill is not None:
+        return report.standstill.holders
     if rolling is not None:
         return () if rolling.finding is None else rolling.finding.ranks
     if newest is None or newest.aim_rank is None or not newest.needs_attention:

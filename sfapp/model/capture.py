@@ -1,5 +1,5 @@
-"""Requests for a trace of some steps from some ranks of a running job, and their results
-(docs/capture.md)."""
+"""Requests to ranks of a running job for a trace of some steps (docs/capture.md) or for their stacks
+(docs/stacks.md), and their results."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from sfapp.model.stages import MAX_NAME_LENGTH
 
 CaptureStatus = Literal["asked", "running", "done", "refused", "expired"]
 
+CaptureKind = Literal["profile", "stacks"]
+"""What a request is for: a profiler trace of some steps, or the present stacks of the ranks' threads."""
+
 CAPTURE_STEPS = 5
 """Default number of steps of a capture."""
 
@@ -22,6 +25,12 @@ memory."""
 
 MAX_CAPTURE_RANKS = 64
 """Maximum number of ranks of one capture."""
+
+MAX_STACK_RANKS = 1024
+"""Maximum number of ranks of one request for stacks."""
+
+STACKS_EXPIRE_SECONDS = 60.0
+"""Age above which a request for stacks is no longer answered: later stacks show another moment."""
 
 MAX_REASON = 300
 """Maximum length of a reason, in characters."""
@@ -40,18 +49,19 @@ _ID = re.compile(CAPTURE_ID)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureRequest:
-    """A request to run ``torch.profiler`` for some steps, on these ranks only.
+    """A request to run ``torch.profiler`` for some steps, or for stacks, on these ranks only.
 
     Attributes:
         id: names its files: lower-case letters, digits and hyphens, at most 64.
         run_id: the run it is for.
-        ranks: global ranks, ascending; at most 64.
-        steps: number of steps, at most 20.
+        ranks: global ranks, ascending; at most 64, of stacks 1,024.
+        steps: number of steps, at most 20; 0 for stacks.
         first_step: number of the first step; None lets the lowest of the ranks choose one that is far enough
             ahead for the request to reach all ranks first.
         reason: the reason in one sentence.
         asked_by: the name of a person or a program (``sfapp capture``).
         asked_at: time of the request, with time zone.
+        kind: a ``CaptureKind``.
 
     Raises:
         CaptureError: a value is out of bounds.
@@ -65,6 +75,7 @@ class CaptureRequest:
     reason: str = ""
     asked_by: str = ""
     asked_at: datetime
+    kind: CaptureKind = "profile"
 
     def __post_init__(self) -> None:
         for wrong in self._faults():
@@ -76,13 +87,17 @@ class CaptureRequest:
             found.append("the id must be 1 to 64 of a-z, 0-9 and '-'")
         if not self.run_id or len(self.run_id) > MAX_NAME_LENGTH:
             found.append(f"the run id must have 1 to {MAX_NAME_LENGTH} characters")
-        if not 1 <= len(self.ranks) <= MAX_CAPTURE_RANKS:
-            found.append(f"{len(self.ranks)} ranks; name 1 to {MAX_CAPTURE_RANKS}")
+        most = MAX_STACK_RANKS if self.kind == "stacks" else MAX_CAPTURE_RANKS
+        if not 1 <= len(self.ranks) <= most:
+            found.append(f"{len(self.ranks)} ranks; name 1 to {most:,}")
         if any(later <= earlier for earlier, later in zip(self.ranks, self.ranks[1:], strict=False)):
             found.append("ranks must ascend, each once")
         if any(not 0 <= rank < 2**31 for rank in self.ranks):
             found.append("a rank is outside 0…2^31")
-        if not 1 <= self.steps <= MAX_CAPTURE_STEPS:
+        if self.kind == "stacks":  # Recorders of older versions refuse a request without steps.
+            if self.steps or self.first_step is not None:
+                found.append("stacks are not taken at a step")
+        elif not 1 <= self.steps <= MAX_CAPTURE_STEPS:
             found.append(f"{self.steps} steps; ask for 1 to {MAX_CAPTURE_STEPS}")
         if self.first_step is not None and not 0 <= self.first_step <= LAST_STEP:
             found.append("the first step is outside 0…2^62")
@@ -168,6 +183,7 @@ class CaptureLimits:
         total_bytes: bytes of traces over the recorder's life after which no further capture begins.
         longest_seconds: a capture that takes longer stops after the current step.
         expires_seconds: a request that has not begun by then is dropped.
+        stacks_per_hour: maximum number of requests for stacks that are answered within any 3,600 seconds.
     """
 
     cooldown_seconds: float = 60.0
@@ -176,9 +192,11 @@ class CaptureLimits:
     total_bytes: int = 4 << 30
     longest_seconds: float = 120.0
     expires_seconds: float = 900.0
+    stacks_per_hour: int = 60
 
     def __post_init__(self) -> None:
         values = (self.cooldown_seconds, self.per_hour, self.total_steps, self.total_bytes)
+        values = (*values, self.stacks_per_hour)
         if any(value < 0 for value in values) or min(self.longest_seconds, self.expires_seconds) <= 0:
             raise CaptureError("capture limits must not be negative, nor their times zero")
 

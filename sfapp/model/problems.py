@@ -9,10 +9,12 @@ from typing import Literal
 from sfapp.model.diagnosis import Diagnosis
 from sfapp.model.incidents import Overwritten, Stamp
 from sfapp.model.onsets import Episode, StepEstimate
+from sfapp.model.standstill import RollCall
 
-ProblemKind = Literal["missing", "rank", "ranks", "turns", "growth"]
+ProblemKind = Literal["standstill", "missing", "rank", "ranks", "turns", "growth"]
 """Kinds of problems.
 
+``standstill``: a running job finished no step for longer than a limit (docs/hangs.md); it has no windows.
 ``missing``: ranks are missing from windows, or a gather failed: nothing is known about them there.
 ``rank``: one rank is late in a stage. ``ranks``: several ranks are. ``turns``: one rank after the other is,
 each in some steps. ``growth``: a stage takes longer than in healthy windows, on all ranks or on no rank in
@@ -84,6 +86,7 @@ class Problem:
         began_at, ended_at: when these steps ran; None if packets hold no times.
         recovered: windows of the run since it ended.
         cost: None if data are missing.
+        roll_call: of a standstill: who has arrived, who has not, and who holds the job.
     """
 
     id: str
@@ -103,6 +106,12 @@ class Problem:
     ended_at: datetime | None = None
     recovered: int = 0
     cost: Cost | None = None
+    roll_call: RollCall | None = None
+
+    @property
+    def latest_window(self) -> int | None:
+        """Number of its latest window; None for a standstill, which has none."""
+        return self.windows[-1] if self.windows else None
 
     @property
     def short_id(self) -> str:
@@ -136,7 +145,8 @@ def problem_status(problem: Problem, mark: ProblemMark | None, now: datetime) ->
     if mark is not None and mark.muted is not None and (mark.muted_until is None or now < mark.muted_until):
         return "muted"
     if mark is not None and mark.fixed is not None:
-        returned = mark.fixed_through is not None and problem.windows[-1] > mark.fixed_through
+        latest = problem.latest_window
+        returned = mark.fixed_through is not None and latest is not None and latest > mark.fixed_through
         return "returned" if returned else "fixed"
     return "ongoing" if problem.ended is None else "ended"
 

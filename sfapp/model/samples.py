@@ -16,6 +16,7 @@ Aggregation = Literal["mean", "max", "sum", "newest", "union"]
 """How several values are merged; a mean is weighted by ``steps`` in samples that count steps."""
 
 _LONGEST = 1024
+_LONGEST_DOCUMENT = 1 << 20
 
 
 # The bounds are those of the store's column types.
@@ -137,6 +138,37 @@ class LinkSample(Sample, frozen=True, tag="link", kw_only=True, omit_defaults=Tr
     has_left: Annotated[bool, _flag("newest", "whether its recorder was closed")] = False
     lost_steps: Annotated[int, _number("max", "steps that a full send queue discarded")] = 0
     duplicates: Annotated[int, _number("max", "steps that arrived twice; the second copy was dropped")] = 0
+    step: (
+        Annotated[int, _number("newest", "its current step at its newest heartbeat; between steps, the next")]
+        | None
+    ) = None
+    stage: (
+        Annotated[str, _text("newest", "stage it was in; empty between two stages, null outside a step")]
+        | None
+    ) = None
+    call: Annotated[str, _text("newest", "call of torch.distributed it was in")] | None = None
+    still_s: Annotated[float, _number("newest", "seconds for which it had been there")] | None = None
+    process: (
+        Annotated[str, _text("newest", "kernel's state of its process while it is silent; empty: gone")]
+        | None
+    ) = None
+
+
+class StandstillSample(Sample, frozen=True, tag="standstill", kw_only=True):
+    """A standstill of the job, written when it begins, changes and ends; ``node_rank`` is 0."""
+
+    step: Annotated[int, _number("newest", "step that no rank has finished")]
+    began_ns: Annotated[int, _number("newest", "when a rank last finished a step, ns since 1970")]
+    limit_s: Annotated[float, _number("newest", "seconds without a finished step that are allowed")]
+    has_ended: Annotated[bool, _flag("newest", "whether a step was finished, or all ranks left, later")]
+    roll_call: Annotated[
+        str,
+        msgspec.Meta(
+            description="who has arrived, who has not, and who holds the job, JSON",
+            max_length=_LONGEST_DOCUMENT,
+            extra={"aggregation": "newest"},
+        ),
+    ]
 
 
 class AggregatorSample(Sample, frozen=True, tag="aggregator", kw_only=True):
@@ -149,7 +181,9 @@ class AggregatorSample(Sample, frozen=True, tag="aggregator", kw_only=True):
     last_fault: Annotated[str, _text("newest", "sender and reason of the newest dropped message")] = ""
 
 
-AnySample = NodeSample | GpuSample | ProcessSample | PaceSample | LinkSample | AggregatorSample
+AnySample = (
+    NodeSample | GpuSample | ProcessSample | PaceSample | LinkSample | StandstillSample | AggregatorSample
+)
 
 SAMPLES: tuple[type[Sample], ...] = get_args(AnySample)
 
@@ -159,6 +193,7 @@ SUBJECTS: dict[type[Sample], tuple[str, ...]] = {
     ProcessSample: ("rank",),
     PaceSample: ("rank",),
     LinkSample: ("rank",),
+    StandstillSample: ("step", "began_ns"),
     AggregatorSample: ("node_rank",),
 }
 """Fields that identify the subject of a sample."""

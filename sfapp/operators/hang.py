@@ -12,10 +12,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from sfapp.model.calls import JobCalls
+from sfapp.model.standstill import CERTAINTIES, Certainty
 from sfapp.operators.hang_waits import Lag, Wait, waits_of
-
-Certainty = Literal["shown", "likely", "possible"]
-CERTAINTIES: tuple[Certainty, ...] = ("shown", "likely", "possible")
 
 EvidenceKind = Literal[
     "not_called", "mismatch", "no_dump", "unfinished", "no_entries", "lag", "out_of_step", "waits_itself"

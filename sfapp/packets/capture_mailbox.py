@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections import deque
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from sfapp.model.capture import LAST_STEP, CaptureRequest, RankCapture
 from sfapp.packets.job import JobRank
 
 NOT_YET, NEVER_CHOSEN = -1, -2
 """Values instead of a first step: the choosing rank has not chosen one yet, or never will."""
+
+FileKind = Literal["stacks", "dump"]
+"""A rank's stacks, or its Flight Recorder dump."""
 
 _OBSERVATIONS, _SHORTEST_OBSERVED_SECONDS = 30, 1.5
 
@@ -54,7 +57,10 @@ class CaptureMailbox(Protocol):
         """Return the step that the request's lowest rank has chosen, ``NOT_YET`` or ``NEVER_CHOSEN``."""
 
     def report(self, rank: JobRank, request: CaptureRequest, capture: RankCapture) -> None:
-        """Publish this rank's state of a request, replacing an earlier one."""
+        """Publish the state of a request on a rank, replacing an earlier one.
+
+        It is this rank's state, or for stacks that of another rank of this machine.
+        """
 
     def root(self, rank: JobRank, scratch: Path) -> Path:
         """Return the folder below which operator events are to be written, laid out as packets are.
@@ -65,3 +71,8 @@ class CaptureMailbox(Protocol):
 
     def deliver(self, rank: JobRank, request: CaptureRequest, windows: tuple[int, ...], root: Path) -> None:
         """Publish the events of these windows; any events are below ``root``."""
+
+    def deliver_file(
+        self, rank: JobRank, request: CaptureRequest, kind: FileKind, of_rank: int, content: bytes
+    ) -> None:
+        """Publish the stacks or the dump of a rank, which may be another rank of this machine."""

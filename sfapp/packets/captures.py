@@ -1,9 +1,9 @@
 """Read and write capture requests and the ranks' answers: small files next to a run's packets
 (docs/capture.md).
 
-``<root>/<run>/captures/<id>.json`` is the request, ``<id>.rank<r>.json`` the answer of one rank. All are
-written atomically; write access to the folder is the permission to request. Files that are read are bounded
-and checked.
+``<root>/<run>/captures/<id>.json`` is the request, ``<id>.rank<r>.json`` the answer of one rank;
+``stack_files`` has the stacks. All are written atomically; write access to the folder is the permission to
+request. Files that are read are bounded and checked.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import re
 import secrets
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from sfapp.files import read_regular
 from sfapp.model.capture import (
     CAPTURE_STEPS,
     DEFAULT_LIMITS,
+    STACKS_EXPIRE_SECONDS,
     CaptureRequest,
     CaptureState,
     CaptureStatus,
@@ -102,6 +104,22 @@ def new_request(
         reason=reason,
         asked_by=asked_by,
         asked_at=now,
+    )
+
+
+def new_stacks_request(
+    run_id: str, ranks: Iterable[int], *, reason: str = "", asked_by: str = ""
+) -> CaptureRequest:
+    """Return a new request for the present stacks of these ranks.
+
+    Raises:
+        CaptureError: a value is outside its bounds.
+    """
+    return replace(
+        new_request(run_id, [0], 1, reason=reason, asked_by=asked_by),
+        ranks=tuple(sorted(set(ranks))),
+        steps=0,
+        kind="stacks",
     )
 
 
@@ -248,7 +266,8 @@ def _status(request: CaptureRequest, answers: Sequence[RankCapture], now: dateti
     """
     over = [each.status for each in answers if each.status in _OVER]
     runs = any(each.status == "running" for each in answers)
-    expires = timedelta(seconds=DEFAULT_LIMITS.expires_seconds)
+    is_stacks = request.kind == "stacks"
+    expires = timedelta(seconds=STACKS_EXPIRE_SECONDS if is_stacks else DEFAULT_LIMITS.expires_seconds)
     age = now - request.asked_at
     if len(over) == len(request.ranks) or age > (2 * expires if runs else expires):
         return next((status for status in ("done", "refused") if status in over), "expired")

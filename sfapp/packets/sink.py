@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from sfapp.model.standstill import PlaceSource
 from sfapp.packets.capture_mailbox import CaptureMailbox
 from sfapp.packets.job import JobRank
 from sfapp.packets.window_rows import WindowBuffer
@@ -37,6 +38,9 @@ class PacketSink(Protocol):
     @property
     def mailbox(self) -> CaptureMailbox:
         """Where capture requests arrive and are answered."""
+
+    def follow(self, places: PlaceSource) -> None:
+        """Report from now on where the training thread is, if the sink reports it anywhere."""
 
     def begin_window(self, rank: JobRank, buffer: WindowBuffer) -> None:
         """Announce a window whose buffer is about to be filled."""

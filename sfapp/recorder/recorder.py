@@ -18,6 +18,7 @@ from sfapp.errors import RecorderError
 from sfapp.model.capture import DEFAULT_LIMITS, CaptureLimits
 from sfapp.model.manifest import Accumulation, Wrapper
 from sfapp.model.stages import FORWARD_EVENT
+from sfapp.model.standstill import PlaceSource
 from sfapp.model.window import RankIdentity
 from sfapp.packets.window_rows import WindowSchema
 from sfapp.recorder.identity import identity_after_change
@@ -183,6 +184,14 @@ class Recorder:
             device_calls: its calls on the device if it is ``next_step`` and was sampled.
         """
         self._windows.add_step(wall_ns, micro_steps, syncs, faults or {}, waits, device_calls)
+
+    def follow_places(self, places: PlaceSource) -> None:
+        """Report where the training thread is from this source, for steps that are added with ``add_step``.
+
+        A streamed job reports it every second, so that a rank can be named that holds a job which stands
+        still (docs/hangs.md).
+        """
+        self._sink.follow(places)
 
     def declare(self, *, wrapper: Wrapper | None = None, layout: Layout | None = None) -> None:
         """Declare what becomes known only after the recorder was created.

@@ -34,8 +34,9 @@ from sfapp.report.what_if_line import what_if_line
 from sfapp.service.window_evidence import EvidenceSource, WindowEvidence
 from sfapp.views import comparison_tables
 from sfapp.views import text as words
-from sfapp.views.format import ranges
+from sfapp.views.format import counted, ranges
 from sfapp.views.plot_registry import PLOTS, FindingsInput, WindowInput
+from sfapp.views.text.stacks import stacks_text
 
 
 def document(
@@ -73,6 +74,7 @@ def _parts(items: Sequence[Item], look: EvidenceSource) -> Iterator[Part]:
     """Yield the parts in order; a plot is preceded by its window's verdict unless that was already shown."""
     shown: set[tuple[WindowKey, ViewState]] = set()
     with_operators = 0
+    with_stacks: set[str] = set()
     notes = [item.note for item in items if item.note is not None]
     for item in items:
         if item.note is not None:
@@ -108,6 +110,9 @@ def _parts(items: Sequence[Item], look: EvidenceSource) -> Iterator[Part]:
             yield _section(evidence, view, predicted, every, look.problems(item.window))
             if isinstance(straggling, Missing):
                 yield straggling
+            if item.window.run_id not in with_stacks:
+                with_stacks.add(item.window.run_id)
+                yield from _stacks(item.window.run_id, evidence)
         if item.plot is not None and item.kind == "plot":
             yield _collected(item.plot, item.window, evidence, measures, view, notes)
 
@@ -223,6 +228,19 @@ def _side(key: SideKey, view: ViewState, look: EvidenceSource) -> list[WindowEvi
     if not numbers:
         raise WindowNotFoundError(f"there is no run {key.run_id!r} among the packets given")
     return [look(WindowKey(key.run_id, number), view) for number in numbers]
+
+
+def _stacks(run_id: str, evidence: WindowEvidence) -> Iterator[Remark]:
+    """Yield the newest stacks of a run's ranks, if there are any."""
+    found = None if evidence.stacks is None else evidence.stacks()
+    if found is not None:
+        yield Remark(
+            number=None,
+            text=stacks_text(found.merged, found.missing, found.title),
+            pinned=f"{run_id} · stacks of {counted(len(found.stacks), 'rank')}",
+            signed=found.state.request.asked_by or "sfapp",
+            overwritten=(),
+        )
 
 
 def remark(note: Note, notes: Sequence[Note]) -> Remark:

@@ -20,6 +20,7 @@ from sfapp.model.samples import AggregatorSample, GpuSample, LinkSample, NodeSam
 from sfapp.model.view import WindowKey
 from sfapp.service.live_address import LiveState
 from sfapp.service.live_rolling import RollingView
+from sfapp.service.standstills import Standstill, present_standstill, standstills
 from sfapp.service.workspace import Workspace
 from sfapp.store import SampleQuery, Store, WindowQuery
 from sfapp.store.samples import Paces
@@ -105,6 +106,7 @@ class LiveRunSnapshot:
         newest: the newest finished window's row, or None.
         window: the newest finished window, on a node's tab.
         rolling: the verdict on the last steps; None if their rows are not available for that time.
+        standstill: a standstill that lasts; None if the job does not stand still.
         drawn: contents drawn by one page, shared with others.
     """
 
@@ -122,6 +124,7 @@ class LiveRunSnapshot:
     newest: Row | None = None
     window: Window | None = None
     rolling: RollingView | None = None
+    standstill: Standstill | None = None
     drawn: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -169,6 +172,7 @@ class LiveRunSnapshot:
             "summary": sentence,
             "silent": list(words.silences(self.silent_s)),
             "rolling": None if self.rolling is None else self.rolling.document(),
+            "standstill": None if self.standstill is None else self.standstill.document(),
             "ranks": [
                 {
                     **link,
@@ -253,6 +257,7 @@ def live_run_snapshot(
         newest=newest[0] if newest else None,
         window=_window(workspace, run_id, newest) if has_machines else None,
         rolling=_rolling(workspace, run_id, state, before),
+        standstill=present_standstill(standstills(store, run_id, until), at),
     )
 
 

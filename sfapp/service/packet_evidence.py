@@ -17,6 +17,7 @@ from sfapp.packets import LoadedWindow, packet_path, read_packet_operators
 from sfapp.packets.paths import with_operators
 from sfapp.service.problems import problems_of_windows
 from sfapp.service.pseudonyms import Pseudonyms
+from sfapp.service.stacks import stacks_next_to
 from sfapp.service.verdicts import diagnose_windows, measures_behind
 from sfapp.service.window_evidence import EvidenceFile, WindowEvidence
 from sfapp.views.operator_findings import Examined, examined
@@ -63,6 +64,7 @@ class PacketEvidence:
             measures=lambda: measures_behind(found.window, diagnosis, self._run_waits(found.window)),
             findings=lambda: self._findings(key, diagnosis),
             has_operators=bool(with_operators(self._files[key])),
+            stacks=None if self._pseudonyms else lambda: stacks_next_to(self._files[key], key.run_id),
         )
 
     def windows(self, run_id: str) -> Sequence[int]:

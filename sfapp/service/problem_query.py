@@ -23,7 +23,7 @@ ORDERS: Mapping[str, str] = {
 _KEYS: Mapping[str, Callable[[ListedProblem], Any]] = {
     "newest": lambda one: -one.problem.began_at.timestamp() if one.problem.began_at else 0.0,
     "oldest": lambda one: (one.problem.began_at is None, one.problem.began_at or _NEVER),
-    "run": lambda one: (one.problem.run_id, one.problem.windows[0]),
+    "run": lambda one: (one.problem.run_id, *one.problem.windows[:1]),
 }
 
 

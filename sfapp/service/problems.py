@@ -28,6 +28,7 @@ from sfapp.model.problems import (
 from sfapp.model.view import WindowKey
 from sfapp.service.memory_cache import MemoryCache
 from sfapp.service.onsets import EpisodeLocator, located_by
+from sfapp.service.standstills import standstills
 
 if TYPE_CHECKING:
     from sfapp.store import Store
@@ -119,7 +120,8 @@ class StoredProblems:
         self._verdicts: MemoryCache[TimedDiagnosis] = MemoryCache(_CACHED_VERDICTS, lambda _: 1)
 
     def of_run(self, run_id: str, locates: bool = True) -> list[Problem]:
-        """Return the problems of a run: missing data first, then by rank-hours lost; none without such a run.
+        """Return the problems of a run: a standstill that lasts first, then missing data, then by rank-hours
+        lost; none without such a run.
 
         Args:
             locates: whether packets are read for the steps at which episodes began and ended; otherwise these
@@ -146,7 +148,9 @@ class StoredProblems:
         is_wanted: Callable[[Problem], bool] = lambda problem: True,
     ) -> list[Problem]:
         store = self._store_of(run_id)
-        return problems_of(self._telling(store, run_id), store.window_numbers(run_id), locate, is_wanted)
+        still = [one.problem() for one in standstills(store, run_id)]
+        found = problems_of(self._telling(store, run_id), store.window_numbers(run_id), locate, is_wanted)
+        return by_cost([*filter(is_wanted, still), *found])
 
     def _telling(self, store: Store, run_id: str) -> list[TimedDiagnosis]:
         """Return the verdicts from which problems are derived. Unchanged ones are not read again, because a

@@ -13,6 +13,7 @@ from sfapp.operators import Findings
 from sfapp.packets import packet_path
 from sfapp.service.judging import JudgedWindow
 from sfapp.service.pseudonyms import Pseudonyms
+from sfapp.service.stacks import stacks_next_to
 from sfapp.service.verdicts import judge_measures, measure_window
 from sfapp.service.window_evidence import EvidenceFile, WindowEvidence
 from sfapp.service.workspace import Workspace
@@ -65,6 +66,9 @@ class StoreEvidence:
             measures=lambda: judged.measures,
             findings=lambda: self._findings(judged),
             has_operators=bool(judged.source.operators),
+            stacks=lambda: stacks_next_to(
+                [packet.path for packet in judged.source.packets], judged.source.key.run_id
+            ),
         )
 
     def _redacted(self, key: WindowKey, view: ViewState, pseudonyms: Pseudonyms) -> WindowEvidence:
@@ -88,6 +92,7 @@ class StoreEvidence:
             diagnosis=judge_measures(measures, view, against),
             measures=lambda: measures,
             packets=packets,
+            stacks=None,
         )
 
     def _findings(self, judged: JudgedWindow) -> Findings:

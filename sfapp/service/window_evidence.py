@@ -11,6 +11,7 @@ from sfapp.model import Diagnosis, Window
 from sfapp.model.problems import Problem
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.operators import Findings
+from sfapp.service.stacks import RunStacks
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,8 @@ class WindowEvidence:
             not available.
         has_operators: whether operator events are stored next to the packets, so that the findings name
             operators rather than stages.
+        stacks: returns the newest stacks of the run's ranks, if there are any; None where they must not be
+            shown, because they name files and functions.
     """
 
     window: Window
@@ -39,6 +42,7 @@ class WindowEvidence:
     measures: Callable[[], Measures]
     findings: Callable[[], Findings] | None = None
     has_operators: bool = False
+    stacks: Callable[[], RunStacks | None] | None = None
 
 
 class EvidenceSource(Protocol):

@@ -83,7 +83,7 @@ class Database:
         """Yield a cursor whose changes are committed together or not at all; one writer at a time.
 
         Args:
-            counted: whether ``generation`` grows. It does not for samples, which arrive every second.
+            counted: whether ``generation`` grows. It does not for most samples, which arrive every second.
         """
         with self._writer, self.cursor() as cursor:
             cursor.begin()

@@ -139,9 +139,11 @@ def verdicts(database: Database, run: str, windows: Sequence[int]) -> list[Timed
 
 
 def troubled_runs(database: Database) -> list[str]:
-    """Return the runs with a window that needs attention or lacks ranks, in alphabetical order."""
+    """Return the runs with a window that needs attention or lacks ranks, or that have stood still, in
+    alphabetical order."""
     found = database.tuples(
-        "SELECT DISTINCT run_id FROM windows WHERE needs_attention OR lacks_data ORDER BY run_id"
+        "SELECT run_id FROM windows WHERE needs_attention OR lacks_data "
+        "UNION SELECT run_id FROM standstill_samples ORDER BY run_id"
     )
     return [run for (run,) in found]
 

@@ -22,7 +22,15 @@ import numpy.typing as npt
 from sfapp.errors import MetricsError, StoreError
 from sfapp.files import modified_ns
 from sfapp.metrics import SampleChunk, SampleFileHeader, find_folders, read_header, read_segment, segments_in
-from sfapp.model.samples import SUBJECTS, Aggregation, AnySample, PaceSample, Sample, sample_fields
+from sfapp.model.samples import (
+    SUBJECTS,
+    Aggregation,
+    AnySample,
+    PaceSample,
+    Sample,
+    StandstillSample,
+    sample_fields,
+)
 from sfapp.store.bulk_insert import insert
 from sfapp.store.database import Cursor, Database
 from sfapp.store.scan import as_text, is_below
@@ -122,7 +130,8 @@ def _read(database: Database, path: Path, before: Row, stamp: dict[str, int]) ->
 
 
 def _commit(database: Database, row: Row, chunk: SampleChunk, *, anew: bool) -> None:
-    with database.transaction(counted=False) as cursor:
+    has_standstill = any(isinstance(sample, StandstillSample) for sample in chunk.samples)  # A problem.
+    with database.transaction(counted=has_standstill) as cursor:
         if anew:
             _remove_rows(cursor, row["path"])
         cursor.execute("DELETE FROM metric_files WHERE path = ?", [row["path"]])

@@ -20,10 +20,11 @@ from sfapp.model.samples import (
     PaceSample,
     ProcessSample,
     Sample,
+    StandstillSample,
     sample_fields,
 )
 
-SCHEMA_VERSION = 20
+SCHEMA_VERSION = 21
 """Version of the tables and of the diagnoses in them; a store of another version is built again."""
 
 
@@ -351,6 +352,9 @@ SAMPLE_TABLES: Mapping[type[Sample], SchemaTable] = {
     ProcessSample: _sample_table("process_samples", "the process of one rank at one moment", ProcessSample),
     PaceSample: _sample_table("pace_samples", "the steps that one rank finished in one interval", PaceSample),
     LinkSample: _sample_table("link_samples", "the connection of one rank at one moment", LinkSample),
+    StandstillSample: _sample_table(
+        "standstill_samples", "a standstill of a job as it began, changed or ended", StandstillSample
+    ),
     AggregatorSample: _sample_table(
         "aggregator_samples", "what the aggregator has received and refused", AggregatorSample
     ),

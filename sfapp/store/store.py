@@ -150,8 +150,8 @@ class Store:
     def follow(self) -> int:
         """Read the samples that running jobs have written since the last call, and return their number.
 
-        ``ingest`` and ``watch`` do the same. ``generation`` does not change, because samples arrive every
-        second.
+        ``ingest`` and ``watch`` do the same. ``generation`` changes with standstills only, because other
+        samples arrive every second.
 
         Raises:
             StoreError: the store cannot be written. A bad file never raises.
@@ -235,7 +235,8 @@ class Store:
         return queries.verdicts(self._database, run, windows)
 
     def troubled_runs(self) -> list[str]:
-        """Return the runs with a window that needs attention or lacks ranks, in alphabetical order."""
+        """Return the runs with a window that needs attention or lacks ranks, or that have stood still, in
+        alphabetical order."""
         return queries.troubled_runs(self._database)
 
     def window_numbers(self, run: str) -> list[int]:

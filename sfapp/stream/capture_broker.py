@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from sfapp.errors import CaptureError, PacketError, StreamError
-from sfapp.files import open_regular
+from sfapp.files import open_regular, read_regular
 from sfapp.model import Operators
 from sfapp.model.capture import CaptureRequest
 from sfapp.packets import operators_path, read_operators, write_operators
@@ -25,6 +25,7 @@ from sfapp.packets.captures import (
     state_of,
     write_rank_capture,
 )
+from sfapp.packets.stack_files import most_bytes, write_file
 from sfapp.stream.capture_mailbox import MAX_BYTES
 from sfapp.stream.messages import (
     VERSION,
@@ -116,6 +117,9 @@ class CaptureBroker:
         unreported = set(request.ranks) - {each.rank for each in state.ranks}
         if not unreported:
             return
+        if request.kind == "stacks":
+            self._send_to(unreported, streams, request)
+            return
         chosen = [each.first_step for each in state.ranks if each.first_step is not None]
         first = request.first_step if request.first_step is not None else next(iter(chosen), None)
         if first is None:
@@ -123,14 +127,16 @@ class CaptureBroker:
         if first is None:  # the pace of the run is not known yet
             return
         self._first_step[request.id] = first
-        command = replace(request, first_step=first)
+        self._send_to(unreported, streams, replace(request, first_step=first))
+
+    def _send_to(self, ranks: set[int], streams: list[RankStream], request: CaptureRequest) -> None:
         for stream in streams:
             hello = stream.hello
-            if hello.rank in unreported:
+            if hello.rank in ranks:
                 self._send(
                     stream,
                     CaptureCommand(
-                        v=VERSION, rank=hello.rank, incarnation=hello.incarnation, request=command
+                        v=VERSION, rank=hello.rank, incarnation=hello.incarnation, request=request
                     ),
                 )
 
@@ -167,7 +173,10 @@ class CaptureBroker:
         try:
             if isinstance(message, CaptureReport):
                 windows = tuple(window + stream.offset for window in message.state.windows)
-                state = replace(message.state, rank=stream.hello.rank, windows=windows)
+                rank = message.state.rank if request.kind == "stacks" else stream.hello.rank
+                if rank not in request.ranks:
+                    raise CaptureError(f"rank {rank} was not asked")
+                state = replace(message.state, rank=rank, windows=windows)
                 write_rank_capture(self._root, request, state)
             else:
                 self._add_piece(stream, request, message)
@@ -191,7 +200,7 @@ class CaptureBroker:
         return request
 
     def _add_piece(self, stream: RankStream, request: CaptureRequest, piece: CapturePiece) -> None:
-        """Append a piece to the partial file, and write the operator file after the last piece.
+        """Append a piece to the partial file, and write the file after the last piece.
 
         A rank sends one file after the other, so it has one partial file.
 
@@ -200,19 +209,31 @@ class CaptureBroker:
         """
         rank, run_id = stream.hello.rank, stream.hello.run_id
         partial = rank_path(self._root, run_id, request.id, rank).with_name(f".{request.id}.rank{rank}.part")
+        most = MAX_BYTES if piece.holds == "events" else most_bytes(piece.holds)
         with open_regular(partial, "ab" if piece.piece else "wb", follow_links=False) as file:
-            if file.seek(0, os.SEEK_END) + len(piece.content) > MAX_BYTES:
-                raise StreamError(f"capture {request.id}: more than {MAX_BYTES:,} bytes of events")
+            if file.seek(0, os.SEEK_END) + len(piece.content) > most:
+                raise StreamError(f"capture {request.id}: more than {most:,} bytes of {piece.holds}")
             file.write(piece.content)
         if piece.piece + 1 < piece.pieces:
             return
         try:
-            events = _on_aggregator_clock(read_operators(partial), rank, piece.clock_offset_ns)
-        except PacketError as error:  # sending it again would not help
+            if piece.holds == "events":
+                self._write_events(stream, piece, partial)
+            else:
+                content = read_regular(partial, most, follow_links=False)
+                write_file(self._root, request, piece.holds, piece.of_rank, content)
+        except CaptureError as error:  # sending it again would not help
             self._failures.append(f"capture {request.id}: {error}")
-            return
         finally:
             partial.unlink(missing_ok=True)
+
+    def _write_events(self, stream: RankStream, piece: CapturePiece, partial: Path) -> None:
+        rank, run_id = stream.hello.rank, stream.hello.run_id
+        try:
+            events = _on_aggregator_clock(read_operators(partial), rank, piece.clock_offset_ns)
+        except PacketError as error:  # sending it again would not help
+            self._failures.append(f"capture {piece.capture}: {error}")
+            return
         window = piece.window + stream.offset
         write_operators(events, run_id, window, operators_path(self._root, run_id, window, rank))
 

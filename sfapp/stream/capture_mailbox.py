@@ -19,7 +19,7 @@ import msgspec
 from sfapp.errors import StreamError
 from sfapp.files import read_regular
 from sfapp.model.capture import CaptureRequest, RankCapture
-from sfapp.packets.capture_mailbox import NEVER_CHOSEN
+from sfapp.packets.capture_mailbox import NEVER_CHOSEN, FileKind
 from sfapp.packets.job import JobRank
 from sfapp.stream.messages import (
     PIECE_BYTES,
@@ -101,25 +101,30 @@ class StreamCaptureMailbox:
         if size > MAX_BYTES:
             raise StreamError(f"{size:,} bytes of events, limit {MAX_BYTES:,}: capture fewer steps")
         for window, path in present.items():
-            self._queue_pieces(rank, request, window, read_regular(path, MAX_BYTES))
+            self._queue_pieces(rank, request, read_regular(path, MAX_BYTES), window=window)
         for trace in root.rglob(f"*{TRACE_SUFFIX}"):
             kept = rank.job.root / trace.relative_to(root)
             kept.parent.mkdir(parents=True, exist_ok=True)
             shutil.move(trace, kept)
 
-    def _queue_pieces(self, rank: JobRank, request: CaptureRequest, window: int, content: bytes) -> None:
-        offset_ns = self._clock_offset_ns()
+    def deliver_file(
+        self, rank: JobRank, request: CaptureRequest, kind: FileKind, of_rank: int, content: bytes
+    ) -> None:
+        """As ``CaptureMailbox``: queue the file in pieces."""
+        self._queue_pieces(rank, request, content, window=0, of_rank=of_rank, holds=kind)
+
+    def _queue_pieces(self, rank: JobRank, request: CaptureRequest, content: bytes, **about: Any) -> None:
+        about["clock_offset_ns"] = self._clock_offset_ns()
         begins = range(0, len(content), PIECE_BYTES)
         for piece, begin in enumerate(begins):
             self._append(
                 CapturePiece,
                 rank,
                 capture=request.id,
-                window=window,
                 piece=piece,
                 pieces=len(begins),
                 content=content[begin : begin + PIECE_BYTES],
-                clock_offset_ns=offset_ns,
+                **about,
             )
 
     def _append(self, kind: Callable[..., CaptureMessage], rank: JobRank, **fields: Any) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from sfapp.model.standstill import ProcessId, ProcessLook, ReportedPlace
 from sfapp.model.window import RankIdentity
 from sfapp.packets.window_rows import FIRST_STAGE_COLUMN
 from sfapp.stream.messages import StreamHello
@@ -44,6 +45,9 @@ class RankSnapshot:
         lost_steps: steps that a full send queue discarded for good.
         duplicates: steps that arrived twice; the second copy was dropped.
         idle_seconds: time since its newest step arrived; None before the first one.
+        known_seconds: time since its process connected.
+        place: where its training thread was at its newest heartbeat; None if that is not known.
+        look: the newest result of looking at its process while it is silent; None if nobody could.
     """
 
     run_id: str
@@ -57,6 +61,9 @@ class RankSnapshot:
     lost_steps: int
     duplicates: int
     idle_seconds: float | None = None
+    known_seconds: float = 0.0
+    place: ReportedPlace | None = None
+    look: ProcessLook | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +124,10 @@ class _RankState:
     lost_steps: int = 0
     duplicates: int = 0
     stepped_at: float | None = None
+    connected_at: float = 0.0
+    coordinates: Mapping[str, int] = field(default_factory=dict)
+    place: ReportedPlace | None = None
+    look: ProcessLook | None = None
 
 
 class RankStates:
@@ -153,7 +164,7 @@ class RankStates:
             key = hello.run_id, hello.rank
             state = self._ranks.get(key)
             if state is None or state.hello.incarnation != hello.incarnation:
-                self._ranks[key] = _RankState(hello, self._clock())
+                self._ranks[key] = _RankState(hello, self._clock(), connected_at=self._clock())
             else:
                 state.hello = hello
 
@@ -163,13 +174,48 @@ class RankStates:
         if state is not None:
             state.received_at = self._clock()
 
-    def open_window(self, hello: StreamHello, window: int, stages: tuple[str, ...], role: str | None) -> None:
+    def set_place(self, hello: StreamHello, place: ReportedPlace | None) -> None:
+        """Record where a rank's training thread is. It reports, so nobody has to look at its process."""
+        with self._lock:
+            state = self._state(hello)
+            state.place, state.look = place, None
+
+    def silent_processes(self, seconds: float) -> dict[ProcessId, tuple[str, int]]:
+        """Return run and rank of the processes without a message for ``seconds``, of ranks that have not
+        left."""
+        since = self._clock() - seconds
+        with self._lock:
+            return {
+                state.place.process: key
+                for key, state in self._ranks.items()
+                if state.received_at < since
+                and not state.has_left
+                and state.place is not None
+                and state.place.process is not None
+            }
+
+    def set_look(self, key: tuple[str, int], look: ProcessLook) -> None:
+        """Record what was seen of the process of a silent rank."""
+        with self._lock:
+            state = self._ranks.get(key)
+            if state is not None and state.place is not None and state.place.process == look.process:
+                state.look = look
+
+    def open_window(
+        self,
+        hello: StreamHello,
+        window: int,
+        stages: tuple[str, ...],
+        role: str | None,
+        coordinates: Mapping[str, int] | None = None,
+    ) -> None:
         """Record that a rank began a window. Rows with other stages are dropped."""
         with self._lock:
             state = self._state(hello)
             if state.stages != stages:
                 state.newest = _RowRing(FIRST_STAGE_COLUMN + len(stages))
             state.window, state.stages, state.role = window, stages, role
+            state.coordinates = coordinates or {}
 
     def add_steps(self, hello: StreamHello, row_NC: Rows) -> None:
         """Add steps that a rank finished."""
@@ -218,14 +264,16 @@ class RankStates:
     def _state(self, hello: StreamHello) -> _RankState:
         key = hello.run_id, hello.rank
         if key not in self._ranks:
-            self._ranks[key] = _RankState(hello, self._clock())
+            self._ranks[key] = _RankState(hello, self._clock(), connected_at=self._clock())
         return self._ranks[key]
 
     def _rank_snapshot(self, state: _RankState) -> RankSnapshot:
         hello = state.hello
         return RankSnapshot(
             run_id=hello.run_id,
-            identity=RankIdentity(hello.rank, hello.local_rank, hello.node_rank, hello.hostname, state.role),
+            identity=RankIdentity(
+                hello.rank, hello.local_rank, hello.node_rank, hello.hostname, state.role, state.coordinates
+            ),
             world_size=hello.world_size,
             stages=state.stages,
             row_NC=state.newest.rows(),
@@ -235,4 +283,7 @@ class RankStates:
             lost_steps=state.lost_steps,
             duplicates=state.duplicates,
             idle_seconds=None if state.stepped_at is None else max(0.0, self._clock() - state.stepped_at),
+            known_seconds=max(0.0, self._clock() - state.connected_at),
+            place=state.place,
+            look=state.look,
         )

@@ -12,7 +12,7 @@ change within a version.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -31,6 +31,7 @@ from sfapp.model.manifest import (
 from sfapp.model.parse import UNREADABLE_JSON
 from sfapp.model.samples import AnySample
 from sfapp.model.stages import MAX_NAME_LENGTH, MAX_STAGES
+from sfapp.model.standstill import MAX_LOOKS, ProcessId, ProcessLook, ReportedPlace
 
 VERSION = 2
 """Version of the messages that are sent and understood."""
@@ -186,12 +187,16 @@ class Heartbeat(Message, frozen=True, kw_only=True, tag="heartbeat"):
         sent: the next sequence. If the aggregator expects an earlier one, a message was lost.
         sent_ns: when this message left, ns since 1970 by the rank's clock.
         offset_ns, uncertainty_ns: the rank's estimate of the difference to the aggregator's clock.
+        place: where the training thread is; not sent if it is not known.
+        looks: states of the processes that the last ``Echo`` asked for; not sent if it asked for none.
     """
 
     sent: Count
     sent_ns: Nanoseconds
     offset_ns: float | None = None
     uncertainty_ns: float | None = None
+    place: ReportedPlace | UnsetType = UNSET
+    looks: Annotated[tuple[ProcessLook, ...], Meta(max_length=MAX_LOOKS)] | UnsetType = UNSET
 
 
 class Bye(Message, frozen=True, kw_only=True, tag="bye"):
@@ -215,7 +220,7 @@ class _CaptureMessage(Message, frozen=True, kw_only=True):
 
 
 class CaptureReport(_CaptureMessage, frozen=True, kw_only=True, tag="capture_said"):
-    """The rank's state of a capture, with its own window numbers.
+    """The state of a capture on the rank, with its own window numbers; of stacks, also on its neighbours.
 
     The tag and the name of the field are those of the protocol, which older ranks and aggregators use too.
     """
@@ -224,10 +229,12 @@ class CaptureReport(_CaptureMessage, frozen=True, kw_only=True, tag="capture_sai
 
 
 class CapturePiece(_CaptureMessage, frozen=True, kw_only=True, tag="capture_piece"):
-    """One piece of the file with one window's operator events (operators.md).
+    """One piece of a file: one window's operator events (operators.md), stacks, or a Flight Recorder dump.
 
     Attributes:
-        window: the rank's number of the window.
+        window: the rank's number of the window; 0 without one.
+        of_rank: the rank whose stacks or dump it holds, which may be another one of the sender's machine.
+        holds: the kind of file.
         piece, pieces: index of the piece and number of pieces.
         clock_offset_ns: estimated offset from the events' times to the aggregator's clock.
     """
@@ -237,6 +244,8 @@ class CapturePiece(_CaptureMessage, frozen=True, kw_only=True, tag="capture_piec
     pieces: Annotated[int, Meta(ge=1, le=512)]
     content: Annotated[bytes, Meta(max_length=PIECE_BYTES)]
     clock_offset_ns: Annotated[int, Meta(ge=-(2**61), le=2**61)] = 0
+    of_rank: Rank = 0
+    holds: Literal["events", "stacks", "dump"] = "events"
 
 
 FromRank: TypeAlias = (
@@ -273,11 +282,14 @@ class Echo(Message, frozen=True, kw_only=True, tag="echo"):
     Attributes:
         sent_ns: copied from the heartbeat.
         received_ns, replied_ns: ns since 1970 by the aggregator's clock.
+        look_at: silent processes of the rank's host, of which the next heartbeat reports the states; not sent
+            if there are none.
     """
 
     sent_ns: Nanoseconds
     received_ns: Nanoseconds
     replied_ns: Nanoseconds
+    look_at: Annotated[tuple[ProcessId, ...], Meta(max_length=MAX_LOOKS)] | UnsetType = UNSET
 
 
 class Refused(Message, frozen=True, kw_only=True, tag="refused"):
@@ -287,7 +299,8 @@ class Refused(Message, frozen=True, kw_only=True, tag="refused"):
 
 
 class CaptureCommand(Message, frozen=True, kw_only=True, tag="capture_asked"):
-    """Request to profile these steps, with ``first_step`` set. Sent again until the rank reports on it."""
+    """Request to profile these steps, with ``first_step`` set, or for stacks. Sent again until the rank
+    reports on it."""
 
     request: CaptureRequest
 

@@ -15,6 +15,8 @@ from sfapp.packets.window_rows import STEP_COLUMN, WALL_COLUMN
 from sfapp.stream.live_state import LiveSnapshot, RankSnapshot, Rows
 from sfapp.stream.messages import StreamHello
 from sfapp.stream.newest_steps_writer import NewestStepsWriter
+from sfapp.stream.standstill_stacks import StandstillStacks
+from sfapp.stream.standstill_watch import RollCallRule, StandstillWatch
 from sfapp.stream.steady_time import AGGREGATOR_TIME
 
 EVERY_S = 1.0
@@ -42,13 +44,19 @@ class MetricsWriter:
 
     Args:
         root: the packet directory.
+        standstills: finds who holds a job that stands still; None to not look for it.
 
     Attributes:
         dropped: samples that were not written, because too many were queued or too many runs exist.
         failures: the newest failures, at most 16.
     """
 
-    def __init__(self, root: Path, now_s: Callable[[], float] = AGGREGATOR_TIME.seconds) -> None:
+    def __init__(
+        self,
+        root: Path,
+        now_s: Callable[[], float] = AGGREGATOR_TIME.seconds,
+        standstills: RollCallRule | None = None,
+    ) -> None:
         self._root = root
         self._now_s = now_s
         self._queue: deque[tuple[str, AnySample]] = deque()
@@ -58,8 +66,10 @@ class MetricsWriter:
         self._gone: set[tuple[str, int]] = set()
         self._downsampling: Iterator[None] = iter(())
         self._next_downsample_s = 0.0
+        self._watch = None if standstills is None else StandstillWatch(standstills)
         self.dropped = 0
         self.failures: deque[str] = deque(maxlen=16)
+        self._stacks = StandstillStacks(root, self.failures.append)
         self._newest_steps = NewestStepsWriter(root, now_s, self.failures.append)
 
     def add_samples(self, hello: StreamHello, samples: Sequence[AnySample]) -> None:
@@ -125,6 +135,11 @@ class MetricsWriter:
             by_run.setdefault(run_id, []).extend(paces.take(at_ns))
         for run_id, links in self._links(snapshot, at_ns).items():
             by_run.setdefault(run_id, []).extend([*links, _aggregator(snapshot, at_ns)])
+        if self._watch is not None:
+            for run_id, standstill in self._watch.samples(snapshot, at_ns).items():
+                by_run.setdefault(run_id, []).append(standstill)
+                self._stacks.note(run_id, standstill, snapshot)
+            self._stacks.follow()
         for run_id, samples in by_run.items():
             self._write_run(run_id, samples)
         self._remove_gone_runs(snapshot, by_run.keys())
@@ -200,6 +215,11 @@ def _link(rank: RankSnapshot, at_ns: int) -> LinkSample:
         has_left=rank.has_left,
         lost_steps=rank.lost_steps,
         duplicates=rank.duplicates,
+        step=None if rank.place is None else rank.place.step,
+        stage=None if rank.place is None else rank.place.stage,
+        call=None if rank.place is None else rank.place.call or None,
+        still_s=None if rank.place is None else round(rank.place.still_ns / 1e9, 1),
+        process=None if rank.look is None else rank.look.state,
     )
 
 

@@ -8,8 +8,11 @@ from collections.abc import Callable, Sequence
 from operator import is_
 from typing import Any
 
+from msgspec import UNSET
+
 from sfapp.errors import StreamError, describe_error
 from sfapp.model.samples import AnySample
+from sfapp.model.standstill import ProcessId, ProcessLook, ReportedPlace
 from sfapp.packets.job import JobRank
 from sfapp.stream.capture_mailbox import StreamCaptureMailbox
 from sfapp.stream.messages import (
@@ -27,6 +30,7 @@ from sfapp.stream.messages import (
     StreamHello,
     decode_from_aggregator,
 )
+from sfapp.stream.process_looks import look_at
 from sfapp.stream.send_queue import SendQueue
 
 _HEARTBEAT_SECONDS = 1.0
@@ -34,6 +38,7 @@ _CLOSING_HEARTBEAT_SECONDS = 0.25
 
 SampleSource = Callable[[], Sequence[AnySample]]
 EchoCallback = Callable[[Echo, int], None]
+PlaceCallback = Callable[[], ReportedPlace | None]
 
 Send = Callable[[Message], bool]
 """Sends a message; returns False if the connection accepts no more."""
@@ -48,7 +53,7 @@ class RankProtocol:
         make_hello: makes the hello of a rank, given the sequence of its first element.
         failures: receives a message for each failure.
         mailbox: exchanges messages about captures.
-        sources, on_echo: as in ``StreamOptions``.
+        sources, on_echo, place: as in ``StreamOptions``.
         clock: monotonic seconds.
 
     Attributes:
@@ -65,6 +70,7 @@ class RankProtocol:
         mailbox: StreamCaptureMailbox,
         sources: tuple[SampleSource, ...] = (),
         on_echo: EchoCallback | None = None,
+        place: PlaceCallback | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.received_at: float | None = None
@@ -76,6 +82,8 @@ class RankProtocol:
         self._mailbox = mailbox
         self._sources = sources
         self._on_echo = on_echo
+        self._place = place
+        self._look_at: Sequence[ProcessId] = ()
         self._clock = clock
         self._next = 0
         self._furthest = 0
@@ -116,6 +124,7 @@ class RankProtocol:
             wanted = 0 if answer.hello else self._at_most_sent(answer.sequence)
             self._next = max(self._queue.first, wanted)
         elif isinstance(answer, Echo):
+            self._look_at = answer.look_at or ()
             if self._on_echo is not None:
                 self._on_echo(answer, time.time_ns())
         elif isinstance(answer, CaptureCommand | CaptureAck):
@@ -158,7 +167,8 @@ class RankProtocol:
         samples = [sample for source in self._sources for sample in self._call(source)]
         if samples:
             send(Samples(**head, samples=tuple(samples)))
-        send(Heartbeat(**head, sent=self._next, sent_ns=time.time_ns()))
+        place, looks = self._read_place() or UNSET, self._looks() or UNSET
+        send(Heartbeat(**head, sent=self._next, sent_ns=time.time_ns(), place=place, looks=looks))
         if closing:
             self.send_bye(send)
 
@@ -175,6 +185,20 @@ class RankProtocol:
             self._sources = tuple(other for other in self._sources if other is not source)
             self._failures.append(f"samples: {describe_error(error)}")
             return ()
+
+    def _read_place(self) -> ReportedPlace | None:
+        try:
+            return None if self._place is None else self._place()
+        except Exception as error:  # fail-open: heartbeats continue without it
+            self._place = None
+            self._failures.append(f"place of the training thread: {describe_error(error)}")
+            return None
+
+    def _looks(self) -> tuple[ProcessLook, ...]:
+        """Return the states of the processes that were asked for, once."""
+        asked, self._look_at = self._look_at, ()
+        found = (look_at(process) for process in asked)
+        return tuple(look for look in found if look is not None)
 
     def _send_elements(self, send: Send) -> None:
         """Send queued elements until the queue is empty or the connection accepts no more."""

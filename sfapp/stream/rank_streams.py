@@ -10,6 +10,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import UnsetType
 
 from sfapp.errors import StreamError
 from sfapp.model.manifest import Manifest
@@ -114,7 +115,8 @@ def _take_opened(
     stream.columns = FIRST_STAGE_COLUMN + len(opened.stages)
     stream.undelivered.append(stream.current)
     stream.expected += 1
-    live.open_window(stream.hello, opened.window, opened.stages, opened.role)
+    coordinates = None if isinstance(opened.coordinates, UnsetType) else opened.coordinates
+    live.open_window(stream.hello, opened.window, opened.stages, opened.role, coordinates)
 
 
 def _take_steps(stream: RankStream, steps: Steps, assembler: WindowAssembler, live: RankStates) -> None:

@@ -24,7 +24,7 @@ from sfapp.packets.threads import start_or_note
 from sfapp.stream.capture_mailbox import StreamCaptureMailbox
 from sfapp.stream.encryption import Keys, connect, is_local
 from sfapp.stream.messages import Message, StreamHello, encode
-from sfapp.stream.rank_protocol import EchoCallback, RankProtocol, SampleSource
+from sfapp.stream.rank_protocol import EchoCallback, PlaceCallback, RankProtocol, SampleSource
 from sfapp.stream.send_queue import SendQueue
 
 _SILENT_SECONDS, _NEVER_CONNECTED_SECONDS = 10.0, 3.0
@@ -53,6 +53,7 @@ class StreamOptions:
         sources: called about once a second on the sender's thread for samples to send.
         on_echo: called on that thread with every answer to a heartbeat and the time it arrived (ns since
             1970).
+        place: called on that thread before every heartbeat: where the training thread is.
     """
 
     endpoint: str
@@ -62,6 +63,7 @@ class StreamOptions:
     spool_disk_bytes: int = 2**30
     sources: tuple[SampleSource, ...] = ()
     on_echo: EchoCallback | None = None
+    place: PlaceCallback | None = None
 
     @classmethod
     def of(cls, stream: StreamOptions | str | None) -> StreamOptions | None:
@@ -139,6 +141,7 @@ class StreamSender:
             mailbox or StreamCaptureMailbox(incarnation, lambda: 0),
             options.sources,
             options.on_echo,
+            options.place,
         )
         self._deadline: float | None = None  # set by close
         self._reopen_seconds = _REOPEN_SECONDS

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from pathlib import Path
 
+from msgspec import UNSET
+
 from sfapp.errors import StreamError, StreamVersionError
 from sfapp.model.samples import AnySample
 from sfapp.stream.capture_broker import CaptureBroker
@@ -37,6 +39,7 @@ from sfapp.stream.messages import (
 )
 from sfapp.stream.open_runs import OpenRun, OpenRuns
 from sfapp.stream.rank_streams import Element, RankStream, take_element
+from sfapp.stream.silent_processes import SilentProcesses
 from sfapp.stream.steady_time import AGGREGATOR_TIME
 from sfapp.stream.window_assembly import WindowAssembler
 from sfapp.terminal import quoted
@@ -116,6 +119,7 @@ class StreamReceiver:
         self._on_samples = on_samples
         self._on_heartbeat = on_heartbeat
         self._live = RankStates(clock, on_steps)
+        self._silent = SilentProcesses(self._live)
         self._captures = CaptureBroker(
             root, lambda stream, answer: self._send(stream.route, answer), self.assembler.failures
         )
@@ -275,6 +279,9 @@ class StreamReceiver:
         hello = stream.hello
         if self._on_heartbeat is not None:
             self._on_heartbeat(hello, heartbeat)
+        place = heartbeat.place or None
+        self._live.set_place(hello, place)
+        self._silent.take(heartbeat.looks or ())
         if heartbeat.sent > stream.expected:
             self._request_resend(stream, now)
         self._send(
@@ -286,6 +293,7 @@ class StreamReceiver:
                 sent_ns=heartbeat.sent_ns,
                 received_ns=received_ns,
                 replied_ns=AGGREGATOR_TIME.ns(),
+                look_at=self._silent.asked_of(place) or UNSET,
             ),
         )
         self._send_ack(stream)  # the previous one may have been lost
@@ -331,6 +339,7 @@ class StreamReceiver:
         if now < self._next_clean_up:
             return
         self._next_clean_up = now + _CLEAN_UP_SECONDS
+        self._silent.update()
         for incarnation, stream in list(self._streams.items()):
             # Measured from when the queue was last empty: a rank whose messages wait here is not silent.
             if self._caught_up_at - stream.received_at <= self._abandon_after:

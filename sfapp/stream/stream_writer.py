@@ -13,12 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from sfapp.errors import StreamError
+from sfapp.model.standstill import PlaceSource, ReportedPlace
 from sfapp.packets.job import JobRank
 from sfapp.packets.sink import STREAM_VARIABLE, LocalSinkFactory
 from sfapp.packets.window_rows import WindowBuffer
 from sfapp.stream.capture_mailbox import StreamCaptureMailbox
 from sfapp.stream.encryption import check_endpoint
 from sfapp.stream.messages import VERSION, StreamHello
+from sfapp.stream.place_reporter import PlaceReporter
 from sfapp.stream.send_queue import SendQueue
 from sfapp.stream.sender import Sender, SenderFactory, StreamOptions, StreamSender
 from sfapp.stream.system_sampler import SystemSampler
@@ -50,11 +52,13 @@ class StreamWriter:
         self._first_window: dict[str, int] = {}
         check_endpoint(options.endpoint, options.keys)
         self._local = local_sink()
+        self._places: PlaceReporter | None = None
         self._sampler = sampler or SystemSampler(self.failures)
         options = replace(
             options,
             sources=(*options.sources, self._sampler.samples),
             on_echo=options.on_echo or self._sampler.on_echo,
+            place=options.place or self._place,
         )
         self._queue = SendQueue(
             self.incarnation, options.spool_memory_bytes, options.spool_disk_bytes, self.failures
@@ -84,6 +88,13 @@ class StreamWriter:
     def lost_steps(self) -> int:
         """Steps that were discarded because the send queue was full."""
         return self._queue.lost_steps
+
+    def follow(self, places: PlaceSource) -> None:
+        """Report where the training thread is with every heartbeat from now on."""
+        self._places = PlaceReporter(places)
+
+    def _place(self) -> ReportedPlace | None:
+        return None if self._places is None else self._places.report()
 
     def begin_window(self, rank: JobRank, buffer: WindowBuffer) -> None:
         """Queue a window, whose steps are sent as the buffer fills."""

@@ -10,6 +10,7 @@ from sfapp.accounting import StepTimes
 from sfapp.model import Window
 from sfapp.views import format
 from sfapp.views.table_columns import Row, TableColumn
+from sfapp.views.text.standstill import place_words
 
 NODE_COLUMNS: tuple[TableColumn, ...] = (
     TableColumn("node_rank", "node"),
@@ -89,6 +90,7 @@ RANK_COLUMNS: tuple[TableColumn, ...] = (
     TableColumn("rank", "rank"),
     TableColumn("local_rank", "local rank"),
     TableColumn("step", "step", "newest finished step"),
+    TableColumn("place", "where", "where its training thread was, and for how long"),
     TableColumn("wall_ns", "step time", "mean of its newest steps", "wall_ns_text"),
     TableColumn("cpu_percent", "CPU", "of its process; 100 % is one core", "cpu_percent_text"),
     TableColumn("rss_bytes", "memory", "resident, of its process", "rss_bytes_text"),
@@ -124,6 +126,7 @@ def rank_rows(
             {
                 **{name: link[name] for name in ("rank", "local_rank", "lost_steps", "duplicates")},
                 "step": int(times.step_N[there[-1]]) if there else None,
+                "place": link_place(link),
                 **_text("wall_ns", float(times.wall_NR[there[-1], places[rank]]) if there else None),
                 **_text("cpu_percent", process.get("cpu_percent")),
                 **_text("rss_bytes", process.get("rss_bytes")),
@@ -132,6 +135,15 @@ def rank_rows(
             }
         )
     return rows
+
+
+def link_place(link: Mapping[str, Any]) -> str:
+    """Return where a rank was at its newest heartbeat: ``step 12, in backward for 3 s``; empty if unknown."""
+    step, still_s = link.get("step"), link.get("still_s")
+    if step is None:
+        return ""
+    call, stage = link.get("call") or "", link.get("stage")
+    return f"step {step}, {place_words(stage, call)} for {format.lasting(still_s)}"
 
 
 SHARD_COLUMNS: tuple[TableColumn, ...] = (

@@ -5,6 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from sfapp.metrics import MetricsLog
 from sfapp.model.samples import (
@@ -15,7 +18,10 @@ from sfapp.model.samples import (
     NodeSample,
     PaceSample,
     ProcessSample,
+    StandstillSample,
 )
+from sfapp.model.stages import BACKWARD, DATA
+from sfapp.model.standstill import RankGroup, RollCall
 
 LIVE = "live-job"
 SECOND = 10**9
@@ -80,7 +86,7 @@ class LiveJob:
                     GpuSample(at_ns=at_ns, node_rank=node, gpu=0, utilisation_percent=97.0, power_watts=512.0)
                 )
         for rank in range(4 * self._nodes):
-            place = {"at_ns": at_ns, "node_rank": rank // 4, "rank": rank}
+            place: dict[str, Any] = {"at_ns": at_ns, "node_rank": rank // 4, "rank": rank}
             wall_ns = (130 if rank == 6 else 100) * MS + (self.step // 10 % 7) * MS
             found.append(
                 LinkSample(
@@ -99,3 +105,34 @@ class LiveJob:
                 )
                 found += [pace, ProcessSample(**place, cpu_percent=101.0, rss_bytes=3 * 10**9)]
         return found
+
+
+STANDING = RollCall(
+    kind="rank",
+    certainty="likely",
+    step=301,
+    idle_s=184.0,
+    limit_s=30.0,
+    world_size=8,
+    groups=(
+        RankGroup(spans=((3, 3),), state="stage", holds=True, step=301, stage=DATA, still_s=184.0),
+        RankGroup(spans=((0, 2), (4, 7)), state="stage", step=301, stage=BACKWARD, still_s=184.0),
+    ),
+)
+SENTENCE = (
+    "Step 301: 7 of 8 ranks wait in backward since 184 s; rank 3 is in data since 184 s: it holds the job"
+)
+
+
+def stand_still(root: Path, began: float, *, has_ended: bool = False) -> None:
+    """Write what an aggregator writes of a standstill."""
+    sample = StandstillSample(
+        at_ns=int(time.time() * 1e9),
+        node_rank=0,
+        step=301,
+        began_ns=int(began * 1e9),
+        limit_s=30.0,
+        has_ended=has_ended,
+        roll_call=msgspec.json.encode(STANDING).decode(),
+    )
+    MetricsLog(root, LIVE).add([sample])

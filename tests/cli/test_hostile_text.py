@@ -45,6 +45,8 @@ COMMANDS = [
     ["validate", "."],
     ["top", "--once", "."],
     ["top", "--once", ".", "--run", f"no {TERMINAL}"],
+    ["stacks", ".", "--last"],
+    ["stacks", ".", f"no {TERMINAL}"],
     ["hang", "."],
     ["import", "kineto", f"{NAME}.parquet", "-o", "imported"],
     ["report", ".", "-o", "report.md"],

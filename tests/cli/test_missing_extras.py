@@ -61,6 +61,7 @@ ARGUMENTS: dict[str, list[str]] = {
     "compare": ["--packets", str(SAMPLE), "gpt-small-ddp/0", "gpt-small-ddp/1"],
     "report": [str(SAMPLE / "gpt-small-rank-lost"), "-o", "{tmp}/report.html"],
     "top": [str(SAMPLE / "gpt-small-rank-lost"), "--once"],
+    "stacks": ["{tmp}/copy", "gpt-small-rank-lost", "--last"],
     "hang": [str(SAMPLE)],
     "capture": ["{tmp}/copy", "gpt-small-rank-lost", "--no-wait"],
     "aggregate": ["{tmp}/packets", "--listen", "not an address"],

@@ -16,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
-from app.live_job import LIVE, LiveJob
+from app.live_job import LIVE, SENTENCE, LiveJob, stand_still
 from app.served import Served, served
 from rich.console import Console
 
@@ -230,3 +230,11 @@ def test_an_app_of_another_version_is_reported(body: bytes, message: str) -> Non
         finally:
             server.shutdown()
             thread.join()
+
+
+def test_a_job_that_stands_still_is_the_headline_and_its_rank_is_marked(tmp_path: Path) -> None:
+    streamed(tmp_path)
+    stand_still(tmp_path, time.time() - 184)
+    lines = drawn(news_of(tmp_path), 140)
+    assert lines[1] == SENTENCE
+    assert any(" 3*" in line for line in lines)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,17 @@ import torch
 import sfapp
 from sfapp.model import CATEGORIES, Lane, Operators
 from sfapp.model.capture import CaptureLimits, CaptureRequest, CaptureState, RankCapture
+from sfapp.model.stacks import RankStacks
 from sfapp.packets import read_operators, write_operators
-from sfapp.packets.captures import ask_for_capture, captures, new_request, state_of
+from sfapp.packets.captures import (
+    ask_for_capture,
+    captures,
+    new_request,
+    new_stacks_request,
+    state_of,
+)
 from sfapp.packets.paths import operators_path
+from sfapp.packets.stack_files import encode_stacks, read_stacks
 from sfapp.stream import Relay
 from sfapp.stream.messages import CaptureAck, CaptureCommand, CapturePiece, CaptureReport
 from tests.stream.streams import LOOPBACK, ManualRank, aggregating, recorder, running, until
@@ -68,6 +77,23 @@ def test_a_refused_capture_is_reported_through_the_stream(tmp_path: Path) -> Non
     ):
         state = train_until_over(perf, root, ask(root))
     assert (state.status, state.why) == ("refused", "rank 0: the limit of 0 captures per hour is reached")
+
+
+def test_stacks_of_a_rank_arrive_through_the_stream_while_it_does_not_train(tmp_path: Path) -> None:
+    root = tmp_path / "packets"
+    with (
+        aggregating(root) as aggregator,
+        recorder(tmp_path, aggregator.endpoint) as perf,
+    ):
+        with perf.step():
+            request = new_stacks_request("run", [0], asked_by="a test")
+            ask_for_capture(root, request)
+            until(lambda: state_of(root, request).is_over)
+        (found,) = read_stacks(root, request)
+    assert (state_of(root, request).status, found.source) == ("done", "interpreter")
+    assert found.threads[0].is_training
+    assert "test_stacks_of_a_rank" in " ".join(frame.function for frame in found.threads[0].frames)
+    assert perf.failures == ()
 
 
 # ---- message by message ---------------------------------------------------------------------------
@@ -177,4 +203,25 @@ def test_unrequested_captures_are_refused_and_damaged_events_dropped(tmp_path: P
         assert peer.receive_type(CaptureAck).number == 3
         until(lambda: aggregator.failures)
     assert not list(tmp_path.rglob("*.ops.parquet"))
+    assert not list(tmp_path.rglob("*.part"))
+
+
+def test_a_rank_answers_for_its_neighbour_and_damaged_stacks_are_dropped(tmp_path: Path) -> None:
+    request = new_stacks_request("run", [3, 4])
+    ask_for_capture(tmp_path, request)
+    found = RankStacks(rank=4, taken_at=datetime.now(UTC), source="signal")
+    about = {"first": 0, "capture": request.id}
+    with aggregating(tmp_path) as aggregator, ManualRank(aggregator.endpoint, rank=3) as peer:
+        peer.send(peer.hello(world_size=8))
+        assert peer.receive_type(CaptureCommand).request == request
+        for number, (of_rank, content) in enumerate(((4, encode_stacks(found)), (3, b"{}"), (5, b"{}"))):
+            piece = {"window": 0, "piece": 0, "pieces": 1, "holds": "stacks", "of_rank": of_rank}
+            peer.send(CapturePiece(**peer.head, number=number, content=content, **about, **piece))
+        assert [peer.receive_type(CaptureAck).number for _ in range(3)] == [1, 2, 3]
+        done = RankCapture(rank=4, status="done")
+        peer.send(CaptureReport(**peer.head, number=3, state=done, **about))
+        until(lambda: len(state_of(tmp_path, request).ranks) == 1)
+        assert len(aggregator.failures) == 2
+    assert list(read_stacks(tmp_path, request)) == [found]
+    assert state_of(tmp_path, request).ranks_done == (4,)
     assert not list(tmp_path.rglob("*.part"))

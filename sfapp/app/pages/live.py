@@ -18,10 +18,12 @@ from sfapp.app.panels.choosers import MOST_LISTED, nodes_offered, number_field, 
 from sfapp.app.panels.live_header import LiveHeader
 from sfapp.app.panels.live_tabs import LivePanel, LivePart, PartContent, parts_of
 from sfapp.app.panels.plot_help import PlotHelp
+from sfapp.app.panels.stacks_card import StacksCard
 from sfapp.app.panels.tab_bar import NODE_TABS
 from sfapp.app.routes import Handler
 from sfapp.app.theme import (
     Crumb,
+    author_of,
     box,
     empty,
     frame,
@@ -168,6 +170,7 @@ class LivePage:
             with box("stack"):
                 notices(messages)
                 self._head = LiveHeader()
+                StacksCard(self._workspace, run_id, lambda: author_of(request))
                 self._toolbar()
                 with box("tab-row"):
                     self._build_tabs()

@@ -21,6 +21,7 @@ from sfapp.app.panels.plot_card import FigureCard, draw
 from sfapp.app.panels.problem_actions import ProblemActions
 from sfapp.app.panels.role_buttons import role_links
 from sfapp.app.panels.run_timeline import RunTimeline
+from sfapp.app.panels.stacks_card import StacksCard
 from sfapp.app.panels.tables import data_table, titled
 from sfapp.app.routes import Handler
 from sfapp.app.theme import Crumb, author_of, box, frame, is_dark, label_text, link
@@ -102,14 +103,15 @@ class ProblemView:
         """
         generation = workspace.store.generation
         problem = workspace.problem(problem_id, run_id)
-        key = WindowKey(problem.run_id, problem.windows[-1])
+        key = latest_key(problem)
         judged, reason = None, ""
-        try:
-            source = workspace.source(key)
-            view, _ = ViewState(group=group).fitted(workspace.window(source))
-            judged = workspace.judge(source, view)
-        except SfappError as error:
-            reason = str(error)
+        if key is not None:
+            try:
+                source = workspace.source(key)
+                view, _ = ViewState(group=group).fitted(workspace.window(source))
+                judged = workspace.judge(source, view)
+            except SfappError as error:
+                reason = str(error)
         rows = workspace.timeline(problem.run_id)
         return cls(generation, problem, judged, reason, rows, _known_agreement(workspace, judged))
 
@@ -178,10 +180,17 @@ class ProblemPage:
                     role_links(self._view.judged.window.ranks, self._group, self._page_of_group)
                     captures = CaptureCard(self._workspace, self._view.judged, lambda: self._toolbar.name)
                     captures.propose(self._view.judged, None)
+                StacksCard(
+                    self._workspace,
+                    problem.run_id,
+                    lambda: self._toolbar.name,
+                    self._actions.add_stacks,
+                )
                 self._plot_box = box("problem-plot")
                 self._evidence = box("stack")
                 self._windows = box()
-                latest = WindowKey(problem.run_id, problem.windows[-1])
+                newest = self._view.rows[-1]["window"] if self._view.rows else 0
+                latest = latest_key(problem) or WindowKey(problem.run_id, newest)
                 self._timeline = RunTimeline(latest, lambda key: ui.navigate.to(window_page(key)))
                 self._notes = box()
         self._show()
@@ -213,7 +222,7 @@ class ProblemPage:
     def _show(self) -> None:
         """Show the present state of the problem and the notes on its windows."""
         one = self._listed()
-        last_window = self._view.rows[-1]["window"] if self._view.rows else one.problem.windows[-1]
+        last_window = self._view.rows[-1]["window"] if self._view.rows else one.problem.latest_window or 0
         self._actions.show(one, last_window)
         notes = self._notes_on(one.problem)
         if (one, notes, self._view.generation) == self._shown:
@@ -324,7 +333,10 @@ class ProblemPage:
             ui.notify("A note needs text", type="warning")
             return
         rank = problem.ranks[0] if problem.kind == "rank" else None
-        key = WindowKey(problem.run_id, problem.windows[-1])
+        key = latest_key(problem)
+        if key is None:
+            ui.notify("A standstill has no window that a note could be pinned to", type="warning")
+            return
         pin = Pin(window=key, stage=problem.stage, rank=rank)
         await self._toolbar.write(lambda author: [author.write_note(content, pin)], "Note added")
 
@@ -365,6 +377,11 @@ class ProblemPage:
             return
         self._show()
         self._draw(self._dark)
+
+
+def latest_key(problem: Problem) -> WindowKey | None:
+    """Return the latest window of a problem; None for a standstill."""
+    return None if problem.latest_window is None else WindowKey(problem.run_id, problem.latest_window)
 
 
 def _first_plot() -> str:

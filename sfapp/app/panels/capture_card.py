@@ -105,7 +105,8 @@ class CaptureCard:
         root = self._root
         if root is None:
             return
-        found = (await asyncio.to_thread(captures, root, self._key.run_id))[-LISTED:]
+        every = await asyncio.to_thread(captures, root, self._key.run_id)
+        found = [state for state in every if state.request.kind == "profile"][-LISTED:]
         is_live = await asyncio.to_thread(is_running, self._workspace, self._key.run_id)
         if self._card.is_deleted:
             return

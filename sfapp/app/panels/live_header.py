@@ -5,7 +5,9 @@ from __future__ import annotations
 from sfapp.app.theme import box, label_text, link
 from sfapp.service.live import LiveRunSnapshot
 from sfapp.service.live_rolling import RollingView
+from sfapp.service.standstills import Standstill
 from sfapp.views import text
+from sfapp.views.address import problem_page
 
 
 class LiveHeader:
@@ -16,6 +18,7 @@ class LiveHeader:
         self._facts: object = None
         self._shown: object = None
         self._cause: object = None
+        self._standstill: Standstill | None = None
         with box("card live-head", "section").mark("live-head"):
             self._headline = label_text("", "h1", "live-headline").mark("headline")
             self._details = box("live-details")
@@ -26,18 +29,20 @@ class LiveHeader:
 
     def show(self, snapshot: LiveRunSnapshot) -> None:
         """Show a snapshot, updating the parts that differ."""
+        self._standstill = snapshot.standstill
         self.show_rolling(snapshot.rolling)
         headline, kind = text.standing(len(snapshot.links), snapshot.silent_s, snapshot.left)
         silences = text.silences(snapshot.silent_s)
         counters = text.counters(snapshot.links, snapshot.aggregator)
-        shown = headline, silences, counters, snapshot.verdict, snapshot.state.until, snapshot.rolling is None
+        has_headline = snapshot.rolling is not None or snapshot.standstill is not None
+        shown = headline, silences, counters, snapshot.verdict, snapshot.state.until, not has_headline
         if shown == self._facts:
             return
         self._facts = shown
         self._box.clear()
         with self._box:
             with box("live-standing"):
-                tag = "h1" if snapshot.rolling is None else "p"
+                tag = "p" if has_headline else "h1"
                 label_text(headline, tag, f"standing standing-{kind}").mark("standing")
                 if snapshot.state.until is not None:
                     frozen = f"Frozen at {snapshot.at:%H:%M:%S} UTC"
@@ -58,12 +63,20 @@ class LiveHeader:
                     label_text("No finished window yet", "span", "muted")
 
     def show_rolling(self, rolling: RollingView | None) -> None:
-        """Show the verdict on the last steps."""
-        self._headline.set_visibility(rolling is not None)
-        self._details.set_visibility(rolling is not None)
-        if rolling is None:
+        """Show the standstill, if the job stands still, else the verdict on the last steps."""
+        has_headline = self._standstill is not None or rolling is not None
+        self._headline.set_visibility(has_headline)
+        self._details.set_visibility(has_headline)
+        if self._standstill is not None:
+            roll = self._standstill.roll
+            details = (*text.standstill_details(roll), text.standstill_action(roll))
+            words = text.RollingWords(text.standstill_sentence(roll), details, "alarm")
+            cause: object = "standstill", roll.holders
+        elif rolling is not None:
+            words, finding = rolling.words, rolling.verdict.finding
+            cause = rolling.verdict.kind, finding and (finding.stage, finding.ranks)
+        else:
             return
-        words = rolling.words
         if words == self._shown:
             return
         self._shown = words
@@ -73,8 +86,8 @@ class LiveHeader:
         with self._details:
             for detail in words.details:
                 label_text(detail, "p", "muted").mark("headline-detail")
-        finding = rolling.verdict.finding
-        cause = rolling.verdict.kind, finding and (finding.stage, finding.ranks)
+            if self._standstill is not None:
+                link("Problem", problem_page(self._standstill.problem()), "badge").mark("standstill-problem")
         if cause != self._cause:
             self._cause = cause
             self._spoken.text = words.headline

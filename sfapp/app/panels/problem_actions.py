@@ -11,11 +11,11 @@ from sfapp.app.panels.add_to_incident import IncidentPicker
 from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
 from sfapp.app.theme import box, label_text, link, with_keys
 from sfapp.incidents import IncidentEditor
-from sfapp.model.incidents import Incident
+from sfapp.model.incidents import Incident, Pin
 from sfapp.model.view import STRAGGLERS, ViewState, WindowKey
 from sfapp.service.incidents import IncidentService
 from sfapp.service.problems import ListedProblem
-from sfapp.views.address import window_page
+from sfapp.views.address import live_page, window_page
 from sfapp.views.text.problems import problem_text
 
 MUTES: dict[str, tuple[str, timedelta | None]] = {
@@ -75,7 +75,11 @@ class ProblemActions:
             label_text("Add to incident", "button", "button secondary"), "a", "Add it to an incident"
         )
         add.mark("add-problem").on("click", self._add_to_incident)
-        latest = window_page(WindowKey(one.problem.run_id, one.problem.windows[-1]))
+        if one.problem.latest_window is None:
+            link("Live page", live_page(one.problem.run_id), "button secondary").mark("live-page")
+            self._toolbar.signature()
+            return
+        latest = window_page(WindowKey(one.problem.run_id, one.problem.latest_window))
         link("Operators and capture", ViewState(tab=STRAGGLERS).href(latest), "button secondary").mark(
             "capture"
         )
@@ -134,5 +138,21 @@ class ProblemActions:
         def add(author: IncidentEditor, incident: Incident) -> Sequence[str]:
             return [author.add_window(incident, key) for key in keys]
 
+        self._picker.ask("this problem", add, self._title(one))
+
+    def add_stacks(self, text: str) -> None:
+        """Ask for the incident to add stacks to, as a note on the problem's latest window."""
+        if (one := self._one) is None:
+            return
+        latest = one.problem.latest_window  # A standstill has none.
+        pin = None if latest is None else Pin(window=WindowKey(one.problem.run_id, latest))
+
+        def add(author: IncidentEditor, incident: Incident) -> Sequence[str]:
+            note = author.write_note(text, pin)
+            return [note, author.add_note(incident, note)]
+
+        self._picker.ask("these stacks", add, self._title(one))
+
+    def _title(self, one: ListedProblem) -> str:
         text = problem_text(one.problem)
-        self._picker.ask("this problem", add, f"{text.title}: {text.where}")
+        return f"{text.title}: {text.where}"

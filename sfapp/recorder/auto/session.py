@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from sfapp.errors import describe_error
 from sfapp.model.manifest import Accumulation, Wrapper
+from sfapp.recorder.auto.script_place import script_place
 from sfapp.recorder.auto.script_waits import ScriptWaits
 from sfapp.recorder.auto.steps import STAGES, Kind, PreviousStep, TimedStep, TrainingEvent, read_step
 from sfapp.recorder.identity import place_here
@@ -27,6 +28,7 @@ from sfapp.recorder.transport.transports import GatherMode
 from sfapp.recorder.wrapper import wrapper_of
 
 if TYPE_CHECKING:
+    from sfapp.model.standstill import TrainingPlace
     from sfapp.recorder import Recorder
 
 LEARNING_STEPS = 3
@@ -297,7 +299,13 @@ class Session:
             first_step=self._recorded,
             gather=gather,
         )
+        self._recorder.follow_places(self._place)
         return self._recorder
+
+    def _place(self) -> TrainingPlace | None:
+        kind = "optimizer" if self._stepping else self.inside
+        place = script_place(self.number, kind, self._begin, self._events, self._thread)
+        return place if self.active else None
 
     def _end_step(self) -> None:
         """Record the step that the optimizers have ended; the time this takes lies between the steps."""

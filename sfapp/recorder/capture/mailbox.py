@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sfapp.errors import SfappError
 from sfapp.model.capture import CaptureRequest, RankCapture
-from sfapp.packets.capture_mailbox import NEVER_CHOSEN, NOT_YET
+from sfapp.packets.capture_mailbox import NEVER_CHOSEN, NOT_YET, FileKind
 from sfapp.packets.job import JobRank
 
 _POLL_SECONDS, _LONGEST_POLL_SECONDS = 1.0, 8.0
@@ -98,3 +98,16 @@ class FileCaptureMailbox:
 
     def deliver(self, rank: JobRank, request: CaptureRequest, windows: tuple[int, ...], root: Path) -> None:
         """Do nothing: the events were written to their final place."""
+
+    def deliver_file(
+        self, rank: JobRank, request: CaptureRequest, kind: FileKind, of_rank: int, content: bytes
+    ) -> None:
+        """Write the file next to the request.
+
+        Raises:
+            CaptureError: it is no valid file of its kind.
+            PacketError: it cannot be written.
+        """
+        from sfapp.packets.stack_files import write_file
+
+        write_file(rank.job.root, request, kind, of_rank, content)

@@ -26,6 +26,7 @@ from sfapp.packets.job import JobRank
 from sfapp.packets.threads import start_or_note
 from sfapp.recorder.capture.budget import CaptureBudget
 from sfapp.recorder.capture.profiler import CannotProfile, Profiling, warm_up
+from sfapp.recorder.capture.rank_stacks import StackResponder
 from sfapp.recorder.capture.trace_converter import (
     FREE_BYTES,
     CaptureQueue,
@@ -106,6 +107,8 @@ class RankCaptures:
         self._refused: deque[tuple[CaptureRequest, str]] = deque()
         self._undecided: deque[CaptureRequest] = deque()  # another rank chooses their first step
         self._pace = StepPace()
+        per_hour = self._limits.stacks_per_hour
+        self._stacks = StackResponder(mailbox, lambda: position().rank, per_hour, failures)
         self._closing = False
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
@@ -249,6 +252,7 @@ class RankCaptures:
                 self._failures.append(f"capture: {describe_error(error)}")
             if closing:
                 self._refuse_scheduled()
+                self._stacks.close()
                 return
             self._wake.wait(self._mailbox.poll_seconds(self._position().rank))
             self._wake.clear()
@@ -256,12 +260,18 @@ class RankCaptures:
     def _poll(self) -> None:
         """Process new and waiting requests."""
         here = self._position()
+        self._stacks.publish()
         self._pace.add(time.monotonic(), here.step)
         self._report_running()
         self._expire_scheduled()
         self._undecided.extend(self._mailbox.new_requests(here.rank))
         for _ in range(len(self._undecided)):
-            self._schedule(self._undecided.popleft())
+            request = self._undecided.popleft()
+            if request.kind == "stacks":
+                self._stacks.answer(request)
+            else:
+                self._schedule(request)
+        self._stacks.answer_for_neighbours()
 
     def _schedule(self, request: CaptureRequest) -> None:
         if why := self._refusal(request):

@@ -15,6 +15,9 @@ from threading import get_ident
 from time import perf_counter_ns
 from typing import Any, Protocol
 
+from sfapp.model.stages import MAX_NAME_LENGTH
+from sfapp.model.standstill import MAX_GROUP_RANKS
+
 _FUNCTIONS = (
     *("all_gather", "all_gather_coalesced", "all_gather_into_tensor", "all_gather_object"),
     *("all_reduce", "all_reduce_coalesced", "all_to_all", "all_to_all_single", "barrier"),
@@ -28,6 +31,9 @@ _FUNCTIONS = (
 _MODULES = ("torch.distributed", "torch.distributed.distributed_c10d")
 
 _FUNCTIONAL = "torch.distributed._functional_collectives"
+
+
+Call = tuple[str, tuple[Any, ...], Mapping[str, Any], int]
 
 
 class DeviceSide(Protocol):
@@ -47,14 +53,16 @@ class BlockedThread:
         was_blocked: called on the thread with the ns of each call; raises nothing.
         device: times the same calls on the device, if any.
         is_inside: whether the thread is in a wrapped call.
+        call: name, arguments and begin (ns) of the wrapped call that the thread is in; None if it is in none.
     """
 
-    __slots__ = ("device", "is_inside", "was_blocked")
+    __slots__ = ("call", "device", "is_inside", "was_blocked")
 
     def __init__(self, was_blocked: Callable[[int], None], device: DeviceSide | None) -> None:
         self.was_blocked = was_blocked
         self.device = device
         self.is_inside = False
+        self.call: Call | None = None
 
 
 class CommunicationHooks:
@@ -83,6 +91,18 @@ class CommunicationHooks:
                 setattr(owner, name, original)
             self._originals.clear()
 
+    def current_call(self, thread: int) -> tuple[str, str, tuple[int, ...], int] | None:
+        """Return the call that a thread is in: its name, the group's name and global ranks, and its begin.
+
+        Safe on any thread. The group is empty if it is that of all ranks, large, or not an argument.
+        """
+        listener = self._threads.get(thread)
+        call = None if listener is None else listener.call
+        if call is None:
+            return None
+        name, args, kwargs, begin = call
+        return name, *_group_of((*args, *kwargs.values())), begin
+
     def _install(self) -> None:
         for module in _MODULES:
             for name in _FUNCTIONS:
@@ -100,6 +120,7 @@ class CommunicationHooks:
 
     def _timed(self, original: Callable[..., Any]) -> Callable[..., Any]:
         threads = self._threads
+        name = original.__name__
 
         @functools.wraps(original)
         def timed(*args: Any, **kwargs: Any) -> Any:
@@ -112,6 +133,7 @@ class CommunicationHooks:
             # as blocked.
             begun = None if device is None else device.begin(args, kwargs)
             begin = perf_counter_ns()
+            thread.call = name, args, kwargs, begin
             try:
                 return original(*args, **kwargs)
             finally:
@@ -119,8 +141,25 @@ class CommunicationHooks:
                 if begun is not None and device is not None:
                     device.end(begun)
                 thread.is_inside = False
+                thread.call = None
 
         return timed
+
+
+def _group_of(arguments: tuple[Any, ...]) -> tuple[str, tuple[int, ...]]:
+    """Return the name and the global ranks of the process group among a call's arguments."""
+    torch_groups = sys.modules.get("torch.distributed.distributed_c10d")
+    kind = getattr(torch_groups, "ProcessGroup", None)
+    group = next((each for each in arguments if kind is not None and isinstance(each, kind)), None)
+    if torch_groups is None or group is None:
+        return "", ()
+    try:
+        ranks = tuple(sorted(torch_groups.get_process_group_ranks(group)))
+        if len(ranks) == torch_groups.get_world_size():
+            return "", ()
+        return str(group.group_name)[:MAX_NAME_LENGTH], ranks if len(ranks) <= MAX_GROUP_RANKS else ()
+    except Exception:  # fail-open: the group may have been destroyed meanwhile
+        return "", ()
 
 
 COMMUNICATION = CommunicationHooks()

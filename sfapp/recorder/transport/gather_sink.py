@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from sfapp.errors import describe_error
+from sfapp.model.standstill import PlaceSource
 from sfapp.packets import WindowDraft, packet_path
 from sfapp.packets.compose import part_draft
 from sfapp.packets.job import JobRank
@@ -73,6 +74,9 @@ class GatherSink:
         """Number of windows that are not on disk yet."""
         with self._claims:
             return len(self._unclaimed) + self._writing
+
+    def follow(self, places: PlaceSource) -> None:
+        """Do nothing, because only a streamed job reports where its ranks are."""
 
     def begin_window(self, rank: JobRank, buffer: WindowBuffer) -> None:
         """Do nothing, because a window is gathered once it has ended."""

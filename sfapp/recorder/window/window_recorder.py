@@ -21,6 +21,7 @@ from sfapp.recorder.side_channels.recorded_channels import RecordedChannels
 from sfapp.recorder.timing.contexts import MicroStep
 from sfapp.recorder.timing.timer_backend import measure_costs, new_state
 from sfapp.recorder.timing.timers import Clock
+from sfapp.recorder.training_place import place_of
 from sfapp.recorder.transport.gather_errors import warn
 from sfapp.recorder.transport.rank_group import GatherRank
 
@@ -78,6 +79,7 @@ class WindowRecorder:
         self._window_number = window
         self._use(schema)
         self._open_window(schema, step)
+        sink.follow(lambda: place_of(self.state) if self.is_recording else None)
         self.captures = RankCaptures(
             self.state, sink.mailbox, self._position, self._mark_profiled, captures, sink.failures
         )

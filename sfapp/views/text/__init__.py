@@ -29,6 +29,12 @@ from sfapp.views.text.live import STALE_S, RollingWords, counters, rolling_words
 from sfapp.views.text.narrative import delta_sentence, misread_sentence
 from sfapp.views.text.pins import pinned, pinned_within, seen, signed
 from sfapp.views.text.plot_help import plot_help, plot_title
+from sfapp.views.text.standstill import (
+    standstill_action,
+    standstill_details,
+    standstill_sentence,
+    standstill_title,
+)
 from sfapp.views.text.stragglers import (
     CAUSE_KINDS,
     COLLECTIVE_VERDICTS,
@@ -92,6 +98,10 @@ __all__ = [
     "signed",
     "silences",
     "standing",
+    "standstill_action",
+    "standstill_details",
+    "standstill_sentence",
+    "standstill_title",
     "stragglers_headline",
     "summary",
     "suspect_and_peer",

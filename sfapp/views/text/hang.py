@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from sfapp.model.calls import CallGroup
-from sfapp.operators.hang import Certainty, Hang, HangEvidence, HangSuspect
+from sfapp.model.standstill import Certainty
+from sfapp.operators.hang import Hang, HangEvidence, HangSuspect
 from sfapp.operators.hang_waits import Lag, Wait
 from sfapp.views import format
 

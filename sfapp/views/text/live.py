@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sfapp.accounting import Onset, RollCall, RollingVerdict
+from sfapp.accounting import Onset, RollingVerdict, StepReports
 from sfapp.model import RankTable
 from sfapp.views import format
 
@@ -212,7 +212,7 @@ def _standing_still(found: RollingVerdict, named: Sequence[str]) -> str:
     return f"{text}{_ranks(late)} {'has' if len(late) == 1 else 'have'} not finished it"
 
 
-def _calls(roll: RollCall) -> list[str]:
+def _calls(roll: StepReports) -> list[str]:
     """Return a sentence for each group of ranks that have not reported."""
     found = []
     if roll.absent:

@@ -53,6 +53,9 @@ def problem_sources(
     """
     if problem.kind == "missing":
         return (_missing_source(problem),)
+    if problem.kind == "standstill":
+        text = "the aggregator received no finished step for longer than the limit"
+        return (ProblemSource("Heartbeats", text, True),)
     windows = format.counted(len(problem.windows), "window")
     found = [] if diagnosis is None else _of_verdict(diagnosis)
     shown = next((one for one in found if one.title == "Stage durations"), None)

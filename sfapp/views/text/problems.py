@@ -9,11 +9,18 @@ from datetime import datetime
 from sfapp.model import Diagnosis
 from sfapp.model.problems import Cost, Problem, ProblemMark, ProblemStatus
 from sfapp.model.search_words import is_found, search_words
+from sfapp.model.standstill import RollCall
 from sfapp.views import format
 from sfapp.views.text.advice import look_at_all_ranks, look_at_one_rank
 from sfapp.views.text.key_numbers import Number
 from sfapp.views.text.narrative import action, explanation
 from sfapp.views.text.onsets import estimate_words
+from sfapp.views.text.standstill import (
+    standstill_action,
+    standstill_details,
+    standstill_sentence,
+    standstill_title,
+)
 
 _MOST_RANKS = 4
 
@@ -67,11 +74,11 @@ def problem_text(
     cost = problem.cost
     return ProblemText(
         title=problem_title(problem),
-        steps="" if problem.kind == "missing" else _steps(problem),
-        where=f"{_windows(problem.windows)} of {format.clip(problem.run_id)}",
+        steps="" if problem.kind in ("missing", "standstill") else _steps(problem),
+        where=f"{_windows(problem.windows)} of {format.clip(problem.run_id)}".removeprefix("of "),
         since=f"began {estimate_words(problem.began)}{_at_time(problem.began_at)}",
         until=_until(problem),
-        cost=_cost(cost) if cost else "no verdict while data are missing",
+        cost=_cost_words(problem),
         total=f"{rank_time(cost.rank_hours)} so far" if cost else "",
         status=_status(status, mark),
     )
@@ -79,6 +86,8 @@ def problem_text(
 
 def problem_title(problem: Problem) -> str:
     """Return the effect and its ranks in one clause."""
+    if problem.roll_call is not None:
+        return standstill_title(problem.roll_call, problem.ended is not None)
     if problem.kind == "missing":
         return missing_title(problem.ranks)
     where = format.in_stage(problem.stage or "")
@@ -135,6 +144,8 @@ def _ranks(ranks: Sequence[int]) -> str:
 
 
 def _windows(windows: Sequence[int]) -> str:
+    if not windows:
+        return ""
     return f"window{'s' if len(windows) > 1 else ''} {format.ranges(windows)}"
 
 
@@ -145,6 +156,9 @@ def _steps(problem: Problem) -> str:
 
 
 def _until(problem: Problem) -> str:
+    if problem.kind == "standstill":
+        ended = "the job stands still" if problem.ended is None else "ended"
+        return f"{ended}{_at_time(problem.ended_at, problem.began_at)}"
     if problem.ended is None:
         return "the run's latest window has it"
     after = format.counted(len(problem.windows), "window")
@@ -161,6 +175,14 @@ def _at_time(moment: datetime | None, before: datetime | None = None) -> str:
     if before is not None and moment.date() == before.date():
         return f", {moment:%H:%M:%S}"
     return f", {moment:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _cost_words(problem: Problem) -> str:
+    if problem.cost is None:
+        return "no verdict while data are missing"
+    if problem.kind == "standstill":
+        return f"no step for {format.lasting(problem.cost.lost_ns / 1e9)}"
+    return _cost(problem.cost)
 
 
 def _cost(cost: Cost) -> str:
@@ -184,6 +206,8 @@ def problem_explanation(problem: Problem, diagnosis: Diagnosis | None) -> tuple[
     Args:
         diagnosis: of its latest window; None if that cannot be read.
     """
+    if problem.roll_call is not None:
+        return standstill_sentence(problem.roll_call), *standstill_details(problem.roll_call)
     if problem.kind == "missing":
         return (
             "Nothing is known about ranks while they are missing, so such a window is not called healthy.",
@@ -193,6 +217,8 @@ def problem_explanation(problem: Problem, diagnosis: Diagnosis | None) -> tuple[
 
 def problem_action(problem: Problem, diagnosis: Diagnosis | None) -> str:
     """Return what to do next, for every problem; see ``problem_explanation``."""
+    if problem.roll_call is not None:
+        return standstill_action(problem.roll_call)
     if problem.kind == "missing":
         return (
             "Look at the logs of these processes; if the job stands still, let sfapp hang read the "
@@ -224,6 +250,11 @@ def is_about(diagnosis: Diagnosis, problem: Problem) -> bool:
 def problem_facts(problem: Problem, diagnosis: Diagnosis | None) -> tuple[Number, ...]:
     """Return the key numbers of a problem: cost, certainty and extent."""
     cost, facts = problem.cost, []
+    if problem.roll_call is not None and cost is not None:
+        return (
+            Number("Without a step", format.lasting(cost.lost_ns / 1e9), _limit(problem.roll_call)),
+            Number("Cost so far", rank_time(cost.rank_hours), f"on {format.counted(problem.world, 'rank')}"),
+        )
     if cost is not None:
         per_step = format.duration(cost.lost_ns / max(1, cost.steps))
         share = format.percent_interval(cost.share, *cost.interval)
@@ -238,6 +269,10 @@ def problem_facts(problem: Problem, diagnosis: Diagnosis | None) -> tuple[Number
     stretches = f"in {len(problem.episodes)} stretches" if len(problem.episodes) > 1 else "in a row"
     facts.append(Number("Windows", format.count(len(problem.windows)), stretches))
     return tuple(facts)
+
+
+def _limit(roll: RollCall) -> str:
+    return f"the limit is {format.lasting(roll.limit_s)}"
 
 
 def _chance(chance: float) -> str:

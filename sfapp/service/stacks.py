@@ -1,0 +1,175 @@
+"""Stacks of the ranks of a run: request them, wait for them, read the newest ones (docs/stacks.md)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from sfapp.errors import CaptureError, WindowNotFoundError
+from sfapp.model.capture import CaptureState
+from sfapp.model.stacks import MergedStacks, RankStacks
+from sfapp.operators.stacks import merge_stacks
+from sfapp.packets.captures import (
+    ask_for_capture,
+    new_stacks_request,
+    read_request,
+    request_files,
+    state_of,
+)
+from sfapp.packets.paths import folder_name
+from sfapp.packets.stack_files import read_stacks
+from sfapp.packets.stack_requests import RunPlace, answer_from_outside, find_run
+from sfapp.views.text.stacks import stack_lines, stacks_headline
+
+WAIT_SECONDS = 12.0
+"""Longest wait for stacks: recorders check about once a second, and answer for silent ranks 3 s later."""
+
+OUTSIDE_SECONDS = 6.0
+"""Seconds after which this process answers for the ranks of its machine that have not."""
+
+_POLL_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class RunStacks:
+    """Stacks of one request."""
+
+    state: CaptureState
+    stacks: tuple[RankStacks, ...]
+
+    @cached_property
+    def merged(self) -> MergedStacks:
+        """Return the training threads, equal stacks merged."""
+        return merge_stacks(self.stacks)
+
+    @cached_property
+    def merged_threads(self) -> MergedStacks:
+        """Return all threads, equal stacks merged."""
+        return merge_stacks(self.stacks, all_threads=True)
+
+    @cached_property
+    def missing(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """Return reasons and ranks without stacks."""
+        have = {each.rank for each in self.stacks}
+        whys = {each.rank: each.why for each in self.state.ranks}
+        found: dict[str, list[int]] = {}
+        for rank in self.state.request.ranks:
+            if rank not in have:
+                found.setdefault(whys.get(rank) or "no answer", []).append(rank)
+        return tuple((why, tuple(ranks)) for why, ranks in sorted(found.items(), key=lambda each: each[1]))
+
+    def document(self, all_threads: bool = False) -> dict[str, Any]:
+        """Return them as plain data."""
+        request = self.state.request
+        merged = self.merged_threads if all_threads else self.merged
+        return {
+            "run": request.run_id,
+            "request": request.id,
+            "asked_at": request.asked_at.isoformat(),
+            "asked_by": request.asked_by,
+            "reason": request.reason,
+            "is_over": self.is_complete,
+            "stacks": [asdict(group) for group in merged.groups],
+            "shared_frames": merged.shared_frames,
+            "left_out": merged.left_out,
+            "missing": [{"why": why, "ranks": ranks} for why, ranks in self.missing],
+            "headline": stacks_headline(merged),
+            "lines": list(stack_lines(merged, self.missing)),
+        }
+
+    @property
+    def title(self) -> str:
+        """Return when, by whom and why they were requested, in words."""
+        request = self.state.request
+        author = f" by {request.asked_by}" if request.asked_by else ""
+        reason = f": {request.reason}" if request.reason else ""
+        return f"Requested {request.asked_at:%Y-%m-%d %H:%M:%S} UTC{author}{reason}"
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether no further rank will answer."""
+        return self.state.is_over
+
+
+def place_of(paths: Sequence[Path], run_id: str) -> RunPlace:
+    """Return where a run's files are.
+
+    Raises:
+        WindowNotFoundError: there is no such run below these paths.
+    """
+    for path in paths:
+        try:
+            return find_run(path, run_id)
+        except CaptureError:
+            continue
+    raise WindowNotFoundError(f"run {run_id!r} has no folder here")
+
+
+def request_stacks(
+    place: RunPlace, ranks: Sequence[int] = (), *, reason: str = "", asked_by: str = ""
+) -> RunStacks:
+    """Ask ranks for their stacks, all of them if none are named.
+
+    Raises:
+        CaptureError: too many ranks are named.
+        PacketError: the request cannot be written.
+    """
+    request = new_stacks_request(place.run_id, ranks or place.asked_ranks, reason=reason, asked_by=asked_by)
+    ask_for_capture(place.root, request)
+    return RunStacks(state_of(place.root, request), ())
+
+
+def follow_stacks(root: Path, asked: RunStacks) -> RunStacks:
+    """Return what has arrived by now; after some seconds, answer for ranks of this machine that cannot."""
+    request = asked.state.request
+    age = (datetime.now(UTC) - request.asked_at).total_seconds()
+    if age > OUTSIDE_SECONDS and not state_of(root, request).is_over:
+        answer_from_outside(root, request)
+    return RunStacks(state_of(root, request), tuple(read_stacks(root, request)))
+
+
+def wait_for_stacks(root: Path, asked: RunStacks) -> RunStacks:
+    """Wait until all ranks have answered or the time is over, and return what has arrived."""
+    deadline = time.monotonic() + wait_seconds(asked)
+    while True:
+        found = follow_stacks(root, asked)
+        if found.is_complete or time.monotonic() > deadline:
+            return found
+        time.sleep(_POLL_SECONDS)
+
+
+def stacks_next_to(packets: Sequence[Path], run_id: str) -> RunStacks | None:
+    """Return the newest stacks of the run that has these packets; None if there are none."""
+    for path in packets:
+        if path.parent.name == folder_name(run_id):
+            try:
+                return newest_stacks(path.parent.parent, run_id)
+            except WindowNotFoundError:
+                return None
+    return None
+
+
+def wait_seconds(asked: RunStacks) -> float:
+    """Return the longest wait for stacks; recorders of many ranks check their folder less often."""
+    return WAIT_SECONDS + min(len(asked.state.request.ranks) / 64, 16.0)
+
+
+def newest_stacks(root: Path, run_id: str) -> RunStacks:
+    """Return the newest stacks of a run.
+
+    Raises:
+        WindowNotFoundError: none were requested, or no rank has answered.
+    """
+    for path in reversed(request_files(root, run_id)):
+        try:
+            request = read_request(path, run_id)
+        except CaptureError:  # An invalid file must not hide the others.
+            continue
+        if request.kind == "stacks" and (stacks := tuple(read_stacks(root, request))):
+            return RunStacks(state_of(root, request), stacks)
+    raise WindowNotFoundError(f"run {run_id!r} has no stacks: `sfapp stacks` requests them")

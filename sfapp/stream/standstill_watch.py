@@ -1,0 +1,163 @@
+"""Notice that a job stands still, and keep who holds it as samples next to the packets."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+
+from sfapp.model.samples import StandstillSample
+from sfapp.model.standstill import JobPositions, RankPosition, RollCall
+from sfapp.packets.window_rows import STEP_COLUMN, WALL_COLUMN
+from sfapp.stream.live_state import LiveSnapshot, RankSnapshot
+
+RollCallRule = Callable[[JobPositions], RollCall | None]
+"""Function that returns who holds a job that stands still; None if it does not."""
+
+REPEAT_SECONDS = 30.0
+"""Seconds after which an unchanged standstill is written again."""
+
+_LONGEST_PAUSE = 5.0
+"""Seconds between two looks above which this process itself was stopped: ranks then only seem silent."""
+
+_SETTLED_SECONDS = 5.0
+"""Seconds after which the state of every rank is known: silence takes some seconds to notice."""
+
+_GONE = frozenset({"dead", "silent", "silent_node", "left"})
+
+_MOST_RANKS = 64  # whose steps tell how long a step usually takes
+_FEW_STEPS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class _Standstill:
+    """A standstill as it was last written.
+
+    Attributes:
+        began_ns: when the last step was finished, ns since 1970.
+        content: the roll-call without its times.
+        found_at, written_at: when it was found and last written, monotonic seconds.
+    """
+
+    began_ns: int
+    roll: RollCall
+    content: object
+    found_at: float
+    written_at: float
+
+    def is_over(self, job: JobPositions, at_ns: int) -> bool:
+        """Return whether a rank has finished a step, or a restarted process has connected, since it began."""
+        return (at_ns - self.began_ns) / 1e9 - job.idle_s > 1.0
+
+    def is_followed_by(self, roll: RollCall, now: float) -> bool:
+        """Return whether a later roll-call only shows what became of the ranks that waited.
+
+        A watchdog or the launcher ends the job some time after it stands still; the first cause is kept.
+        """
+        held = set(self.roll.holders)
+        gone = {rank for group in roll.groups if group.state in _GONE for rank in group.ranks}
+        is_sure = bool(held) and self.roll.certainty != "possible" and now - self.found_at > _SETTLED_SECONDS
+        return is_sure and not gone <= held
+
+
+class StandstillWatch:
+    """Watch of all runs of an aggregator, called about once a second.
+
+    Args:
+        rule: finds who holds a job.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, rule: RollCallRule, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rule = rule
+        self._clock = clock
+        self._standing: dict[str, _Standstill] = {}
+        self._looked_at: float | None = None
+
+    def samples(self, snapshot: LiveSnapshot, at_ns: int) -> dict[str, StandstillSample]:
+        """Return a sample for every run whose standstill has begun, changed or ended.
+
+        Args:
+            at_ns: the current time, ns since 1970.
+        """
+        now, before = self._clock(), self._looked_at
+        self._looked_at = now
+        if before is None or now - before > _LONGEST_PAUSE:
+            return {}
+        by_run: defaultdict[str, list[RankSnapshot]] = defaultdict(list)
+        for rank in snapshot.ranks:
+            by_run[rank.run_id].append(rank)
+        self._standing = {run: found for run, found in self._standing.items() if run in by_run}
+        found = {run_id: self._look(run_id, ranks, now, at_ns) for run_id, ranks in by_run.items()}
+        return {run_id: sample for run_id, sample in found.items() if sample is not None}
+
+    def _look(
+        self, run_id: str, ranks: Sequence[RankSnapshot], now: float, at_ns: int
+    ) -> StandstillSample | None:
+        known = self._standing.get(run_id)
+        job = positions_of(ranks)
+        if known is not None and (known.is_over(job, at_ns) or all(rank.has_left for rank in ranks)):
+            del self._standing[run_id]
+            return _sample(known, at_ns, has_ended=True)
+        roll = self._rule(job)
+        if roll is None or (known is not None and known.is_followed_by(roll, now)):
+            return None
+        began_ns = at_ns - int(roll.idle_s * 1e9) if known is None else known.began_ns
+        content = _without_times(roll)
+        if known is not None and content == known.content and now - known.written_at < REPEAT_SECONDS:
+            return None
+        standing = _Standstill(began_ns, roll, content, now if known is None else known.found_at, now)
+        self._standing[run_id] = standing
+        return _sample(standing, at_ns, has_ended=False)
+
+
+def positions_of(ranks: Sequence[RankSnapshot]) -> JobPositions:
+    """Return where the ranks of one run are."""
+    newest = min(ranks, key=lambda rank: rank.silent_seconds)  # A restarted job may have another size.
+    here = [rank for rank in ranks if rank.identity.rank < newest.world_size]
+    idle = [rank.idle_seconds for rank in here if rank.idle_seconds is not None]
+    steps = [int(rank.row_NC[-1, STEP_COLUMN]) for rank in here if len(rank.row_NC)]
+    walls = [rank.row_NC[-_FEW_STEPS:, WALL_COLUMN] for rank in here[:_MOST_RANKS] if len(rank.row_NC)]
+    return JobPositions(
+        world_size=newest.world_size,
+        ranks=tuple(_position(rank) for rank in here),
+        stages=newest.stages,
+        newest_step=max(steps, default=None),
+        idle_s=min(idle) if idle else min(rank.known_seconds for rank in here),
+        usual_step_s=float(np.median(np.concatenate(walls))) / 1e9 if walls else 0.0,
+        steps=max((len(rank.row_NC) for rank in here), default=0),
+    )
+
+
+def _position(rank: RankSnapshot) -> RankPosition:
+    identity = rank.identity
+    return RankPosition(
+        rank=identity.rank,
+        node_rank=identity.node_rank,
+        place=rank.place,
+        silent_s=rank.silent_seconds,
+        has_left=rank.has_left,
+        look=rank.look,
+        pipeline_stage=identity.coordinates.get("pp", identity.role),
+    )
+
+
+def _without_times(roll: RollCall) -> object:
+    groups = tuple(msgspec.structs.replace(group, still_s=0.0) for group in roll.groups)
+    return roll.kind, roll.certainty, roll.step, groups
+
+
+def _sample(standing: _Standstill, at_ns: int, *, has_ended: bool) -> StandstillSample:
+    return StandstillSample(
+        at_ns=at_ns,
+        node_rank=0,
+        step=standing.roll.step,
+        began_ns=standing.began_ns,
+        limit_s=standing.roll.limit_s,
+        has_ended=has_ended,
+        roll_call=msgspec.json.encode(standing.roll).decode(),
+    )

@@ -1,0 +1,170 @@
+"""Describe a job that stands still: who has arrived, who has not, and who holds it (docs/hangs.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sfapp.model.standstill import Certainty, RankGroup, RankState, RollCall
+from sfapp.views import format
+
+_MOST_GROUPS = 6
+
+_STATES: Mapping[RankState, tuple[str, str]] = {
+    "dead": (
+        "is dead: its process does not exist any more",
+        "are dead: their processes do not exist any more",
+    ),
+    "stopped": ("is stopped by a signal or a debugger", "are stopped by a signal or a debugger"),
+    "kernel": ("waits in the kernel for a disk or a driver", "wait in the kernel for a disk or a driver"),
+    "lock": (
+        "sends nothing although its process runs: it holds the interpreter lock, or its connection is cut",
+        "send nothing although their processes run: they hold the interpreter lock, or are cut off",
+    ),
+    "silent": (
+        "sends nothing: it is dead, stopped, cut off, or holds the interpreter lock",
+        "send nothing: they are dead, stopped, cut off, or hold the interpreter lock",
+    ),
+    "silent_node": ("and its node send nothing", "and their node send nothing"),
+    "absent": ("has never reported", "have never reported"),
+    "left": ("has closed its recorder", "have closed their recorders"),
+}
+
+_ENDINGS: Mapping[Certainty, tuple[str, str]] = {
+    "shown": ("it holds the job", "they hold the job"),
+    "likely": ("it holds the job", "they hold the job"),
+    "possible": ("it may hold the job", "they may hold the job"),
+}
+
+_ACTIONS: Mapping[RankState, str] = {
+    "dead": "Look at the log of this process, and at the kernel's log of its host for an OOM kill.",
+    "stopped": "Continue the process with kill -CONT, or end the debugger.",
+    "kernel": "Look at its disk, network file system and drivers (dmesg, /proc/<pid>/stack).",
+    "lock": "Look at its native stack (py-spy dump --native): an extension keeps the interpreter lock.",
+    "silent": "Look at the process on its host.",
+    "silent_node": "Look at the node and its network.",
+}
+
+
+def standstill_sentence(roll: RollCall) -> str:
+    """Return ``Step 1,204: 7 of 8 ranks wait in backward since 184 s; rank 3 is in data since 190 s: it holds
+    the job``."""
+    step = f"Step {format.count(roll.step)}"
+    holding, waiting = roll.held_by, roll.waiting
+    if not holding:
+        first = roll.groups[0]
+        others = len(roll.groups) - 1
+        more = f", and {format.counted(others, 'smaller group')} elsewhere" if others else ""
+        return f"{step}: {_subject(first, roll.world_size)} {_where(first)}{more}: none can be named"
+    held = "; ".join(_named(group) for group in holding[:_MOST_GROUPS])
+    is_plural = len(roll.holders) > 1
+    ending = f"{held}: {_ENDINGS[roll.certainty][is_plural]}"
+    if waiting is None:
+        return f"{step}: {ending}"
+    verb = "waits" if waiting.size == 1 else "wait"
+    since = f"since {_seconds(waiting.still_s)}" if waiting.has_place else ""
+    subject = f"{format.count(waiting.size)} of {format.counted(roll.world_size, 'rank')}"
+    return f"{step}: {subject} {verb} {_place(waiting)} {since}; {ending}".replace("  ", " ")
+
+
+def standstill_details(roll: RollCall) -> tuple[str, ...]:
+    """Return a sentence on each further group of ranks, and how certain the answer is."""
+    shown = {id(group) for group in roll.held_by}
+    if roll.waiting is not None:
+        shown.add(id(roll.waiting))
+    others = [group for group in roll.groups if id(group) not in shown]
+    found = [f"{_ranks(group)} {_where(group)}" for group in others[:_MOST_GROUPS]]
+    left = len(others) - _MOST_GROUPS
+    if left > 0:
+        found.append(f"and {format.counted(left, 'further group')}")
+    return (*found, f"{_certainty(roll)} No step was finished for {_seconds(roll.idle_s)}.")
+
+
+def standstill_action(roll: RollCall) -> str:
+    """Return what to do next."""
+    states = {group.state for group in roll.held_by}
+    for state, action in _ACTIONS.items():
+        if state in states:
+            return action
+    if roll.kind in ("mismatch", "deadlock"):
+        return "Compare the calls of torch.distributed of these ranks, and their order."
+    return (
+        "Look at the stack of this rank, and at its log."
+        if roll.holders
+        else (
+            "Look at the stacks of some ranks, at the network, and at the dumps of PyTorch's Flight Recorder "
+            "with sfapp hang."
+        )
+    )
+
+
+def standstill_title(roll: RollCall, has_ended: bool) -> str:
+    """Return the problem in one clause: ``The job stands still: rank 3 holds it in data``."""
+    verb = "stood" if has_ended else "stands"
+    if not roll.holders:
+        return f"The job {verb} still, and no rank can be named"
+    states = {group.state for group in roll.held_by}
+    group = roll.held_by[0]
+    which = f"rank{'s' if len(roll.holders) > 1 else ''} {format.ranges(roll.holders)}"
+    is_plural = len(roll.holders) > 1
+    if len(states) == 1 and group.state in _STATES:
+        return f"The job {verb} still: {which} {_STATES[group.state][is_plural].partition(':')[0]}"
+    return f"The job {verb} still: {which} {'hold' if is_plural else 'holds'} it {_place(group)}"
+
+
+def place_words(stage: str | None, call: str = "", group: str = "") -> str:
+    """Return where a rank is: ``in backward``, ``in all_reduce in backward``, ``outside a step``."""
+    where = "outside a step" if stage is None else format.in_stage(stage) if stage else "between two stages"
+    if not call:
+        return where
+    of_group = f" of group {format.clip(group)}" if group else ""
+    return f"in {format.clip(call)}{of_group} {where}"
+
+
+def _place(group: RankGroup) -> str:
+    if not group.has_place:
+        return "at an unknown place"
+    return place_words(group.stage, group.call, group.group)
+
+
+def _named(group: RankGroup) -> str:
+    return f"{_ranks(group)} {_where(group)}"
+
+
+def _where(group: RankGroup) -> str:
+    """Return the state and place of ranks as the rest of a sentence."""
+    known = _STATES.get(group.state)
+    is_plural = group.size > 1
+    if known is None:
+        return f"{'are' if is_plural else 'is'} {_place(group)} since {_seconds(group.still_s)}"
+    last = f", last seen {_place(group)}" if group.has_place else ""
+    return f"{known[is_plural]}{last}"
+
+
+def _certainty(roll: RollCall) -> str:
+    if not roll.holders:
+        return "All ranks are alike."
+    if roll.kind == "deadlock":
+        return "These ranks wait for each other in calls of different groups."
+    if roll.kind == "mismatch":
+        return "These ranks are in other calls of torch.distributed than the ranks that they wait for."
+    meanings: Mapping[Certainty, str] = {
+        "shown": "Observed on the rank, or all others wait for it in a call that it is not in.",
+        "likely": "Likely: it is at another place than most.",
+        "possible": "Only possible: it is the furthest behind.",
+    }
+    return meanings[roll.certainty]
+
+
+def _subject(group: RankGroup, world_size: int) -> str:
+    if group.size == world_size:
+        return f"all {format.counted(world_size, 'rank')}"
+    return f"{format.count(group.size)} of {format.counted(world_size, 'rank')}"
+
+
+def _ranks(group: RankGroup) -> str:
+    return f"rank{'s' if group.size > 1 else ''} {format.ranges(group.ranks)}"
+
+
+def _seconds(seconds: float) -> str:
+    """Return a time below ten minutes in seconds: the difference between 121 s and 179 s matters here."""
+    return f"{seconds:,.0f} s" if seconds < 600 else format.lasting(seconds)

@@ -1,0 +1,72 @@
+"""A job that stands still, on its live page and in the list of problems."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from nicegui import ui
+from nicegui.testing import User
+
+from sfapp.service.live import live_run_snapshot
+from sfapp.service.live_address import LiveState
+from sfapp.service.problems import listed
+from sfapp.service.workspace import Workspace
+from sfapp.store import Store
+from tests.app.live_job import LIVE, SENTENCE, LiveJob, stand_still
+from tests.app.page_elements import href, one
+from tests.app.simulation import simulated
+
+
+@pytest.fixture
+async def watcher(tmp_path: Path) -> AsyncIterator[User]:
+    """Someone with the app open over a streamed job without a finished window."""
+    LiveJob(tmp_path).go()
+    with Store.open([tmp_path], memory=True) as store:
+        workspace = Workspace(store, [tmp_path])
+        async with simulated(workspace) as user:
+            while workspace.status().kind == "reading":
+                await asyncio.sleep(0.02)
+            yield user
+
+
+def test_the_data_of_a_live_job_and_of_its_problems_hold_the_standstill(tmp_path: Path) -> None:
+    LiveJob(tmp_path).go()
+    stand_still(tmp_path, time.time() - 184)
+    with Store.open([tmp_path], memory=True) as store:
+        store.ingest()
+        workspace = Workspace(store, [tmp_path])
+        found = live_run_snapshot(workspace, LIVE, LiveState()).document()["standstill"]
+        (problem,) = listed(workspace.problems())
+    assert (found["summary"], found["holders"], found["problem"]) == (SENTENCE, [3], problem.problem.id)
+    document = problem.document()
+    assert (document["kind"], document["ranks"], document["status"]) == ("standstill", (3,), "ongoing")
+    assert document["roll_call"]["groups"][0]["spans"] == ((3, 3),)
+
+
+async def test_a_standstill_is_the_headline_of_its_live_page_and_the_first_problem(
+    watcher: User, tmp_path: Path
+) -> None:
+    began = time.time() - 184
+    await watcher.open(f"/live/{LIVE}")
+    stand_still(tmp_path, began)
+    await watcher.should_see(SENTENCE)
+    await watcher.should_see("Look at the stack of this rank")
+    problem = href(watcher, "standstill-problem")
+
+    await watcher.open("/")
+    await watcher.should_see("The job stands still: rank 3 holds it in data")
+    assert href(watcher, "problem") == problem
+    await watcher.open(problem)
+    await watcher.should_see(SENTENCE)
+    assert href(watcher, "live-page") == f"/live/{LIVE}"
+
+    stand_still(tmp_path, began, has_ended=True)
+    await watcher.should_see("The job stood still: rank 3 holds it in data")
+    await watcher.open(f"/live/{LIVE}")
+    await watcher.should_see("Live: 8 ranks reporting.")
+    await watcher.should_not_see(SENTENCE)
+    assert one(watcher, ui.element, "standing")

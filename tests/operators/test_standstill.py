@@ -1,0 +1,159 @@
+"""Which rank holds a job that stands still, from where all ranks are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sfapp.model.standstill import JobPositions, ProcessId, ProcessLook, RankPosition, ReportedPlace, RollCall
+from sfapp.operators.standstill import StandstillLimits, roll_call
+
+STAGES = ("step.between_cpu_wall", "data.next_wait", "model.backward_cpu_wall", "callbacks.cpu_wall")
+DATA, BACKWARD, CALLBACKS = STAGES[1:]
+
+
+def at(rank: int, stage: str | None, step: int = 100, **fields: Any) -> RankPosition:
+    """Return a rank that reports, and has been in a stage for 40 s."""
+    own = {
+        name: fields.pop(name)
+        for name in ("silent_s", "look", "node_rank", "pipeline_stage")
+        if name in fields
+    }
+    place = ReportedPlace(step=step, stage=stage, **{"still_ns": 40 * 10**9, **fields})
+    return RankPosition(**{"rank": rank, "node_rank": 0, "place": place, "silent_s": 0.5, **own})
+
+
+def look(state: str) -> ProcessLook:
+    return ProcessLook(ProcessId(1, 1, "host"), state)
+
+
+def job(*ranks: RankPosition, **fields: Any) -> JobPositions:
+    """Return a job that has finished no step for 40 s; its steps take 0.1 s."""
+    known = {"idle_s": 40.0, "newest_step": 99, "usual_step_s": 0.1, "steps": 50, "world_size": len(ranks)}
+    return JobPositions(ranks=ranks, stages=STAGES, **{**known, **fields})
+
+
+def found(*ranks: RankPosition, **fields: Any) -> RollCall:
+    roll = roll_call(job(*ranks, **fields))
+    assert roll is not None
+    return roll
+
+
+def test_a_job_stands_still_after_ten_usual_steps_and_thirty_seconds() -> None:
+    ranks = at(0, BACKWARD), at(1, BACKWARD), at(2, DATA)
+    assert roll_call(job(*ranks, idle_s=29.0)) is None
+    assert roll_call(job(*ranks, idle_s=31.0)) is not None
+    assert roll_call(job(*ranks, idle_s=31.0, usual_step_s=4.0)) is None
+    assert roll_call(job(*ranks, idle_s=3.0), StandstillLimits(least_s=2.0)) is not None
+
+
+def test_the_rank_in_another_stage_than_most_is_likely_to_hold_the_job() -> None:
+    roll = found(*(at(rank, BACKWARD) for rank in range(7)), at(7, DATA))
+    assert (roll.kind, roll.holders, roll.certainty, roll.step) == ("rank", (7,), "likely", 100)
+    assert [(group.ranks, group.stage, group.holds) for group in roll.groups] == [
+        ((7,), DATA, True),
+        (tuple(range(7)), BACKWARD, False),
+    ]
+
+
+def test_a_rank_outside_the_call_that_all_others_are_in_is_shown() -> None:
+    ranks = [at(rank, BACKWARD, call="all_reduce") for rank in range(3)]
+    roll = found(*ranks, at(3, CALLBACKS))
+    assert (roll.holders, roll.certainty) == ((3,), "shown")
+    roll = found(at(0, BACKWARD, call="all_reduce"), at(1, None, 101))
+    assert (roll.holders, roll.certainty) == ((1,), "shown")
+
+
+@pytest.mark.parametrize(
+    ("seen", "state"),
+    [
+        (look(""), "dead"),
+        (look("Z"), "dead"),
+        (look("T"), "stopped"),
+        (look("D"), "kernel"),
+        (look("S"), "lock"),
+    ],
+)
+def test_the_process_of_a_silent_rank_tells_its_state(seen: ProcessLook, state: str) -> None:
+    waiting = [at(rank, BACKWARD, call="all_reduce") for rank in range(3)]
+    roll = found(*waiting, at(3, BACKWARD, silent_s=35.0, look=seen))
+    assert (roll.holders, roll.certainty, roll.held_by[0].state) == ((3,), "shown", state)
+    assert roll.held_by[0].still_s == 35.0
+
+
+def test_a_silent_rank_that_nobody_can_look_at_is_silent_and_a_node_of_them_is_a_silent_node() -> None:
+    roll = found(at(0, BACKWARD), at(1, BACKWARD), at(2, BACKWARD, silent_s=35.0))
+    assert (roll.holders, roll.certainty, roll.held_by[0].state) == ((2,), "likely", "silent")
+    cut = [at(rank, BACKWARD, silent_s=35.0, node_rank=1) for rank in (2, 3)]
+    roll = found(at(0, BACKWARD), at(1, BACKWARD), *cut)
+    assert (roll.holders, roll.certainty, roll.held_by[0].state) == ((2, 3), "shown", "silent_node")
+
+
+def test_of_mismatched_calls_the_smaller_part_is_named_and_of_two_ranks_the_pair() -> None:
+    ranks = [at(rank, BACKWARD, call="all_reduce") for rank in range(3)]
+    roll = found(*ranks, at(3, BACKWARD, call="broadcast"))
+    assert (roll.kind, roll.holders, roll.certainty) == ("mismatch", (3,), "likely")
+    roll = found(at(0, BACKWARD, call="all_reduce"), at(1, BACKWARD, call="broadcast"))
+    assert (roll.kind, roll.holders, roll.certainty) == ("mismatch", (0, 1), "possible")
+
+
+def test_a_deadlock_between_two_groups_names_the_pair_and_none_of_its_victims() -> None:
+    pair = {"group_ranks": (1, 2), "call": "all_reduce"}
+    roll = found(
+        at(0, BACKWARD, call="barrier"),
+        at(1, BACKWARD, group="a", **pair),
+        at(2, BACKWARD, group="b", **pair),
+        at(3, BACKWARD, call="barrier"),
+    )
+    assert (roll.kind, roll.holders) == ("deadlock", (1, 2))
+
+
+def test_a_rank_that_waits_for_the_culprit_in_a_small_group_is_a_victim() -> None:
+    roll = found(
+        at(0, BACKWARD, call="all_reduce", group="tp", group_ranks=(0, 1)),
+        at(1, DATA),
+        at(2, BACKWARD, call="all_reduce", group="dp", group_ranks=(0, 2)),
+        at(3, BACKWARD, call="all_reduce", group="dp", group_ranks=(1, 3)),
+    )
+    assert (roll.holders, roll.certainty) == ((1,), "shown")
+
+
+def test_ranks_are_compared_within_their_pipeline_stage() -> None:
+    first = [at(rank, BACKWARD, pipeline_stage=0) for rank in range(3)]
+    last = [at(rank, DATA, pipeline_stage=1) for rank in range(3, 5)]
+    roll = found(*first, *last, at(5, CALLBACKS, pipeline_stage=1))
+    assert roll.holders == (5,)
+
+
+def test_no_rank_is_named_where_all_are_at_the_same_place() -> None:
+    roll = found(*(at(rank, BACKWARD) for rank in range(4)))
+    assert (roll.kind, roll.holders) == ("together", ())
+
+
+def test_of_two_ranks_without_calls_the_one_that_is_behind_is_likely() -> None:
+    assert found(at(0, BACKWARD), at(1, DATA)).holders == (1,)
+    assert found(at(0, DATA, 101), at(1, BACKWARD)).holders == (1,)
+
+
+def test_the_limit_is_longer_at_the_start_and_for_a_rank_that_moves_or_works() -> None:
+    waiting = [at(rank, BACKWARD, call="barrier") for rank in range(3)]
+    assert roll_call(job(*waiting, at(3, DATA), steps=2)) is None
+    assert roll_call(job(*waiting, at(3, DATA), steps=2, idle_s=601.0)) is not None
+    assert roll_call(job(*waiting, at(3, None, is_working=True), idle_s=60.0)) is None
+    assert roll_call(job(*waiting, at(3, "checkpoint.save"), idle_s=60.0)) is None
+    assert roll_call(job(*waiting, at(3, DATA, still_ns=10**9), idle_s=60.0)) is None
+    assert roll_call(job(*waiting, at(3, DATA, is_working=True), idle_s=60.0)) is not None
+    assert roll_call(job(*waiting, at(3, None, is_working=True), idle_s=301.0)) is not None
+    assert roll_call(job(*waiting, at(3, None, silent_s=35.0, look=look("")), steps=0)) is not None
+
+
+def test_ranks_that_left_or_never_reported_are_listed() -> None:
+    left = RankPosition(rank=2, node_rank=0, place=None, silent_s=90.0, has_left=True)
+    roll = found(at(0, BACKWARD), at(1, BACKWARD), left, world_size=4)
+    assert {group.state: group.ranks for group in roll.groups} == {
+        "stage": (0, 1),
+        "absent": (3,),
+        "left": (2,),
+    }
+    assert roll_call(job(left)) is None
