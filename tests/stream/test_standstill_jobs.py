@@ -106,6 +106,7 @@ def test_the_rank_that_holds_a_real_job_is_named_with_its_cause(tmp_path: Path) 
             assert [each.has_ended for each in watched.every()] == [True]
 
             (tmp_path / "lock").touch()
+            until((tmp_path / "locked").exists)
             os.kill(pids[1], signal.SIGSTOP)
             os.kill(pids[3], signal.SIGKILL)
             states = {1: "stopped", 2: "lock", 3: "dead"}
