@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 from sfapp.packets.host_files import HostFile
@@ -52,8 +53,7 @@ class ShareFiles:
     def counters(self) -> dict[str, float]:
         """Return the time so far by name, in units of which ``CounterRates`` makes percent."""
         spent = {
-            name: read_or_none(lambda files=files: sum(file.read() for file in files), (ValueError,))
-            for name, files in self._files.items()
+            name: read_or_none(partial(_total, files), (ValueError,)) for name, files in self._files.items()
         }
         return {name: ns / _PERCENT_NS for name, ns in spent.items() if ns is not None}
 
@@ -63,6 +63,10 @@ class ShareFiles:
             for file in files:
                 file.close()
         self._files.clear()
+
+
+def _total(files: Sequence[HostFile]) -> int:
+    return sum(file.read() for file in files)
 
 
 def read_or_none(read: Callable[[], Value], errors: tuple[type[Exception], ...]) -> Value | None:

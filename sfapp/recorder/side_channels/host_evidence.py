@@ -12,6 +12,7 @@ import gc
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from threading import get_ident, get_native_id
 from time import perf_counter_ns, thread_time_ns
 from typing import Any
@@ -61,6 +62,8 @@ _DELAY_ACCOUNTING = "/proc/sys/kernel/task_delayacct"
 
 _STEP_KINDS: tuple[EvidenceKind, ...] = ("gc", "runnable", "switches", "faults")
 _STEP_CHANNELS = tuple(channel for kind in _STEP_KINDS for channel in EVIDENCE[kind])
+
+_PRESSURES = {CPU_PRESSURE: "cpu", MEMORY_PRESSURE: "memory", IO_PRESSURE: "io"}
 
 Chosen = bool | Collection[str]
 
@@ -260,16 +263,14 @@ class HostEvidence:
             self._open_pressure()
 
     def _open_pressure(self) -> None:
-        reason: Exception | None = None
-        is_open = False
-        for name, resource in ((CPU_PRESSURE, "cpu"), (MEMORY_PRESSURE, "memory"), (IO_PRESSURE, "io")):
+        refused: list[Exception] = []
+        for name, resource in _PRESSURES.items():
             try:
-                self._readings.open(name, lambda resource=resource: [pressure_file(resource)])  # type: ignore[misc]  # mypy cannot infer a lambda with a default
-                is_open = True
+                self._readings.open(name, partial(_pressure_files, resource))
             except (OSError, ValueError) as error:
-                reason = error
-        if not is_open and reason is not None:
-            raise reason
+                refused.append(error)
+        if len(refused) == len(_PRESSURES):
+            raise refused[0]
 
     def _open_schedstat(self) -> int:
         file = HostFile(task_file(self._task, "schedstat"), runnable_ns)
@@ -338,6 +339,10 @@ def _ms(ns: npt.NDArray[np.int64]) -> Values:
     """Return times in ms, as multiples of 1 / ``UNIT``."""
     found: Values = np.rint(ns * (UNIT / 1e6)) / UNIT
     return found
+
+
+def _pressure_files(resource: str) -> list[HostFile]:
+    return [pressure_file(resource)]
 
 
 def _accounts_delays() -> bool:
