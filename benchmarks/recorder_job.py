@@ -30,6 +30,7 @@ from torch.profiler import record_function
 import sfapp
 from benchmarks import machine
 from benchmarks.overhead import KINDS, ON, schedule
+from sfapp.recorder.options import SideChannelOptions
 from sfapp.recorder.side_channels.communication import COMMUNICATION
 from sfapp.recorder.side_channels.stage_waits import WatchedWaits
 
@@ -162,8 +163,11 @@ class WaitHooks:
 def tool(name: str, training: Training, steps: int) -> Iterator[Tool]:
     """Yield a tool in its usual configuration."""
     if name in ("sfapp", "waits", "host", "stream"):
-        options = {"run_id": "bench", "wrapper": "ddp", "evidence": name == "host"}
-        with tempfile.TemporaryDirectory() as output, sfapp.Recorder(output, **options) as perf:
+        folder, side = tempfile.TemporaryDirectory(), SideChannelOptions(evidence=name == "host")
+        with (
+            folder as output,
+            sfapp.Recorder(output, run_id="bench", wrapper="ddp", side_channels=side) as perf,
+        ):
             recorded = Tool(lambda: training.recorded(perf), late=lambda: under_way(perf))
             if name in ("waits", "host"):
                 perf.watch_waits(training.model)

@@ -37,6 +37,11 @@ class HostFile:
             self.close()
             raise
 
+    @property
+    def number(self) -> int:
+        """The file's descriptor."""
+        return self._file
+
     def read(self) -> int:
         """Return the counter.
 
@@ -144,6 +149,14 @@ def throttling_files() -> list[HostFile]:
 def task_file(task: int, name: str) -> Path:
     """Return the path of a file of a thread of this process, by the thread's native id."""
     return _PROC / "self" / "task" / str(task) / name
+
+
+def accounts_delays() -> bool:
+    """Return whether the kernel accounts delays; kernels without the switch do if they can."""
+    try:
+        return (_PROC / "sys/kernel/task_delayacct").read_text(encoding="ascii").strip() != "0"
+    except FileNotFoundError:
+        return True
 
 
 def control_groups() -> Iterator[Path]:

@@ -270,12 +270,12 @@ class WindowBuffer:
         if self._source is not None:
             with self._copying:
                 self._page, self._page_row, self._copied = self._source.next_page(rows), filled, 0
-                for channels in self._beside:
+                for channels in self._row_channels:
                     channels.next_page(len(self._page))
         return rows
 
     @property
-    def _beside(self) -> list[RowChannels]:
+    def _row_channels(self) -> list[RowChannels]:
         return [channels for channels in (self._waits, self._host) if channels is not None]
 
     @property
@@ -303,7 +303,7 @@ class WindowBuffer:
                 if new:
                     row_MC = np.frombuffer(new, np.int64).reshape(-1, source.width)
                     rows = slice(self.filled, self.filled + len(row_MC))
-                    for channels in self._beside:
+                    for channels in self._row_channels:
                         for name, values in channels.take(begin, row_MC, self.schema.stages):
                             self.channel(name)[rows] = values
                     self.add(row_MC)

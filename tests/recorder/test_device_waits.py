@@ -351,4 +351,4 @@ def test_waits_of_the_host_come_first_where_channels_are_scarce(
     assert found.window.waits.keys() == host
     own = [name for name in found.window.side if not name.startswith(EVIDENCE_PREFIX)]
     assert len(own) == MAX_CHANNELS - len(host)
-    assert found.window.side.keys() < {device_wait_channel(stage) for stage in host}
+    assert set(own) < {device_wait_channel(stage) for stage in host}

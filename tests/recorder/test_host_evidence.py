@@ -1,4 +1,4 @@
-"""Host evidence says whether a stage computed or waited, and why; what the system forbids is said once."""
+"""Host evidence shows whether a stage computed or waited, and why; what the system forbids is stated once."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ from sfapp.model.stages import RESIDUAL
 from sfapp.packets import host_files, read_window, read_windows
 from sfapp.packets.window_rows import MAX_CHANNELS
 from sfapp.recorder import Recorder
-from sfapp.recorder.side_channels import host_evidence
 from sfapp.recorder.side_channels.host_evidence import INTERVAL_NS, MAX_CPU_STAGES, VARIABLE, chosen_kinds
 from tests.builders import BACKWARD, DATA, FORWARD
 from tests.recorder.clocked_recorder import Clock
@@ -105,7 +104,7 @@ class TestSteps:
         assert gc.callbacks == callbacks
         return read_window(tmp_path)
 
-    def test_the_cpu_time_tells_a_stage_that_waits_from_one_that_computes(self, window: Window) -> None:
+    def test_the_cpu_time_separates_a_stage_that_waits_from_one_that_computes(self, window: Window) -> None:
         wall_SN = window.duration_SNR[:, :, 0] * MS
         data, forward, other = (window.stages.index(name) for name in (DATA, FORWARD, RESIDUAL))
         cpu_SN = np.array([values(window, cpu_channel(stage)) for stage in window.stages])
@@ -123,12 +122,12 @@ class TestSteps:
         assert min(values(window, VOLUNTARY)[1:]) >= 1  # It sleeps once a step.
         assert window.side[INVOLUNTARY].sampled_NR[:, 0].tolist() == [False, True, True, True, True]
 
-    def test_the_packet_says_what_is_recorded_and_why_the_rest_is_not(self, window: Window) -> None:
-        said = window.manifest.extra[EVIDENCE_KEY]
-        assert {"cpu", "gc", "switches", "faults"} <= set(said["recorded"])
-        assert set(said["recorded"]) | set(said["unavailable"]) == set(EVIDENCE)
-        assert not set(said["recorded"]) & set(said["unavailable"])
-        assert all(said["unavailable"].values())
+    def test_the_packet_states_what_is_recorded_and_why_the_rest_is_not(self, window: Window) -> None:
+        stated = window.manifest.extra[EVIDENCE_KEY]
+        assert {"cpu", "gc", "switches", "faults"} <= set(stated["recorded"])
+        assert set(stated["recorded"]) | set(stated["unavailable"]) == set(EVIDENCE)
+        assert not set(stated["recorded"]) & set(stated["unavailable"])
+        assert all(stated["unavailable"].values())
 
 
 class TestWhatStepsMove:
@@ -237,7 +236,6 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, s
     root = tmp_path / "machine"
     monkeypatch.setattr(host_files, "_PROC", root / "proc")
     monkeypatch.setattr(host_files, "_CGROUP", root / "cgroup")
-    monkeypatch.setattr(host_evidence, "_DELAY_ACCOUNTING", str(root / "proc" / "delays"))
 
     def put(name: str, content: str) -> None:
         path = root / name
@@ -260,9 +258,9 @@ class TestFiles:
                 with perf.step():
                     pass
         window = read_window(tmp_path)
-        said = window.manifest.extra[EVIDENCE_KEY]
-        assert sorted(said["unavailable"]) == ["block_io", "pressure", "runnable", "throttled"]
-        assert said["unavailable"]["throttled"].endswith("no control group with a quota of CPU time")
+        stated = window.manifest.extra[EVIDENCE_KEY]
+        assert sorted(stated["unavailable"]) == ["block_io", "pressure", "runnable", "throttled"]
+        assert stated["unavailable"]["throttled"].endswith("no control group with a quota of CPU time")
         assert window.manifest.faults == ()
         assert {name for name in window.side if "pressure" in name or "throttled" in name} == set()
 

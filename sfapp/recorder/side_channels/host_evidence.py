@@ -9,7 +9,6 @@ once in the packet and not tried again. Nothing here raises into training.
 from __future__ import annotations
 
 import gc
-import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -36,6 +35,7 @@ from sfapp.model.host_evidence import (
 from sfapp.model.stages import MAX_NAME_LENGTH
 from sfapp.packets.host_files import (
     HostFile,
+    accounts_delays,
     block_io_ns,
     pressure_file,
     runnable_ns,
@@ -57,8 +57,6 @@ MAX_CPU_STAGES = 64
 
 UNIT = 1024
 """Values in ms are multiples of 1/1024, about 1 µs: their last bytes are zero, which compresses well."""
-
-_DELAY_ACCOUNTING = "/proc/sys/kernel/task_delayacct"
 
 _STEP_KINDS: tuple[EvidenceKind, ...] = ("gc", "runnable", "switches", "faults")
 _STEP_CHANNELS = tuple(channel for kind in _STEP_KINDS for channel in EVIDENCE[kind])
@@ -189,6 +187,7 @@ class HostEvidence:
         self._task = get_native_id()
         self._readings = IntervalReadings()
         self._collections: GarbageCollections | None = None
+        self._schedstat: HostFile | None = None
         self._cpu = state.cpu_page
         self._host = state.host_page
         self._last = np.full(HOST_CELLS, NOT_READ, dtype=np.int64)
@@ -225,9 +224,9 @@ class HostEvidence:
         if self._collections is not None:
             self._collections.close()
         self._readings.close()
-        schedstat, state.schedstat = state.schedstat, NOT_READ
-        if schedstat >= 0:
-            os.close(schedstat)
+        state.schedstat = NOT_READ
+        if self._schedstat is not None:
+            self._schedstat.close()
 
     # ---- start ----------------------------------------------------------------------------------
 
@@ -249,12 +248,13 @@ class HostEvidence:
             state.gc_ns = 0
             self._collections = GarbageCollections(self._is_on_thread, self._add_collection)
         elif kind == "runnable":
-            state.schedstat = self._open_schedstat()
+            self._schedstat = HostFile(task_file(self._task, "schedstat"), runnable_ns)
+            state.schedstat = self._schedstat.number
         elif kind in ("switches", "faults"):
             thread_usage()
             state.reads_usage = True
         elif kind == "block_io":
-            if not _accounts_delays():
+            if not accounts_delays():
                 raise OSError("the kernel does not account delays (sysctl kernel.task_delayacct=1)")
             readings.open(BLOCK_IO, lambda: [HostFile(task_file(self._task, "stat"), block_io_ns)])
         elif kind == "throttled":
@@ -271,11 +271,6 @@ class HostEvidence:
                 refused.append(error)
         if len(refused) == len(_PRESSURES):
             raise refused[0]
-
-    def _open_schedstat(self) -> int:
-        file = HostFile(task_file(self._task, "schedstat"), runnable_ns)
-        file.close()
-        return os.open(task_file(self._task, "schedstat"), os.O_RDONLY | os.O_CLOEXEC)
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -343,12 +338,3 @@ def _ms(ns: npt.NDArray[np.int64]) -> Values:
 
 def _pressure_files(resource: str) -> list[HostFile]:
     return [pressure_file(resource)]
-
-
-def _accounts_delays() -> bool:
-    """Return whether the kernel accounts delays; kernels without the switch do if they can."""
-    try:
-        with open(_DELAY_ACCOUNTING, encoding="ascii") as file:
-            return file.read().strip() != "0"
-    except FileNotFoundError:
-        return True

@@ -73,11 +73,11 @@ class StepState:
             instead of completing its row, where the step has more than a row, or no row.
         on_due: called between steps.
         on_fault: called with a fault's code and detail.
-        cpu_clock: CPU time of the calling thread in ns, None to not record it. The compiled module reads
-            ``time.thread_time_ns`` without calling it.
+        cpu_clock: CPU time of the calling thread in ns. The compiled module reads ``time.thread_time_ns``
+            without calling it.
         cpu_page, cpu_cells: CPU times if they are recorded, in cells of the same index as in ``page``.
-        cpu_ns, cpu_read, cpu_ended: newest CPU time, when it was read (clock), that of the last step's end.
-        held_cpu, moved_cpu: CPU time in ``held_ns`` and ``moved_ns``.
+        cpu_ns, cpu_read, cpu_slack: newest CPU time, when it was read (clock), for how long it is used again.
+        cpu_ended, held_cpu, moved_cpu: CPU time at the last step's end, in ``held_ns`` and in ``moved_ns``.
         reads_host: whether counters of the thread are read at the end of each step.
         host_page, host_cells: ``HOST_CELLS`` counters for each row of ``page``.
         gc_ns, schedstat, reads_usage: where they come from (``counters``).
@@ -86,7 +86,7 @@ class StepState:
 
     __slots__ = (
         "_current", "_made", "base", "between", "capture_due", "cells", "clock", "cpu_cells", "cpu_clock",
-        "cpu_ended", "cpu_ns", "cpu_page", "cpu_read", "due", "ended", "foreign_stages", "gc_ns",
+        "cpu_ended", "cpu_ns", "cpu_page", "cpu_read", "cpu_slack", "due", "ended", "foreign_stages", "gc_ns",
         "has_refused", "held_column", "held_cpu", "held_ns", "host_cells", "host_due", "host_page",
         "moved_cpu", "moved_ns", "nested_ns", "number", "on_due", "on_fault", "on_host", "on_step",
         "open_stage", "outside", "page", "reads_cpu", "reads_host", "reads_perf_counter",
@@ -126,7 +126,7 @@ class StepState:
         self._made: list[dict[str, Stage]] = []
         self.record_cpu(None)
         self.cpu_ns = self.cpu_ended = self.held_cpu = self.moved_cpu = 0
-        self.cpu_read = -NEVER // 2  # A difference from it fits an integer in C.
+        self.cpu_slack, self.cpu_read = CPU_SLACK_NS, -NEVER // 2  # Differences from it fit an int64.
         self.reads_host = self.reads_usage = False
         self.gc_ns = self.schedstat = NOT_READ
         self.host_due = NEVER
@@ -135,7 +135,7 @@ class StepState:
 
     def record_cpu(self, clock: Clock | None) -> None:
         """Record the CPU time within stages by this clock from the next page on; None to not record it."""
-        self.cpu_clock = clock
+        self.cpu_clock: Clock = thread_time_ns if clock is None else clock
         self.reads_cpu = clock is not None
         self.reads_thread_time = clock is thread_time_ns
 
@@ -219,7 +219,7 @@ class StepState:
 
     def cpu_now(self) -> int:
         """Return the CPU time of this thread in ns; 0 if it is not recorded."""
-        return 0 if self.cpu_clock is None else self.cpu_clock()
+        return self.cpu_clock() if self.reads_cpu else 0
 
     def add_row(self, wall_ns: int) -> None:
         """Complete the row of the current step, which has ended.
@@ -253,7 +253,7 @@ class StepState:
 
 def cpu_at(state: StepState, now: int) -> int:
     """Return the CPU time of this thread at a time (clock), which has just been read."""
-    if now - state.cpu_read >= CPU_SLACK_NS:
+    if now - state.cpu_read >= state.cpu_slack:
         state.cpu_ns = state.cpu_clock()
         state.cpu_read = now
     return state.cpu_ns
@@ -332,7 +332,7 @@ class Step:
             return
         state.open_stage = state.outside
         state.ended = end
-        if state.reads_cpu or state.reads_host or state.host_due != NEVER:
+        if state.reads_cpu or state.reads_host or state.on_host is not None:
             self._end_host(end)
         if state.unused_batches:
             state.unused_batches = max(0, state.unused_batches - len(state.stages) + 1)

@@ -11,6 +11,7 @@ import pytest
 from sfapp.model import BETWEEN, Window
 from sfapp.model.host_evidence import EVIDENCE_KEY, GC, cpu_channel
 from sfapp.packets import read_window
+from sfapp.recorder.auto.steps import BATCH, Kind
 from sfapp.recorder.side_channels.host_evidence import VARIABLE
 from tests.builders import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER
 from tests.recorder.auto.test_session import Loop, SessionClock
@@ -28,12 +29,12 @@ class WorkingLoop(Loop):
         self.cpu = SessionClock()
         self.session._evidence._state.record_cpu(self.cpu)
 
-    def spend(self, kind: object, ns: int, mark: int | None = None) -> None:
-        entered = self.session.enter(kind, 1, mark)  # type: ignore[arg-type]  # as in Loop
+    def spend(self, kind: Kind, ns: int, mark: int | None = None) -> None:
+        entered = self.session.enter(kind, 1, mark)
         self.clock.now += ns * MS // 100
-        self.cpu.now += int(ns * MS // 100 * SHARE[str(kind)])
+        self.cpu.now += int(ns * MS // 100 * SHARE[kind])
         if entered:
-            self.session.leave(kind, 1 if kind == "data" else None)  # type: ignore[arg-type]
+            self.session.leave(kind, BATCH if kind == "data" else None)
 
     def update(self) -> None:
         self.session.optimizer_step_begins(self.optimizer)
