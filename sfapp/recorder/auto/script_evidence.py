@@ -21,6 +21,7 @@ class ScriptEvidence:
         kinds = chosen_kinds(True, os.environ.get(VARIABLE, ""))
         self._evidence = HostEvidence(self._state, kinds, lambda name, value: None)
         self._previous = PreviousStep()
+        self._counted: tuple[int, ...] = ()
 
     def cpu(self) -> int:
         """Return the CPU time of this thread in ns; 0 if it is not recorded."""
@@ -41,13 +42,15 @@ class ScriptEvidence:
         self._previous = spent.after
         if len(spent.micro_steps) != len(step.micro_steps):  # Events at the same CPU time.
             return None
-        return StepEvidence(spent.wall_ns, spent.micro_steps, self._counters())
+        return StepEvidence(spent.wall_ns, spent.micro_steps, self._counted)
 
-    def _counters(self) -> tuple[int, ...]:
+    def read_counters(self) -> None:
+        """Read the thread's counters at the end of what may be a step; the last reading before ``take``
+        counts."""
         state = self._state
-        with suppress(OSError, ValueError):
-            return counters(state.gc_ns, state.schedstat, state.reads_usage) if state.reads_host else ()
-        return ()
+        if state.reads_host:
+            with suppress(OSError, ValueError):
+                self._counted = counters(state.gc_ns, state.schedstat, state.reads_usage)
 
     def end_own(self, begin: int, between: bool) -> None:
         """Leave out the recorder's own CPU time since ``begin``, as a part of the time between steps if that

@@ -181,6 +181,7 @@ class Session:
         It began at this time and CPU time."""
         end, cpu = self._clock(), self._evidence.cpu()
         if self.active and threading.get_ident() == self._thread:
+            self._evidence.read_counters()
             self.optimizer_steps += 1
             since, cpu_since = (end, cpu) if begin is None else begin
             self._events.append(TrainingEvent("optimizer", since, end, id(optimizer), None, cpu_since, cpu))
