@@ -283,9 +283,10 @@ ONE_CONCEPT = frozenset(
         r"\w+",
         """
         address blame capture capture_mailbox causes collectives compare comparison device_waits examples
-        findings frequency frontier glossary hang heatmap history incidents ingest labels live live_rows
-        manifest notebook onsets operator_findings operators packets parallel_layout plot_help problems
-        rank_similarity recorder reduced relay routing run_waits samples standstill swim_lane tables
+        findings frequency frontier glossary hang heatmap history host_evidence incidents ingest labels
+        live live_rows manifest notebook onsets operator_findings operators packets parallel_layout
+        plot_help problems rank_similarity recorder reduced relay routing run_waits samples standstill
+        swim_lane tables
         verdict_map what_if window
         """,
     )
@@ -363,6 +364,7 @@ def test_the_architecture_page_names_files_that_exist() -> None:
 OPENED_OTHERWISE = {
     "files.py": "is the one place",
     "importers/capture_converter.py": "/proc of the kernel",
+    "packets/host_files.py": "/proc of the kernel, and control groups",
     "packets/job.py": "/proc of the kernel",
     "packets/memory_budget.py": "/proc of the kernel, and control groups",
     "recorder/side_channels/memory.py": "/proc of the kernel",

@@ -13,7 +13,9 @@ from sfapp.metrics import MetricsLog
 from sfapp.metrics.sample_files import read_segment
 from sfapp.model import DEFAULT_STAGES
 from sfapp.model.capture import CaptureRequest, RankCapture
+from sfapp.model.host_evidence import GC, VOLUNTARY
 from sfapp.model.samples import LinkSample, PaceSample
+from sfapp.packets import read_window
 from sfapp.packets.captures import ask_for_capture, new_request
 from sfapp.stream import rank_streams, stream_receiver
 from sfapp.stream.messages import (
@@ -183,6 +185,41 @@ def test_samples_of_endless_steps_can_be_merged(tmp_path: Path) -> None:
     chunk = read_segment(next(tmp_path.rglob("metrics/*.jsonl")))
     assert chunk is not None
     assert sample in chunk.samples
+
+
+@pytest.mark.parametrize(
+    ("evidence", "reason"),
+    [
+        ({"host.cpu.nonsense_ms": bytes(8)}, "host evidence with invalid names"),
+        ({"loss": bytes(8)}, "host evidence with invalid names"),
+        ({GC: bytes(8 * 4)}, "host evidence that does not match its steps"),
+    ],
+)
+def test_evidence_that_the_window_cannot_have_is_refused(
+    tmp_path: Path, evidence: dict[str, bytes], reason: str
+) -> None:
+    rank = HostileRank(tmp_path)
+    rank.send(hello(world_size=1), opened(0, 0), steps(1, np.arange(3)))
+    closed = WindowClosed(**head(), sequence=4, window=0, steps=3, evidence=evidence)
+    rank.send(closed)
+    assert reason in rank.refusal
+    assert any(isinstance(answer, Refused) for answer in rank.answers)
+
+
+def test_evidence_that_is_constant_is_one_value_of_all_steps(tmp_path: Path) -> None:
+    rank = HostileRank(tmp_path)
+    evidence = {GC: np.array([2.0]).tobytes(), VOLUNTARY: np.arange(3.0).tobytes()}
+    rank.send(
+        hello(world_size=1, attributes={"kernel": "6.8"}),
+        opened(0, 0),
+        steps(1, np.arange(3)),
+        WindowClosed(**head(), sequence=4, window=0, steps=3, evidence=evidence),
+    )
+    rank.wait()
+    window = read_window(tmp_path)
+    assert window.side[GC].value_NR.tolist() == [[2.0]] * 3
+    assert window.side[VOLUNTARY].value_NR.tolist() == [[0.0], [1.0], [2.0]]
+    assert window.attributes == {"kernel": ("6.8",)}
 
 
 def test_a_window_that_never_closes_takes_bounded_memory(
