@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from sfapp.errors import describe_error
 from sfapp.model.manifest import Accumulation, Wrapper
-from sfapp.recorder.auto.script_place import script_place
 from sfapp.recorder.auto.script_evidence import ScriptEvidence, stop_all
+from sfapp.recorder.auto.script_place import script_place
 from sfapp.recorder.auto.script_waits import ScriptWaits
 from sfapp.recorder.auto.steps import STAGES, Kind, PreviousStep, TimedStep, TrainingEvent, read_step
 from sfapp.recorder.identity import place_here
