@@ -195,9 +195,8 @@ class CaptureLimits:
     stacks_per_hour: int = 60
 
     def __post_init__(self) -> None:
-        values = (self.cooldown_seconds, self.per_hour, self.total_steps, self.total_bytes)
-        values = (*values, self.stacks_per_hour)
-        if any(value < 0 for value in values) or min(self.longest_seconds, self.expires_seconds) <= 0:
+        counts = (self.per_hour, self.total_steps, self.total_bytes, self.stacks_per_hour)
+        if min(self.cooldown_seconds, *counts) < 0 or min(self.longest_seconds, self.expires_seconds) <= 0:
             raise CaptureError("capture limits must not be negative, nor their times zero")
 
 
