@@ -27,6 +27,7 @@ from sfapp.model.view import parse_query
 from sfapp.packets import read_operators, read_packet, write_operators
 from sfapp.packets.faults import Faults
 from sfapp.packets.manifest import check_manifest, decode_manifest
+from sfapp.stream.message_parser import decode_from_aggregator
 from sfapp.stream.messages import (
     VERSION,
     Ack,
@@ -37,7 +38,6 @@ from sfapp.stream.messages import (
     StreamHello,
     WindowClosed,
     WindowOpened,
-    decode_from_aggregator,
     encode,
 )
 from sfapp.stream.stream_receiver import StreamReceiver

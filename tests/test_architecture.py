@@ -204,9 +204,7 @@ def test_the_services_load_no_nicegui_and_no_click() -> None:
 
 
 def test_serving_loads_no_format_of_reports_and_no_http_client() -> None:
-    run = (
-        "from sfapp.cli.serve import UNUSED, _without\nwith _without(*UNUSED):\n    import sfapp.app.server\n"
-    )
+    run = "from sfapp.cli.serve import UNUSED, _without\nwith _without(*UNUSED): import sfapp.app.server\n"
     assert not loaded_after(run) & {"torch", "typst", "polars", "scipy", "aiohttp", "requests", "tornado"}
     assert "aiohttp" in loaded_after(f"{run}import aiohttp")  # it can be imported afterwards
 
@@ -286,8 +284,7 @@ ONE_CONCEPT = frozenset(
         findings frequency frontier glossary hang heatmap history host_evidence incidents ingest labels
         live live_rows manifest notebook onsets operator_findings operators packets parallel_layout
         plot_help problems rank_similarity recorder reduced relay routing run_waits samples standstill
-        swim_lane tables
-        verdict_map what_if window
+        stacks swim_lane tables verdict_map what_if window
         """,
     )
 )
@@ -366,6 +363,7 @@ OPENED_OTHERWISE = {
     "importers/capture_converter.py": "/proc of the kernel",
     "packets/host_files.py": "/proc of the kernel, and control groups",
     "packets/job.py": "/proc of the kernel",
+    "packets/stack_signal.py": "/proc of the kernel",
     "packets/memory_budget.py": "/proc of the kernel, and control groups",
     "recorder/side_channels/memory.py": "/proc of the kernel",
     "store/lock.py": "/proc of the kernel",

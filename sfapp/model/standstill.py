@@ -160,7 +160,7 @@ class RankPosition:
     Attributes:
         place: from its newest heartbeat; None if that had none, as that of an older sfapp.
         silent_s: seconds since its last message.
-        look: the newest result of looking at its process; None if nobody could.
+        look: the newest result of looking at its process; None if no other process could.
         pipeline_stage: its coordinate ``pp`` in the parallel layout, or its role; None without one.
     """
 
@@ -204,7 +204,7 @@ class RankGroup(Struct, frozen=True, omit_defaults=True, kw_only=True):
         holds: whether they hold the job.
         step, stage, call, group: as in ``ReportedPlace``; step and stage are the last known ones.
         has_place: whether the place is known.
-        still_s: for how long the first of them has been there, or has sent nothing.
+        still_s: for how long the first of them has been there, or has not reported.
     """
 
     spans: Annotated[tuple[tuple[_Rank, _Rank], ...], Meta(min_length=1, max_length=2**16)]

@@ -80,7 +80,7 @@ class _RankClass:
 
 
 def roll_call(job: JobPositions, limits: StandstillLimits | None = None) -> RollCall | None:
-    """Return who holds a job that stands still; None if it does not, or has ended.
+    """Return which rank holds a job that stands still; None if it does not, or has ended.
 
     A job of which no rank reports has ended, unless a process was seen that still exists. Ranks that report
     no place may have stopped recording, so nothing is known of a job where none does.
@@ -165,7 +165,7 @@ def _classes(job: JobPositions) -> list[_RankClass]:
 
 def _add_waits(classes: Sequence[_RankClass], stages: Sequence[str]) -> None:
     """Add which class waits for which."""
-    if len(classes) > _MOST_CLASSES:  # No two ranks are at the same place: nothing can be said.
+    if len(classes) > _MOST_CLASSES:  # No two ranks are at the same place: no rank can be named.
         return
     class_of = {rank: place for place, each in enumerate(classes) for rank in each.ranks}
     has_calls = any(each.state == "collective" for each in classes)

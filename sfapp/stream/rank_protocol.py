@@ -15,6 +15,7 @@ from sfapp.model.samples import AnySample
 from sfapp.model.standstill import ProcessId, ProcessLook, ReportedPlace
 from sfapp.packets.job import JobRank
 from sfapp.stream.capture_mailbox import StreamCaptureMailbox
+from sfapp.stream.message_parser import decode_from_aggregator
 from sfapp.stream.messages import (
     VERSION,
     Ack,
@@ -28,7 +29,6 @@ from sfapp.stream.messages import (
     Resend,
     Samples,
     StreamHello,
-    decode_from_aggregator,
 )
 from sfapp.stream.process_looks import look_at
 from sfapp.stream.send_queue import SendQueue

@@ -17,6 +17,7 @@ from sfapp.errors import StreamError, StreamVersionError
 from sfapp.model.samples import AnySample
 from sfapp.stream.capture_broker import CaptureBroker
 from sfapp.stream.live_state import LiveSnapshot, RankStates, StepCallback
+from sfapp.stream.message_parser import decode_from_rank, read_sender
 from sfapp.stream.messages import (
     MAX_MESSAGE_BYTES,
     VERSION,
@@ -33,9 +34,7 @@ from sfapp.stream.messages import (
     Resend,
     Samples,
     StreamHello,
-    decode_from_rank,
     encode,
-    read_sender,
 )
 from sfapp.stream.open_runs import OpenRun, OpenRuns
 from sfapp.stream.rank_streams import Element, RankStream, take_element

@@ -22,6 +22,7 @@ from sfapp.model import DEFAULT_STAGES, RankIdentity, Window
 from sfapp.packets import read_windows
 from sfapp.stream import Aggregator, Keys, Relay, StreamOptions
 from sfapp.stream.encryption import connect
+from sfapp.stream.message_parser import decode_from_aggregator
 from sfapp.stream.messages import (
     VERSION,
     FromAggregator,
@@ -30,7 +31,6 @@ from sfapp.stream.messages import (
     StreamHello,
     WindowClosed,
     WindowOpened,
-    decode_from_aggregator,
     encode,
 )
 

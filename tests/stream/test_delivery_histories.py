@@ -8,7 +8,8 @@ from hypothesis import settings
 
 from benchmarks.delivery_histories import DeliveryHistories
 from benchmarks.simulated_stream import SimulatedClock, SimulatedDisk, SimulatedRankProcess
-from sfapp.stream.messages import Gap, decode_from_rank
+from sfapp.stream.message_parser import decode_from_rank
+from sfapp.stream.messages import Gap
 
 TestDeliveryHistories = DeliveryHistories.TestCase
 TestDeliveryHistories.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)

@@ -18,6 +18,7 @@ from sfapp.model.samples import LinkSample, PaceSample
 from sfapp.packets import read_window
 from sfapp.packets.captures import ask_for_capture, new_request
 from sfapp.stream import rank_streams, stream_receiver
+from sfapp.stream.message_parser import decode_from_aggregator
 from sfapp.stream.messages import (
     VERSION,
     CaptureCommand,
@@ -32,7 +33,6 @@ from sfapp.stream.messages import (
     StreamHello,
     WindowClosed,
     WindowOpened,
-    decode_from_aggregator,
     encode,
 )
 from sfapp.stream.metrics_writer import MetricsWriter

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from sfapp.errors import StreamError, StreamVersionError
 from sfapp.model.samples import ProcessSample
+from sfapp.stream.message_parser import decode_from_aggregator, decode_from_rank
 from sfapp.stream.messages import (
     MAX_MESSAGE_BYTES,
     VERSION,
@@ -27,8 +28,6 @@ from sfapp.stream.messages import (
     StreamHello,
     WindowClosed,
     WindowOpened,
-    decode_from_aggregator,
-    decode_from_rank,
     encode,
 )
 

@@ -31,7 +31,8 @@ from sfapp.model.window import RankIdentity
 from sfapp.recorder.timing.timer_backend import new_state
 from sfapp.recorder.training_place import place_of
 from sfapp.stream.live_state import LiveSnapshot, RankSnapshot, RankStates
-from sfapp.stream.messages import VERSION, Heartbeat, StreamHello, decode_from_rank, encode
+from sfapp.stream.message_parser import decode_from_rank
+from sfapp.stream.messages import VERSION, Heartbeat, StreamHello, encode
 from sfapp.stream.place_reporter import PlaceReporter
 from sfapp.stream.process_looks import look_at, this_host, this_process
 from sfapp.stream.silent_processes import SilentProcesses
@@ -94,7 +95,7 @@ def test_a_place_is_read_from_the_state_of_the_step(
     assert seen[2].since_ns is not None
 
 
-def test_a_report_says_for_how_long_and_whether_the_thread_works() -> None:
+def test_a_report_shows_for_how_long_and_whether_the_thread_works() -> None:
     place = TrainingPlace(5, "data", None, "mark", threading.get_ident())
     clock = [time.perf_counter_ns()]
     reporter = PlaceReporter(lambda: place, lambda: clock[0])

@@ -77,6 +77,7 @@ class Watched:
 
 @pytest.mark.torchrun
 def test_the_rank_that_holds_a_real_job_is_named_with_its_cause(tmp_path: Path) -> None:
+    # Long because a job takes seconds to start: it stands still twice.
     rule = partial(roll_call, limits=StandstillLimits(LIMIT_S))
     root = tmp_path / "packets"
     root.mkdir()

@@ -12,7 +12,8 @@ import pytest
 import zmq
 
 from sfapp.stream import StreamOptions
-from sfapp.stream.messages import VERSION, Ack, Resend, Steps, decode_from_rank, encode
+from sfapp.stream.message_parser import decode_from_rank
+from sfapp.stream.messages import VERSION, Ack, Resend, Steps, encode
 from tests.stream.streams import LOOPBACK, recorder, train, until, windows_in
 
 

@@ -60,7 +60,8 @@ class _TorchImportHook(MetaPathFinder, Loader):
 
 def _start(options: argparse.Namespace) -> Session:
     """Install the hooks and return the session to which they report."""
-    from sfapp.recorder.auto.session import Session, Settings
+    from sfapp.recorder.auto.session import Session
+    from sfapp.recorder.auto.settings import Settings
     from sfapp.recorder.auto.torch_hooks import install
 
     settings = Settings(

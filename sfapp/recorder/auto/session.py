@@ -13,8 +13,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from sfapp.errors import describe_error
@@ -22,6 +20,7 @@ from sfapp.model.manifest import Accumulation, Wrapper
 from sfapp.recorder.auto.script_evidence import ScriptEvidence, stop_all
 from sfapp.recorder.auto.script_place import script_place
 from sfapp.recorder.auto.script_waits import ScriptWaits
+from sfapp.recorder.auto.settings import Settings
 from sfapp.recorder.auto.steps import STAGES, Kind, PreviousStep, TimedStep, TrainingEvent, read_step
 from sfapp.recorder.identity import place_here
 from sfapp.recorder.transport.rank_group import distributed_rank
@@ -46,17 +45,6 @@ dropped."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """Settings from the command line of ``sfapp run``."""
-
-    output: Path
-    run_id: str | None = None
-    window_steps: int = 100
-    between: bool = True
-    event_fraction: float = 0.05
 
 
 def _fail_open(

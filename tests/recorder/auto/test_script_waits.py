@@ -17,7 +17,8 @@ import torch.distributed as dist
 from sfapp.model import Window
 from sfapp.packets import read_windows
 from sfapp.recorder.auto import script_waits
-from sfapp.recorder.auto.session import Session, Settings
+from sfapp.recorder.auto.session import Session
+from sfapp.recorder.auto.settings import Settings
 from sfapp.recorder.side_channels.communication import COMMUNICATION
 from sfapp.recorder.side_channels.device_waits import device_wait_channel
 from tests.builders import BACKWARD, FORWARD, OPTIMIZER

@@ -10,7 +10,8 @@ import torch.distributed as dist
 
 from sfapp.model import BETWEEN, Window
 from sfapp.packets import read_window, read_windows
-from sfapp.recorder.auto.session import Session, Settings
+from sfapp.recorder.auto.session import Session
+from sfapp.recorder.auto.settings import Settings
 from sfapp.recorder.auto.steps import BATCH, EXHAUSTED, Kind
 from tests.builders import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER
 

@@ -12,7 +12,8 @@ import torch
 import torch.distributed.fsdp
 
 import sfapp.packets  # noqa: F401  # loaded once, for all of them
-from sfapp.recorder.auto.session import Session, Settings
+from sfapp.recorder.auto.session import Session
+from sfapp.recorder.auto.settings import Settings
 from sfapp.recorder.auto.torch_hooks import install
 
 LOOPS = Path(__file__).with_name("loops.py")
