@@ -39,7 +39,7 @@ FAMILIES = {
     "stopped": ("SIGSTOP", (3,)),
     "killed": ("kill -9", (3,)),
     "lock": ("interpreter lock held (ctypes sleep)", (3,)),
-    "skipped": ("one rank skips a collective, and sleeps outside", (3,)),
+    "skipped": ("one rank skips a collective, and sleeps outside a step", (3,)),
     "mismatched": ("one rank calls broadcast instead of all_reduce", (3,)),
     "deadlock": ("two ranks call two groups in opposite order", (3, 5)),
     "cut": ("network of a node cut off (namespace)", (4, 5, 6, 7)),

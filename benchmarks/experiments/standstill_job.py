@@ -108,10 +108,10 @@ def train(job: StandstillJob, rank: int) -> None:
                             dist.all_reduce(tensor, group=group)
                     _exchange(dist, tensor, job, is_faulty)
                 with perf.stage(STAGES[3]):
-                    if is_faulty and job.family == "skipped":
-                        time.sleep(FOREVER)
                     if job.seconds and rank == 0 and step % 200 == AT:
                         time.sleep(job.seconds)
+            if is_faulty and job.family == "skipped":
+                time.sleep(FOREVER)
             step += 1
 
 

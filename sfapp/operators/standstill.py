@@ -7,7 +7,7 @@ waits for the other ranks of that stage.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -132,15 +132,21 @@ def _state(position: RankPosition, silent_nodes: frozenset[int]) -> RankState:
         return "dead"
     if letter in ("T", "t"):
         return "stopped"
-    return "kernel" if letter == "D" else "lock"
+    if letter == "D":
+        return "kernel"
+    return "silent_node" if position.node_rank in silent_nodes else "lock"
 
 
 def _silent_nodes(job: JobPositions) -> frozenset[int]:
-    """Return nodes of which no rank reports and no process could be looked at, while another node reports."""
+    """Return nodes of which no rank reports while another node does.
+
+    A node of one rank whose process runs is not among them: its rank may hold the interpreter lock.
+    """
     here = [each for each in job.ranks if not each.has_left]
-    known = {each.node_rank for each in here if each.silent_s <= SILENT_SECONDS or each.look is not None}
     reporting = {each.node_rank for each in here if each.silent_s <= SILENT_SECONDS}
-    return frozenset({each.node_rank for each in here} - known) if reporting else frozenset()
+    ranks = Counter(each.node_rank for each in here)
+    alone = {each.node_rank for each in here if each.look is not None and ranks[each.node_rank] == 1}
+    return frozenset(ranks.keys() - reporting - alone) if reporting else frozenset()
 
 
 def _classes(job: JobPositions) -> list[_RankClass]:

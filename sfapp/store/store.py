@@ -145,7 +145,14 @@ class Store:
         Args:
             on_change: called from this thread with every report of a change.
         """
-        watch(self.roots, stop, lambda: self._ingest(None, stop), self.follow, on_change)
+
+        def follow() -> None:
+            before = self.generation
+            self.follow()
+            if self.generation != before:  # A standstill began, changed or ended.
+                on_change(IngestReport())
+
+        watch(self.roots, stop, lambda: self._ingest(None, stop), follow, on_change)
 
     def follow(self) -> int:
         """Read the samples that running jobs have written since the last call, and return their number.

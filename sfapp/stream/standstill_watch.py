@@ -54,14 +54,17 @@ class _Standstill:
         return (at_ns - self.began_ns) / 1e9 - job.idle_s > 1.0
 
     def is_followed_by(self, roll: RollCall, now: float) -> bool:
-        """Return whether a later roll-call only shows what became of the ranks that waited.
+        """Return whether a later roll-call only shows how the job was ended.
 
-        A watchdog or the launcher ends the job some time after it stands still; the first cause is kept.
+        A watchdog or the launcher ends it some time after it stands still; the first cause is kept.
         """
-        held = set(self.roll.holders)
-        gone = {rank for group in roll.groups if group.state in _GONE for rank in group.ranks}
-        is_sure = bool(held) and self.roll.certainty != "possible" and now - self.found_at > _SETTLED_SECONDS
-        return is_sure and not gone <= held
+        is_sure = bool(self.roll.holders) and self.roll.certainty != "possible"
+        return is_sure and now - self.found_at > _SETTLED_SECONDS and not _gone(roll) <= _gone(self.roll)
+
+
+def _gone(roll: RollCall) -> set[int]:
+    """Return the ranks whose processes may not exist any more."""
+    return {rank for group in roll.groups if group.state in _GONE for rank in group.ranks}
 
 
 class StandstillWatch:

@@ -233,7 +233,7 @@ def test_an_app_of_another_version_is_reported(body: bytes, message: str) -> Non
 
 
 def test_a_job_that_stands_still_is_the_headline_and_its_rank_is_marked(tmp_path: Path) -> None:
-    streamed(tmp_path)
+    LiveJob(tmp_path).go()
     stand_still(tmp_path, time.time() - 184)
     lines = drawn(news_of(tmp_path), 140)
     assert lines[1] == SENTENCE

@@ -88,6 +88,9 @@ def test_a_silent_rank_that_nobody_can_look_at_is_silent_and_a_node_of_them_is_a
     cut = [at(rank, BACKWARD, silent_s=35.0, node_rank=1) for rank in (2, 3)]
     roll = found(at(0, BACKWARD), at(1, BACKWARD), *cut)
     assert (roll.holders, roll.certainty, roll.held_by[0].state) == ((2, 3), "shown", "silent_node")
+    cut = [at(rank, DATA, silent_s=35.0, node_rank=1, look=look("S")) for rank in (2, 3)]
+    assert found(at(0, BACKWARD), *cut).held_by[0].state == "silent_node"
+    assert found(at(0, BACKWARD), cut[0]).held_by[0].state == "lock"
 
 
 def test_of_mismatched_calls_the_smaller_part_is_named_and_of_two_ranks_the_pair() -> None:

@@ -40,6 +40,7 @@ def train(rank: int, meeting: Any, root: Path, endpoint: str) -> None:
                     while rank == 3 and (root / "hold").exists():
                         time.sleep(0.05)
                     if rank == 2 and (root / "lock").exists():
+                        (root / "locked").touch()
                         ctypes.PyDLL(None).sleep(60)
                 with perf.stage(BACKWARD):
                     meeting.wait()

@@ -196,7 +196,8 @@ def test_a_standstill_is_written_when_it_begins_and_ends_and_the_first_cause_is_
     assert (begun.step, begun.has_ended) == (11, False)
     assert [look(40.0 + second, roll("collective", "stopped")) for second in range(1, 7)] == [None] * 6
     assert look(47.0, roll("dead", "stopped")) is None  # A victim that is ended later.
-    assert look(48.0, None) is None  # No step was finished.
+    assert look(48.0, roll("collective", "dead")) is None
+    assert look(49.0, None) is None  # No step was finished.
     ended = look(0.5, None)
     assert ended is not None
     assert (ended.has_ended, ended.began_ns) == (True, begun.began_ns)

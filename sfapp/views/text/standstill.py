@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from sfapp.model.standstill import Certainty, RankGroup, RankState, RollCall
+from sfapp.model.standstill import Certainty, RankGroup, RankState, RollCall, spans_of
 from sfapp.views import format
 
 _MOST_GROUPS = 6
@@ -55,7 +55,7 @@ def standstill_sentence(roll: RollCall) -> str:
         others = len(roll.groups) - 1
         more = f", and {format.counted(others, 'smaller group')} elsewhere" if others else ""
         return f"{step}: {_subject(first, roll.world_size)} {_where(first)}{more}: none can be named"
-    held = "; ".join(_named(group) for group in holding[:_MOST_GROUPS])
+    held = "; ".join(_named(group) for group in _merged(holding)[:_MOST_GROUPS])
     is_plural = len(roll.holders) > 1
     ending = f"{held}: {_ENDINGS[roll.certainty][is_plural]}"
     if waiting is None:
@@ -124,6 +124,20 @@ def _place(group: RankGroup) -> str:
     if not group.has_place:
         return "at an unknown place"
     return place_words(group.stage, group.call, group.group)
+
+
+def _merged(groups: Sequence[RankGroup]) -> list[RankGroup]:
+    """Return the groups with those of one silent state as one, whose last places are left out."""
+    found: dict[object, RankGroup] = {}
+    for place, group in enumerate(groups):
+        key = group.state if group.state in _STATES else place
+        before = found.get(key)
+        if before is not None:
+            spans = spans_of([*before.ranks, *group.ranks])
+            still_s = max(before.still_s, group.still_s)
+            group = RankGroup(spans=spans, state=group.state, holds=True, has_place=False, still_s=still_s)
+        found[key] = group
+    return list(found.values())
 
 
 def _named(group: RankGroup) -> str:
