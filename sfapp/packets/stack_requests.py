@@ -58,8 +58,10 @@ def find_run(packets: Path, run_id: str | None = None) -> RunPlace:
             found = _run_in(root, name)
             if found is not None and run_id in (None, found.run_id):
                 return found
-    for process in stack_processes(run_id, packets):  # A run that has not written anything yet.
-        return RunPlace(Path(process.root), process.run_id, process.world_size)
+    started = [*stack_processes(run_id, packets), *stack_processes(run_id, packets.parent)]
+    for process in started:  # A run that has not written anything yet.
+        if Path(process.root) == packets or folder_name(process.run_id) == packets.name:
+            return RunPlace(Path(process.root), process.run_id, process.world_size)
     which = "no run" if run_id is None else f"no run {run_id!r}"
     raise CaptureError(f"{which} under {packets}: name the folder that its recorders or aggregator write to")
 

@@ -17,7 +17,6 @@ import stat
 import tempfile
 import threading
 import time
-from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -301,14 +300,15 @@ def _state(process: int) -> tuple[str, int]:
     Raises:
         OSError: there is no such process, or no ``/proc``.
     """
-    fields = Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    text = read_regular(f"/proc/{process}/stat", _MAX_FILE_BYTES).decode(errors="replace")
+    fields = text.rpartition(")")[2].split()
     return fields[0], int(fields[19])
 
 
 def _mask(process: str, name: str) -> int:
     """Return a set of signals of a process, bit n − 1 for signal n; all if it is not known."""
     try:
-        lines: Iterable[str] = Path(f"/proc/{process}/status").read_text(errors="replace").splitlines()
+        lines = read_regular(f"/proc/{process}/status", _MAX_FILE_BYTES).decode(errors="replace").splitlines()
     except OSError:
         return 0 if process != "self" else (1 << 64) - 1
     return next((int(line.split()[1], 16) for line in lines if line.startswith(f"{name}:")), 0)

@@ -228,9 +228,7 @@ class _CaptureMessage(Message, frozen=True, kw_only=True):
 
 class CaptureReport(_CaptureMessage, frozen=True, kw_only=True, tag="capture_said"):
     """The state of a capture on the rank, with its own window numbers; of stacks, also on its neighbours.
-
-    The tag and the name of the field are those of the protocol, which older ranks and aggregators use too.
-    """
+    Tag and name of the field are those of the protocol, which older ranks and aggregators use too."""
 
     state: RankCapture = msgspec.field(name="said")
 
@@ -239,10 +237,8 @@ class CapturePiece(_CaptureMessage, frozen=True, kw_only=True, tag="capture_piec
     """One piece of a file: one window's operator events (operators.md), stacks, or a Flight Recorder dump.
 
     Attributes:
-        window: the rank's number of the window; 0 without one.
-        of_rank: the rank whose stacks or dump it holds, which may be another one of the sender's machine.
-        holds: the kind of file.
-        piece, pieces: index of the piece and number of pieces.
+        window: the rank's number of the window. piece, pieces: index and number of pieces.
+        holds, of_rank: kind of file; of stacks, the rank, which may be another one of the sender's machine.
         clock_offset_ns: estimated offset from the events' times to the aggregator's clock.
     """
 

@@ -64,7 +64,7 @@ def test_other_threads_follow_the_training_threads_on_request() -> None:
     ]
 
 
-def test_one_stack_shows_all_its_frames_and_a_lack_of_stacks_is_stated() -> None:
+def test_one_stack_shows_all_its_frames() -> None:
     assert merge_stacks([of_rank(0, REDUCE)]).shared_frames == 0
     assert stacks_headline(merge_stacks([])) == "No stacks of training threads."
     assert "no Python code" in stacks_headline(merge_stacks([of_rank(0, ())]))

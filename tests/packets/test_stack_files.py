@@ -43,7 +43,7 @@ def of_rank(rank: int, *threads: ThreadStack) -> RankStacks:
 def test_a_request_for_stacks_has_no_steps_and_more_ranks_than_one_for_a_profile(tmp_path: Path) -> None:
     request = new_stacks_request("run", range(MAX_STACK_RANKS))
     assert read_request(ask_for_capture(tmp_path, request)) == request
-    with pytest.raises(CaptureError, match="1,025 ranks"):
+    with pytest.raises(CaptureError, match="1025 ranks"):
         new_stacks_request("run", range(MAX_STACK_RANKS + 1))
     with pytest.raises(CaptureError, match="not taken at a step"):
         CaptureRequest(id="a", run_id="run", ranks=(0,), steps=3, kind="stacks", asked_at=datetime.now(UTC))

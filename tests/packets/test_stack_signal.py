@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -56,7 +57,7 @@ hold_the_lock()
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(stack_signal.tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "tempdir", None)
 
 
 @contextmanager

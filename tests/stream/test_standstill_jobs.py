@@ -54,6 +54,13 @@ def stacks_of_all_ranks(root: Path) -> RunStacks | None:
     return found if len(found.stacks) == 4 else None
 
 
+def check_stacks(root: Path, step: int) -> None:
+    """Check that the aggregator has requested stacks, and that they show rank 3 elsewhere than the others."""
+    found = until(lambda: stacks_of_all_ranks(root))
+    assert found.state.request.reason == f"the job stands still at step {step}; held by rank 3"
+    assert [group.ranks for group in found.merged.groups] == [(3,), (0, 1, 2)]
+
+
 class Watched:
     """The job as a page sees it."""
 
@@ -113,11 +120,7 @@ def test_the_rank_that_holds_a_real_job_is_named_with_its_cause(tmp_path: Path) 
                 None,
             )
             assert watched.document()["standstill"]["summary"].endswith("it holds the job")
-            stacks = until(lambda: stacks_of_all_ranks(root))
-            assert stacks.state.request.reason == f"the job stands still at step {found.roll.step}; " + (
-                "held by rank 3"
-            )
-            assert [group.ranks for group in stacks.merged.groups] == [(3,), (0, 1, 2)]
+            check_stacks(root, found.roll.step)
             (tmp_path / "hold").unlink()
             until(lambda: watched.standstill() is None)
             assert [each.has_ended for each in watched.every()] == [True]

@@ -210,12 +210,18 @@ def test_a_rank_answers_for_its_neighbour_and_damaged_stacks_are_dropped(tmp_pat
     request = new_stacks_request("run", [3, 4])
     ask_for_capture(tmp_path, request)
     found = RankStacks(rank=4, taken_at=datetime.now(UTC), source="signal")
-    about = {"first": 0, "capture": request.id}
+    about: dict[str, Any] = {"first": 0, "capture": request.id}
     with aggregating(tmp_path) as aggregator, ManualRank(aggregator.endpoint, rank=3) as peer:
         peer.send(peer.hello(world_size=8))
         assert peer.receive_type(CaptureCommand).request == request
         for number, (of_rank, content) in enumerate(((4, encode_stacks(found)), (3, b"{}"), (5, b"{}"))):
-            piece = {"window": 0, "piece": 0, "pieces": 1, "holds": "stacks", "of_rank": of_rank}
+            piece: dict[str, Any] = {
+                "window": 0,
+                "piece": 0,
+                "pieces": 1,
+                "holds": "stacks",
+                "of_rank": of_rank,
+            }
             peer.send(CapturePiece(**peer.head, number=number, content=content, **about, **piece))
         assert [peer.receive_type(CaptureAck).number for _ in range(3)] == [1, 2, 3]
         done = RankCapture(rank=4, status="done")
