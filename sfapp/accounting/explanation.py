@@ -26,7 +26,7 @@ from sfapp.accounting.host_channels import HostChannel, HostRecord, has_host_evi
 from sfapp.accounting.late_ranks import Floats, has_enough_steps
 from sfapp.accounting.measures import Measures
 from sfapp.model import Diagnosis
-from sfapp.model.explanation import CAUSES, Cause, CauseKind, ChannelEvidence, Explanation
+from sfapp.model.explanation import CAUSES, HostCause, CauseKind, ChannelEvidence, Explanation
 from sfapp.model.findings import Finding
 from sfapp.model.host_evidence import MINOR_FAULTS
 
@@ -226,7 +226,7 @@ def _evidence(tested: _Tested, chance: float) -> ChannelEvidence:
     )
 
 
-def _causes(telling: Sequence[ChannelEvidence], delay_ns: float, *, knows_cpu: bool) -> tuple[Cause, ...]:
+def _causes(telling: Sequence[ChannelEvidence], delay_ns: float, *, knows_cpu: bool) -> tuple[HostCause, ...]:
     """Return the causes, each with the part of the delay that no more specific one accounts for."""
     by_kind: dict[CauseKind, list[ChannelEvidence]] = {}
     for one in telling:
@@ -252,6 +252,6 @@ def _causes(telling: Sequence[ChannelEvidence], delay_ns: float, *, knows_cpu: b
     return tuple(_cause(kind, part, by_kind) for kind, part in sorted(large.items(), key=lambda one: -one[1]))
 
 
-def _cause(kind: CauseKind, part: float, by_kind: Mapping[CauseKind, Sequence[ChannelEvidence]]) -> Cause:
+def _cause(kind: CauseKind, part: float, by_kind: Mapping[CauseKind, Sequence[ChannelEvidence]]) -> HostCause:
     evidence = by_kind[kind]
-    return Cause(kind, part, min(one.chance for one in evidence), tuple(one.channel for one in evidence))
+    return HostCause(kind, part, min(one.chance for one in evidence), tuple(one.channel for one in evidence))

@@ -50,7 +50,7 @@ class ChannelEvidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class HostCause:
     """One cause of the delay, beyond chance.
 
     Attributes:
@@ -86,7 +86,7 @@ class Explanation:
     rank: int
     delay_ns: float
     steps: int
-    causes: tuple[Cause, ...] = ()
+    causes: tuple[HostCause, ...] = ()
     evidence: tuple[ChannelEvidence, ...] = ()
     unaffected: tuple[CauseKind, ...] = ()
     unrecorded: tuple[CauseKind, ...] = ()

@@ -10,7 +10,7 @@ import pytest
 
 from sfapp.model import Diagnosis, Reference
 from sfapp.model.diagnosis import Aim, Culprit, EvidenceLine, StepTime, WaitFit
-from sfapp.model.explanation import Cause, ChannelEvidence, Explanation, SharedAttribute
+from sfapp.model.explanation import HostCause, ChannelEvidence, Explanation, SharedAttribute
 from sfapp.model.findings import Finding, Resolution, StepNoise
 from sfapp.model.onsets import Episode
 from sfapp.model.parallel_layout import LayoutPattern, LayoutTable
@@ -32,7 +32,7 @@ SECTIONS: dict[str, tuple[type, set[str]]] = {
     "Layout": (LayoutTable, set()),
     "Layout pattern": (LayoutPattern, set()),
     "Explanation": (Explanation, set()),
-    "Cause": (Cause, set()),
+    "Cause": (HostCause, set()),
     "Channel evidence": (ChannelEvidence, set()),
     "Shared attribute": (SharedAttribute, set()),
     "Problem": (Problem, {"status", "mark"}),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from sfapp.accounting.periods import fitting_periods
 from sfapp.model import Diagnosis, stage_category
-from sfapp.model.explanation import NO_EXPLANATION, Cause, CauseKind, ChannelEvidence, Explanation
+from sfapp.model.explanation import NO_EXPLANATION, HostCause, CauseKind, ChannelEvidence, Explanation
 from sfapp.views import format
 
 CAUSE_TITLES: Mapping[CauseKind, str] = {
@@ -84,7 +84,7 @@ def conclusion(found: Explanation) -> str:
     return _CONCLUSIONS[kind]
 
 
-def _evidence_sentence(found: Explanation, cause: Cause) -> str:
+def _evidence_sentence(found: Explanation, cause: HostCause) -> str:
     """Return the evidence for a cause: against its peers, over the steps, and by chance."""
     of_cause = [one for one in found.evidence if one.channel in cause.channels]
     best = min(of_cause, key=lambda one: one.chance)
