@@ -20,7 +20,12 @@ PAGE_SIZES = Path("sfapp", "packets", "page_sizes.py")
 KERNELS = Path("sfapp", "accounting", "_kernels.pyx")
 
 IN_C = {
-    TIMERS: {"state.clock()": "read_clock(state)", "from threading import get_ident\n": ""},
+    TIMERS: {
+        "state.clock()": "read_clock(state)",
+        "state.cpu_clock()": "read_cpu(state)",
+        "from threading import get_ident\n": "",
+        "NOT_READ, read_host, set_host_row": "NOT_READ, set_host_row",
+    },
     PAGE_SIZES: {},
 }
 """Sources in Python that are compiled too, and what is replaced in the copy for the compiler, because the

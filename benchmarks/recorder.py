@@ -16,7 +16,6 @@ import importlib.util
 import json
 import os
 import socket
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -28,27 +27,29 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from torch.profiler import record_function
-
 import sfapp
 from benchmarks import machine, reduction
 from benchmarks.harness import HEADER, Result
+from benchmarks.hot_path import hot_path
 from benchmarks.overhead import COLUMNS, TRIMMED, OverheadEstimate
-from benchmarks.recorder_job import STAGES
 from sfapp.recorder.timing.timer_backend import COMPILED_VARIABLE, IS_COMPILED
 
-ROUNDS, STEPS = 41, 2_000
-"""Repetitions and steps for the timing of a single step."""
+ROUNDS = 41
+"""Repetitions for the timing of a single step."""
 
 WINDOWS, BEFORE = 10_000, 4_000
 """Number of windows that must not add to a recorder's memory, and number recorded before. Python keeps up to
 2,000 free tuples of every length: some 300 kB, reached after about 3,000 windows."""
 
 
-ROW_NAMES = {"waits": "with waits"}
+ROW_NAMES = {"waits": "with waits", "host": "and host"}
 """Names of tools in the table that differ from the tool's own."""
 
-HOW = {"stream": "streamed", "waits": "recorded with waits"}
+HOW = {
+    "stream": "streamed",
+    "waits": "recorded with waits",
+    "host": "with waits and host evidence",
+}
 """Words for the mode of recording in a tool's bar; other tools only record."""
 
 
@@ -103,6 +104,8 @@ PLANS = (
     Plan("sfapp", 20.0, None, launches=2, rounds=34, groups=4, steps=25, real_time=False),
     Plan("waits", 2.5, 1.0, launches=12, rounds=600, groups=4, steps=25),
     Plan("waits", 20.0, 0.2, launches=16, rounds=256, groups=4, steps=25),
+    Plan("host", 2.5, 1.0, launches=12, rounds=600, groups=4, steps=25),
+    Plan("host", 20.0, 0.2, launches=16, rounds=256, groups=4, steps=25),
     Plan("stream", 20.0, 0.2, launches=8, rounds=64, groups=4, steps=25),
     Plan("traceml", 2.5, None, launches=2, rounds=80, groups=4, steps=25),
     Plan("profiler", 2.5, None, launches=2, rounds=20, groups=1, steps=100),
@@ -156,7 +159,8 @@ windows of 400 steps: at most 0.181 %.
 - Two ranks share two cores, each with four threads that Gloo wakes several times per step. Under the kernel's
   usual policy a waking thread may wait for the scheduler's next tick (4 ms here): a bare step of 20 ms then
   has a standard deviation of 1.5 ms. {policy}
-- `with waits` is the recorder after `watch_waits(model)`: waits within each stage are measured too.
+- `with waits` is the recorder after `watch_waits(model)`: waits within each stage are measured too. `and
+  host` is the same with all host evidence, as it is by default; other rows of the recorder are without it.
 - ‡ is the recorder with its steps timed in Python (`SFAPP_COMPILED=off`), as if it was installed without a C
   compiler.
 - A/A: the blocks without the recorder, with one half treated as the recorder. The choice of the half is
@@ -181,53 +185,6 @@ def permitted(plans: Sequence[Plan]) -> list[Plan]:
 def quick(plan: Plan) -> Plan:
     """Return a plan that takes a few seconds."""
     return replace(plan, launches=1, rounds=2, steps=min(plan.steps, 15))
-
-
-def hot_path(rounds: int) -> Iterator[Result]:
-    """Measure one recorded step of five stages against bare clock reads and profiler spans."""
-    bare, recorded, spans = [], [], []
-    with tempfile.TemporaryDirectory() as folder:
-        perf = sfapp.Recorder(folder, run_id="bench", window_steps=rounds * STEPS)
-        for _ in range(rounds):
-            bare.append(_bare(STEPS))
-            recorded.append(_recorded(perf, STEPS))
-            spans.append(_spans(STEPS // 4))
-        perf.close()
-    step = statistics.median(recorded)
-    yield Result("a recorded step, 5 stages / six bare pairs", step, 8.0, "ns", statistics.median(bare))
-    yield Result("the same / five record_function spans", step, 1 / 6, "ns", statistics.median(spans))
-
-
-def _bare(steps: int) -> float:
-    """Return the ns of six pairs of clock reads that are appended to a list."""
-    clock, spent = time.perf_counter_ns, []
-    begin = clock()
-    for _ in range(steps):
-        for _ in range(6):
-            first = clock()
-            spent.append(clock() - first)
-    return (clock() - begin) / steps
-
-
-def _recorded(perf: sfapp.Recorder, steps: int) -> float:
-    clock = time.perf_counter_ns
-    begin = clock()
-    for _ in range(steps):
-        with perf.step():
-            for name in STAGES:
-                with perf.stage(name):
-                    pass
-    return (clock() - begin) / steps
-
-
-def _spans(steps: int) -> float:
-    clock = time.perf_counter_ns
-    begin = clock()
-    for _ in range(steps):
-        for name in STAGES:
-            with record_function(name):
-                pass
-    return (clock() - begin) / steps
 
 
 def memory(windows: int, before: int) -> Iterator[Result]:

@@ -1,9 +1,10 @@
 """Blocks of training steps with a tool and without it, interleaved; started by torchrun or ``traceml run``.
 
-recorder_job.py OUT.json TOOL STEP_MS ROUNDS GROUPS STEPS REAL_TIME: TOOL is ``sfapp``, ``waits`` (the same,
-measuring waits too), ``stream`` (the same, streaming to SFAPP_STREAM), ``traceml`` or ``profiler``. A round
-has GROUPS groups of three blocks of STEPS steps: one with the tool, two without. REAL_TIME is 1 for the
-real-time policy, 0 for the kernel's usual one. Rank 0 writes the seconds of every round by kind.
+recorder_job.py OUT.json TOOL STEP_MS ROUNDS GROUPS STEPS REAL_TIME: TOOL is ``sfapp`` (without host
+evidence), ``waits`` (the same, measuring waits too), ``host`` (that, with host evidence), ``stream`` (as
+``sfapp``, streaming to SFAPP_STREAM), ``traceml`` or ``profiler``. A round has GROUPS groups of three blocks
+of STEPS steps: one with the tool, two without. REAL_TIME is 1 for the real-time policy, 0 for the kernel's
+usual one. Rank 0 writes the seconds of every round by kind.
 """
 
 from __future__ import annotations
@@ -160,11 +161,11 @@ class WaitHooks:
 @contextmanager
 def tool(name: str, training: Training, steps: int) -> Iterator[Tool]:
     """Yield a tool in its usual configuration."""
-    if name in ("sfapp", "waits", "stream"):
-        folder = tempfile.TemporaryDirectory()
-        with folder as output, sfapp.Recorder(output, run_id="bench", wrapper="ddp") as perf:
+    if name in ("sfapp", "waits", "host", "stream"):
+        options = {"run_id": "bench", "wrapper": "ddp", "evidence": name == "host"}
+        with tempfile.TemporaryDirectory() as output, sfapp.Recorder(output, **options) as perf:
             recorded = Tool(lambda: training.recorded(perf), late=lambda: under_way(perf))
-            if name == "waits":
+            if name in ("waits", "host"):
                 perf.watch_waits(training.model)
                 training.block(10, recorded.step)
                 recorded = replace(recorded, around=WaitHooks(training.model, perf).in_place)

@@ -45,6 +45,7 @@ def window_of(
     ranks_per_node: int = 4,
     side: dict[str, SideChannel] | None = None,
     layout: Mapping[str, Sequence[int]] | None = None,
+    attributes: Mapping[str, Sequence[str]] | None = None,
     **manifest: Any,
 ) -> Window:
     """A window of durations in ns [stages, steps, ranks]; everything else has a sensible default."""
@@ -65,7 +66,9 @@ def window_of(
         wall_NR=duration_SNR.sum(axis=0) if wall is None else wall,
         step_N=np.asarray(range(first_step, first_step + step_count) if steps is None else steps),
         ranks=replace(
-            RankTable.of(identities), layout={name: tuple(places) for name, places in (layout or {}).items()}
+            RankTable.of(identities),
+            layout={name: tuple(places) for name, places in (layout or {}).items()},
+            attributes={name: tuple(values) for name, values in (attributes or {}).items()},
         ),
         side=side or {},
     )

@@ -5,7 +5,7 @@ They are side channels, never part of the accounting; ``Window.side`` has them w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -35,7 +35,10 @@ Attributes = Mapping[str, str]
 
 KERNEL, CPU_MODEL, GPU_MODEL, GPU_DRIVER, IMAGE = "kernel", "cpu_model", "gpu_model", "gpu_driver", "image"
 
-KNOWN_ATTRIBUTES = (KERNEL, CPU_MODEL, GPU_MODEL, GPU_DRIVER, IMAGE)
+MODEL_ATTRIBUTES = (KERNEL, CPU_MODEL, GPU_MODEL, GPU_DRIVER)
+"""Attributes that name products and neither machines nor users."""
+
+KNOWN_ATTRIBUTES = (*MODEL_ATTRIBUTES, IMAGE)
 """Attributes that the recorder determines itself, where it can; jobs may declare others."""
 
 MAX_ATTRIBUTES = 32
@@ -69,8 +72,7 @@ EVIDENCE: Mapping[EvidenceKind, tuple[EvidenceChannel, ...]] = {
             f"{CPU_PREFIX}<stage>{CPU_SUFFIX}",
             "ms",
             "stage",
-            "CPU time of the training thread within the stage; the rest of the stage it was blocked or waited "
-            "for a core",
+            "CPU time of the training thread within the stage; the rest of it is blocked, or without a core",
         ),
     ),
     "gc": (EvidenceChannel(GC, "ms", "step", "garbage collections on the training thread"),),
@@ -105,6 +107,24 @@ EVIDENCE_KINDS: tuple[EvidenceKind, ...] = tuple(EVIDENCE)
 def cpu_channel(stage: str) -> str:
     """Return the channel of the CPU time within a recorded stage."""
     return f"{CPU_PREFIX}{stage}{CPU_SUFFIX}"
+
+
+def cpu_channels(stages: Sequence[str]) -> list[str]:
+    """Return the channel of each recorded stage's CPU time."""
+    return [cpu_channel(stage) for stage in stages]
+
+
+def kinds_among(names: Collection[str]) -> tuple[EvidenceKind, ...]:
+    """Return the kinds among these names, in the order of ``EVIDENCE``."""
+    return tuple(kind for kind in EVIDENCE_KINDS if kind in names)
+
+
+def evidence_channels(kinds: Collection[str], stages: Sequence[str]) -> list[str]:
+    """Return the channels of these kinds in a window with these recorded stages."""
+    found: list[str] = []
+    for kind in kinds_among(kinds):
+        found += cpu_channels(stages) if kind == "cpu" else [channel.name for channel in EVIDENCE[kind]]
+    return found
 
 
 def cpu_stage(channel: str) -> str | None:

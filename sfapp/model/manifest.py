@@ -74,7 +74,7 @@ class Manifest:
     ``labels`` are the recorder's own conclusions, if any; the accounting never reads them. ``reduced`` is
     present if the rows are those of a few ranks and the frontier that of all ranks. ``attempt`` and
     ``process`` are those of a streamed job; with a process, ``window`` is the rank's own number.
-    ``layout`` exists in files only, ascending by rank: in memory, ``RankTable.layout`` holds it.
+    ``layout`` and ``attributes`` exist in files only, ascending by rank: in memory, ``RankTable`` holds them.
     """
 
     format: int = FORMAT
@@ -102,4 +102,5 @@ class Manifest:
     attempt: str | None = None
     process: str | None = None
     layout: dict[str, tuple[int, ...]] | None = None
+    attributes: dict[str, tuple[str, ...]] | None = None
     extra: dict[str, Any] = field(default_factory=dict)

@@ -65,6 +65,21 @@ class NodeSample(Sample, frozen=True, tag="node", kw_only=True):
     network_sent_bytes_per_s: (
         Annotated[float, _number("mean", "sent by all interfaces except loopback")] | None
     ) = None
+    network_errors_per_s: (
+        Annotated[float, _number("mean", "packets with errors, of all interfaces except loopback")] | None
+    ) = None
+    network_drops_per_s: (
+        Annotated[float, _number("mean", "packets dropped by all interfaces except loopback")] | None
+    ) = None
+    cpu_pressure_percent: (
+        Annotated[float, _number("mean", "percent of time in which some task waited for a core")] | None
+    ) = None
+    memory_pressure_percent: (
+        Annotated[float, _number("mean", "percent of time in which some task waited for memory")] | None
+    ) = None
+    io_pressure_percent: (
+        Annotated[float, _number("mean", "percent of time in which some task waited for storage")] | None
+    ) = None
     clock_offset_ns: (
         Annotated[float, _signed("newest", "add it to the node's clock to get the aggregator's, ns")] | None
     ) = None
@@ -114,6 +129,13 @@ class ProcessSample(Sample, frozen=True, tag="process", kw_only=True):
     open_files: Annotated[int, _number("max", "number of open file descriptors")] | None = None
     read_bytes_per_s: Annotated[float, _number("mean", "read from storage")] | None = None
     written_bytes_per_s: Annotated[float, _number("mean", "written to storage")] | None = None
+    runnable_percent: (
+        Annotated[float, _number("mean", "percent of time in which the main thread waited for a core")] | None
+    ) = None
+    major_faults_per_s: Annotated[float, _number("mean", "page faults that read from storage")] | None = None
+    throttled_percent: (
+        Annotated[float, _number("mean", "throttling of its control groups, percent of one core")] | None
+    ) = None
 
 
 class PaceSample(Sample, frozen=True, tag="pace", kw_only=True):

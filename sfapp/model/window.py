@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +19,7 @@ import numpy.typing as npt
 
 from sfapp.errors import WindowError, WindowNotFoundError
 from sfapp.model.arrays import Array, as_array, dtype_name, to_device, to_numpy
+from sfapp.model.host_evidence import MAX_ATTRIBUTES, Attributes
 from sfapp.model.manifest import DIMENSIONS, Manifest
 from sfapp.model.reduced import NamedRank, ReducedPlanes
 from sfapp.model.stages import RESIDUAL, broad_stages
@@ -42,6 +44,7 @@ class RankIdentity:
     Attributes:
         role: None if it was not declared.
         coordinates: its place in the parallel layout, by dimension (``DIMENSIONS``); empty if not known.
+        attributes: attributes of its machine and job by name, such as ``kernel``; empty if not known.
     """
 
     rank: int
@@ -50,6 +53,7 @@ class RankIdentity:
     hostname: str
     role: str | None = None
     coordinates: Mapping[str, int] = field(default_factory=dict, hash=False)
+    attributes: Attributes = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,7 @@ class RankTable:
 
     Attributes:
         layout: the ranks' coordinates in the parallel layout, by dimension in the order of ``DIMENSIONS``.
+        attributes: the ranks' attributes by name; empty text for a rank that lacks one.
     """
 
     rank: tuple[int, ...]
@@ -68,6 +73,7 @@ class RankTable:
     hostname: tuple[str, ...]
     role: tuple[str | None, ...]
     layout: Mapping[str, tuple[int, ...]] = field(default_factory=dict, hash=False)
+    attributes: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
 
     def __len__(self) -> int:
         return len(self.rank)
@@ -77,6 +83,7 @@ class RankTable:
         """Return a table of these identities, sorted by global rank. A dimension of the layout that a rank
         lacks is left out, since the ranks could not be placed along it."""
         rows = sorted(identities, key=lambda identity: identity.rank)
+        names = dict.fromkeys(name for row in rows if row.attributes for name in row.attributes)
         return cls(
             rank=tuple(row.rank for row in rows),
             local_rank=tuple(row.local_rank for row in rows),
@@ -87,6 +94,10 @@ class RankTable:
                 name: tuple(row.coordinates[name] for row in rows)
                 for name in DIMENSIONS
                 if rows and all(name in row.coordinates for row in rows)
+            },
+            attributes={
+                name: tuple(row.attributes.get(name, "") for row in rows)
+                for name in islice(names, MAX_ATTRIBUTES)
             },
         )
 
@@ -99,6 +110,7 @@ class RankTable:
             self.hostname[index],
             self.role[index],
             {name: column[index] for name, column in self.layout.items()},
+            {name: column[index] for name, column in self.attributes.items() if column[index]},
         )
 
     def place(self, rank: int) -> int | None:
@@ -262,6 +274,11 @@ class Window:
     def layout(self) -> Mapping[str, tuple[int, ...]]:
         """The coordinates of its ranks in the parallel layout, by dimension; empty if not known."""
         return self.ranks.layout
+
+    @property
+    def attributes(self) -> Mapping[str, tuple[str, ...]]:
+        """The attributes of its ranks' machines and jobs by name; empty text where not known."""
+        return self.ranks.attributes
 
     @property
     def residual_index(self) -> int | None:

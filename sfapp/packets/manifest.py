@@ -10,6 +10,7 @@ import msgspec
 
 from sfapp.errors import PacketError, PacketVersionError
 from sfapp.model import DIMENSIONS, FORMAT, LAG_BINS, Manifest, Reduction, broad_stage, stage_hash
+from sfapp.model.host_evidence import MAX_ATTRIBUTE_LENGTH, MAX_ATTRIBUTES
 from sfapp.model.stages import MAX_NAME_LENGTH, MAX_STAGES
 from sfapp.packets.faults import Faults
 from sfapp.packets.packet_layout import (
@@ -113,6 +114,35 @@ def check_layout(layout: Mapping[str, tuple[int, ...]], ranks: int, faults: Faul
             faults.add(f"layout has {len(coordinates):,} coordinates in {name} for {ranks:,} ranks with rows")
         elif coordinates and not 0 <= min(coordinates) <= max(coordinates) < MAX_WORLD_SIZE:
             faults.add(f"layout has a coordinate in {name} outside 0…{MAX_WORLD_SIZE - 1:,}")
+
+
+def check_attributes(attributes: Mapping[str, tuple[str, ...]], ranks: int, faults: Faults) -> None:
+    """Report attributes that cannot be those of the ranks with rows.
+
+    Args:
+        attributes: values by name: one for each rank, or a single one of all ranks.
+        ranks: number of ranks with rows.
+    """
+    if len(attributes) > MAX_ATTRIBUTES:
+        faults.add(f"attributes has {len(attributes):,} names, more than {MAX_ATTRIBUTES}")
+        return
+    for name, values in attributes.items():
+        check_name("attribute", name, faults)
+        if len(values) not in (1, ranks):
+            faults.add(f"attributes has {len(values):,} values of {quoted(name)} for {ranks:,} ranks")
+        elif any(len(value) > MAX_ATTRIBUTE_LENGTH or not is_unicode(value) for value in set(values)):
+            faults.add(
+                f"attributes has a value of {quoted(name)} that is not valid Unicode, or has more than "
+                f"{MAX_ATTRIBUTE_LENGTH} characters"
+            )
+
+
+def shortened(attributes: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]] | None:
+    """Return attributes as a manifest has them: a single value where all ranks have the same; None if there
+    are none."""
+    return {
+        name: values[:1] if len(set(values)) == 1 else values for name, values in attributes.items()
+    } or None
 
 
 def check_name(what: str, name: str, faults: Faults) -> None:

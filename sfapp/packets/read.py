@@ -37,7 +37,7 @@ from sfapp.packets.arrow_columns import (
 from sfapp.packets.attempts import placed
 from sfapp.packets.column_access import Columns, decoded
 from sfapp.packets.faults import Faults
-from sfapp.packets.manifest import check_layout, check_manifest, decode_manifest
+from sfapp.packets.manifest import check_attributes, check_layout, check_manifest, decode_manifest
 from sfapp.packets.memory_budget import PROCESS_BUDGET
 from sfapp.packets.packet_layout import (
     HOSTNAME,
@@ -257,7 +257,7 @@ def _window(
     if faults.found or ranks is None or wall_NR is None:
         return None
     draft = WindowDraft(
-        manifest=replace(manifest, layout=None),
+        manifest=replace(manifest, layout=None, attributes=None),
         duration_SNR=duration_SNR,
         wall_NR=_own(wall_NR, np.int64),
         step_N=grid.step_N,
@@ -320,10 +320,11 @@ def _wall(columns: Columns, grid: Grid, faults: Faults) -> np.ndarray[Any, Any] 
 
 
 def _identities(columns: Columns, manifest: Manifest, grid: Grid, faults: Faults) -> RankTable | None:
-    """Return the ranks from the first step's rows and the manifest's layout, after checking that all rows
-    agree."""
-    layout = manifest.layout or {}
+    """Return the ranks from the first step's rows and the manifest's layout and attributes, after checking
+    that all rows agree."""
+    layout, attributes = manifest.layout or {}, manifest.attributes or {}
     check_layout(layout, len(grid.rank_R), faults)
+    check_attributes(attributes, len(grid.rank_R), faults)
     numbers = {}
     for name in (LOCAL_RANK, NODE_RANK):
         if name in columns:
@@ -341,6 +342,10 @@ def _identities(columns: Columns, manifest: Manifest, grid: Grid, faults: Faults
         hostname=tuple(name or "" for name in names[HOSTNAME]),
         role=names[ROLE],
         layout={name: layout[name] for name in DIMENSIONS if name in layout},
+        attributes={
+            name: values * len(grid.rank_R) if len(values) == 1 else values
+            for name, values in attributes.items()
+        },
     )
 
 

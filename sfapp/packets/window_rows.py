@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sfapp.errors import RecorderError
+from sfapp.model.host_evidence import Attributes, EvidenceKind, evidence_channels
 from sfapp.model.manifest import DIMENSIONS, Accumulation, ClosedBy
 from sfapp.model.stages import MAX_NAME_LENGTH, MAX_STAGES, RESIDUAL, expand_stages, stage_category
 from sfapp.model.window import RankIdentity
@@ -183,8 +184,8 @@ class RowSource(Protocol):
         """Start an empty page for this many rows and return it."""
 
 
-class WaitSource(Protocol):
-    """Waits for each cell of a page's rows (packet.md, ``wait.<stage>``)."""
+class RowChannels(Protocol):
+    """Side channels that are recorded beside a page's rows, such as waits (packet.md, ``wait.<stage>``)."""
 
     def next_page(self, cells: int) -> None:
         """Start an empty page with as many cells as the page of rows."""
@@ -213,6 +214,8 @@ class WindowBuffer:
         nested_ns: time in stages nested in other stages, which was not recorded separately.
         record_ns, train_ns: time that recording took on the training thread, and the steps' wall time.
         step_cost_ns: estimated recording time of one step.
+        evidence: kinds of host evidence that are recorded.
+        attributes: attributes of this rank's machine and job by name.
     """
 
     schema: WindowSchema
@@ -229,8 +232,11 @@ class WindowBuffer:
     closed_by: ClosedBy = "full"
     started_at: datetime | None = None
     ended_at: datetime | None = None
+    evidence: tuple[EvidenceKind, ...] = ()
+    attributes: Attributes = field(default_factory=dict)
     _source: RowSource | None = field(default=None, repr=False)
-    _waits: WaitSource | None = field(default=None, repr=False)
+    _waits: RowChannels | None = field(default=None, repr=False)
+    _host: RowChannels | None = field(default=None, repr=False)
     _page: array[int] = field(default_factory=lambda: array("q"), repr=False)
     _page_row: int = field(default=0, repr=False)  # row of this buffer where the page's first row belongs
     _copied: int = field(default=0, repr=False)  # cells of the page that were copied
@@ -242,12 +248,15 @@ class WindowBuffer:
         """Return a buffer for ``steps`` steps of this schema."""
         return cls(schema, number, np.zeros((steps, FIRST_STAGE_COLUMN + len(schema.stages)), dtype=np.int64))
 
-    def record_from(self, source: RowSource, waits: WaitSource | None = None) -> None:
-        """Use ``source`` for the rows of this window from now on, and ``waits`` for their waits."""
-        self._source, self._waits = source, waits
+    def record_from(
+        self, source: RowSource, waits: RowChannels | None = None, host: RowChannels | None = None
+    ) -> None:
+        """Use ``source`` for the rows of this window from now on, ``waits`` for their waits and ``host`` for
+        their host evidence."""
+        self._source, self._waits, self._host = source, waits, host
         self.next_page()
 
-    def record_waits_from(self, waits: WaitSource) -> None:
+    def record_waits_from(self, waits: RowChannels) -> None:
         """Use another source for the waits of the rows that are not yet copied."""
         self.sync()
         with self._copying:
@@ -261,9 +270,13 @@ class WindowBuffer:
         if self._source is not None:
             with self._copying:
                 self._page, self._page_row, self._copied = self._source.next_page(rows), filled, 0
-                if self._waits is not None:
-                    self._waits.next_page(len(self._page))
+                for channels in self._beside:
+                    channels.next_page(len(self._page))
         return rows
+
+    @property
+    def _beside(self) -> list[RowChannels]:
+        return [channels for channels in (self._waits, self._host) if channels is not None]
 
     @property
     def room(self) -> int:
@@ -289,9 +302,9 @@ class WindowBuffer:
                 self._copied += len(new)
                 if new:
                     row_MC = np.frombuffer(new, np.int64).reshape(-1, source.width)
-                    if self._waits is not None:
-                        rows = slice(self.filled, self.filled + len(row_MC))
-                        for name, values in self._waits.take(begin, row_MC, self.schema.stages):
+                    rows = slice(self.filled, self.filled + len(row_MC))
+                    for channels in self._beside:
+                        for name, values in channels.take(begin, row_MC, self.schema.stages):
                             self.channel(name)[rows] = values
                     self.add(row_MC)
         return self.filled
@@ -308,6 +321,11 @@ class WindowBuffer:
         if self.started_at is None:
             self.started_at, self._started_ns = datetime.now(UTC), time.monotonic_ns()
         self.filled = end  # Last, so that another thread finds complete rows below it.
+
+    @property
+    def evidence_channels(self) -> set[str]:
+        """The channels of its host evidence; the window may have no value in some."""
+        return set(evidence_channels(self.evidence, self.schema.stages))
 
     def channel(self, name: str) -> Values:
         """Return the values of a side channel, float64 [N]."""

@@ -19,7 +19,7 @@ from sfapp.model.window import NOT_MEASURED
 from sfapp.packets.arrow_columns import nullable_columns
 from sfapp.packets.checksum import BLANK, CHECKSUM_KEY, set_checksum
 from sfapp.packets.faults import Faults
-from sfapp.packets.manifest import check_layout, check_manifest, encode_manifest
+from sfapp.packets.manifest import check_attributes, check_layout, check_manifest, encode_manifest, shortened
 from sfapp.packets.packet_layout import (
     HOSTNAME,
     LOCAL_RANK,
@@ -61,7 +61,10 @@ def write_packet(window: Window | WindowDraft, path: Path) -> int:
     path = Path(path)
     draft = window if isinstance(window, WindowDraft) else WindowDraft.of(window)
     _check(draft, part_rank_of(path))
-    manifest = replace(draft.manifest, layout=dict(draft.ranks.layout) or None)
+    ranks = draft.ranks
+    manifest = replace(
+        draft.manifest, layout=dict(ranks.layout) or None, attributes=shortened(ranks.attributes)
+    )
     content = parquet_bytes(_table(draft), MANIFEST_KEY, encode_manifest(manifest), TEXT_COLUMNS)
     return write_whole(path, content)
 
@@ -95,6 +98,7 @@ def _check(window: WindowDraft, part_rank: int | None) -> None:
         check_range(name, np.asarray(values, dtype=np.int64), 0, MAX_RANK_VALUE, grid.row, faults)
     check_ranks(grid, window.manifest, part_rank, faults)
     check_layout(ranks.layout, len(ranks), faults)
+    check_attributes(ranks.attributes, len(ranks), faults)
     for name, names in ((HOSTNAME, ranks.hostname), (ROLE, ranks.role)):
         check_names(name, names, grid.row, faults)
     for name, (value_NR, _) in window.side.items():

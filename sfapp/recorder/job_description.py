@@ -13,6 +13,7 @@ from sfapp.packets.job import JobInfo
 from sfapp.packets.window_rows import check_name
 from sfapp.recorder.identity import place_here, role_of, run_id_from_environment
 from sfapp.recorder.options import RecorderOptions
+from sfapp.recorder.rank_attributes import rank_attributes
 from sfapp.recorder.rank_coordinates import coordinates_of
 from sfapp.recorder.timing.timer_backend import times_in_c
 from sfapp.recorder.transport.rank_group import distributed_rank
@@ -23,8 +24,8 @@ def describe_job(root: Path, options: RecorderOptions) -> tuple[RankIdentity, Jo
     """Return this rank's identity and the job's description.
 
     Raises:
-        RecorderError: the run's name or the layout is invalid, or this rank's place is contradictory or
-            unknown.
+        RecorderError: the run's name, the layout or an attribute is invalid, or this rank's place is
+            contradictory or unknown.
     """
     import torch
 
@@ -36,6 +37,8 @@ def describe_job(root: Path, options: RecorderOptions) -> tuple[RankIdentity, Jo
     identity = identity if job.roles is None else replace(identity, role=role_of(job.roles, identity.rank))
     if job.layout is not None:
         identity = replace(identity, coordinates=coordinates_of(job.layout))
+    declared = identity.attributes if job.attributes is None else job.attributes
+    identity = replace(identity, attributes=rank_attributes(declared))
     if rank is not None and rank != identity.rank:
         raise RecorderError(f"the identity says rank {identity.rank}, torch.distributed rank {rank}")
     host, version = printable(identity.hostname), str(torch.__version__)

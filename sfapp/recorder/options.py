@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypedDict, TypeVar
 
@@ -11,6 +11,7 @@ from sfapp.model.manifest import Accumulation, Parallelism, Prefetch, Wrapper
 from sfapp.model.stages import DEFAULT_STAGES, with_between
 from sfapp.model.window import RankIdentity
 from sfapp.recorder.rank_coordinates import Layout
+from sfapp.recorder.side_channels.host_evidence import chosen_kinds
 from sfapp.recorder.transport.transports import TRANSPORTS, GatherMode
 
 _POSITIVE = "window_steps, max_pending and timeout must be positive"
@@ -29,6 +30,8 @@ class JobOptions:
             identity has its own.
         layout: this rank's coordinates in the parallel layout by dimension (``dp``, ``pp``, ``tp``, ``ep``,
             ``cp``), such as ``{"dp": 1, "pp": 0}``, or a ``DeviceMesh`` with such dimensions.
+        attributes: texts by name that describe this rank's machine or job and may differ between ranks, such
+            as ``{"rack": "r12"}``, beside those that are found (docs/recorder.md).
         wrapper, parallelism, prefetch, model_fit: declared in the packet (packet.md).
     """
 
@@ -36,6 +39,7 @@ class JobOptions:
     identity: RankIdentity | None = None
     roles: str | Mapping[int, str] | Sequence[str] | None = None
     layout: Layout | None = None
+    attributes: Mapping[str, str] | None = None
     wrapper: Wrapper = "other"
     parallelism: Parallelism | None = None
     prefetch: Prefetch = "unknown"
@@ -113,14 +117,19 @@ class SideChannelOptions:
     Attributes:
         event_fraction: fraction of the steps in which ``cuda_event_sample`` records events, such as 0.05, and
             in which waits over NCCL are timed if they are watched.
+        evidence: host evidence about the training thread (docs/recorder.md): True for every kind, False for
+            none, or some of ``cpu``, ``gc``, ``runnable``, ``switches``, ``faults``, ``block_io``,
+            ``throttled`` and ``pressure``. ``SFAPP_EVIDENCE`` in the environment takes precedence.
 
     Raises:
-        RecorderError: the fraction is outside 0 to 1.
+        RecorderError: the fraction is outside 0 to 1, or a kind of evidence is unknown.
     """
 
     event_fraction: float = 0.0
+    evidence: bool | Collection[str] = True
 
     def __post_init__(self) -> None:
+        chosen_kinds(self.evidence, "")
         if not 0 <= self.event_fraction <= 1:
             raise RecorderError("event_fraction must lie between 0 and 1")
 
@@ -132,6 +141,7 @@ class RecorderKeywords(TypedDict, total=False):
     identity: RankIdentity | None
     roles: str | Mapping[int, str] | Sequence[str] | None
     layout: Layout | None
+    attributes: Mapping[str, str] | None
     wrapper: Wrapper
     parallelism: Parallelism | None
     prefetch: Prefetch
@@ -145,6 +155,7 @@ class RecorderKeywords(TypedDict, total=False):
     timeout: float
     max_pending: int
     event_fraction: float
+    evidence: bool | Collection[str]
 
 
 _Group = TypeVar("_Group", JobOptions, WindowOptions, GatherOptions, SideChannelOptions)

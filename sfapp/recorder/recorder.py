@@ -16,6 +16,7 @@ from typing import Any, Unpack
 
 from sfapp.errors import RecorderError
 from sfapp.model.capture import DEFAULT_LIMITS, CaptureLimits
+from sfapp.model.host_evidence import EVIDENCE_KEY
 from sfapp.model.manifest import Accumulation, Wrapper
 from sfapp.model.stages import FORWARD_EVENT
 from sfapp.model.window import RankIdentity
@@ -36,6 +37,7 @@ from sfapp.recorder.side_channels.device_waits import StagedCalls
 from sfapp.recorder.termination import SIGTERM_WATCH
 from sfapp.recorder.timing.batches import Batch, Batches
 from sfapp.recorder.timing.contexts import MicroStep, UncountedStage
+from sfapp.recorder.timing.host_counters import StepEvidence
 from sfapp.recorder.timing.phases import Phases
 from sfapp.recorder.timing.timers import Clock, Stage, Step
 from sfapp.recorder.transport.rank_group import GatherRank, join
@@ -119,6 +121,8 @@ class Recorder:
         self._state = self._windows.state
         self._channels = self._windows.channels
         job_info.extra["no_events"] = self._channels.no_events
+        if self._channels.evidence is not None:
+            job_info.extra[EVIDENCE_KEY] = self._channels.evidence.summary
         self._step = self._state.new_step()
         self.step = itertools.repeat(self._step).__next__
         self.stage = self._state.find_stage
@@ -172,6 +176,7 @@ class Recorder:
         faults: Mapping[str, str] | None = None,
         waits: Sequence[Mapping[str, int]] = (),
         device_calls: StagedCalls | None = None,
+        evidence: StepEvidence | None = None,
     ) -> None:
         """Record a whole step that was timed elsewhere, instead of with ``step()`` and ``stage()``.
 
@@ -181,8 +186,9 @@ class Recorder:
             faults: details by fault code.
             waits: per micro-step the ns by stage in which this rank was blocked in group communication.
             device_calls: its calls on the device if it is ``next_step`` and was sampled.
+            evidence: host evidence of the step; if None, only the thread's counters are read now.
         """
-        self._windows.add_step(wall_ns, micro_steps, syncs, faults or {}, waits, device_calls)
+        self._windows.add_step(wall_ns, micro_steps, syncs, faults or {}, waits, device_calls, evidence)
 
     def declare(self, *, wrapper: Wrapper | None = None, layout: Layout | None = None) -> None:
         """Declare what becomes known only after the recorder was created.
@@ -288,6 +294,7 @@ class Recorder:
 
         def join_again(rank: GatherRank, window: int, step: int) -> tuple[GatherRank, int, int]:
             new = identity or replace(identity_after_change(rank.identity), role=role)
+            new = replace(new, attributes=new.attributes or rank.identity.attributes)
             return join(rank.job, new, self._transport, self._timeout, window, step)
 
         self._windows.rejoin(join_again)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from sfapp.incidents import IncidentState, renamed, runs_named, state_from_events
 from sfapp.model import Window
+from sfapp.model.host_evidence import MODEL_ATTRIBUTES
 from sfapp.model.problems import Problem
 from sfapp.model.view import ViewState, WindowKey
 
@@ -43,16 +44,17 @@ class Pseudonyms:
         return cls(_numbered("run", named), _numbered("host", hosts))
 
     def window(self, window: Window) -> Window:
-        """Return the window under its pseudonyms."""
+        """Return the window under its pseudonyms, without attributes that may hold names."""
         hosts = tuple(self.hosts[host] for host in window.ranks.hostname)
         manifest = replace(window.manifest, run_id=self.runs[window.run_id])
         if manifest.reduced is not None:
             named = (replace(each, hostname=self.hosts[each.hostname]) for each in manifest.reduced.named)
             manifest = replace(manifest, reduced=replace(manifest.reduced, named=tuple(named)))
+        known = {name: values for name, values in window.attributes.items() if name in MODEL_ATTRIBUTES}
         return replace(
             window,
             manifest=manifest,
-            ranks=replace(window.ranks, hostname=hosts),
+            ranks=replace(window.ranks, hostname=hosts, attributes=known),
         )
 
     def problem(self, problem: Problem) -> Problem:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -11,6 +12,7 @@ import numpy.typing as npt
 from msgspec import UNSET
 
 from sfapp.errors import PacketError, describe_error
+from sfapp.model.host_evidence import EVIDENCE_PREFIX
 from sfapp.model.manifest import Overhead
 from sfapp.model.stages import RESIDUAL
 from sfapp.model.window import Window
@@ -52,18 +54,27 @@ def steps_message(element: ElementId, buffer: WindowBuffer, begin: int, end: int
         sequence=element.sequence,
         window=buffer.number,
         rows=_little_endian(buffer.row_NC[begin:end]),
-        side={name: _little_endian(values[begin:end]) for name, values in tuple(buffer.side.items())},
+        side={
+            name: _little_endian(values[begin:end])
+            for name, values in tuple(buffer.side.items())
+            if not name.startswith(EVIDENCE_PREFIX)
+        },
     )
 
 
 def closed_message(element: ElementId, buffer: WindowBuffer) -> WindowClosed:
     """Return the message that closes the buffer's window."""
-    side = {name: _little_endian(values[: buffer.filled]) for name, values in buffer.side.items()}
+    encoded = {name: _little_endian(values[: buffer.filled]) for name, values in buffer.side.items()}
+    evidence = {name: _shortened(raw) for name, raw in encoded.items() if name.startswith(EVIDENCE_PREFIX)}
+    side = {name: raw for name, raw in encoded.items() if name not in evidence}
     side_faults = dict(buffer.side_faults)
-    if sum(map(len, side.values())) > MAX_MESSAGE_BYTES // 2:
-        reason = "too large to stream: record fewer steps per window, or gather instead"
+    reason = "too large to stream: record fewer steps per window, or gather instead"
+    if _size(side) > MAX_MESSAGE_BYTES // 2:
         side_faults |= dict.fromkeys(side, reason)
         side = {}
+    if _size(side) + _size(evidence) > MAX_MESSAGE_BYTES // 2:
+        side_faults[EVIDENCE_PREFIX.rstrip(".")] = reason
+        evidence = {}
     return WindowClosed(
         v=VERSION,
         rank=element.rank,
@@ -75,6 +86,7 @@ def closed_message(element: ElementId, buffer: WindowBuffer) -> WindowClosed:
         started_at_ns=_unix_ns(buffer.started_at),
         ended_at_ns=_unix_ns(buffer.ended_at),
         side=side,
+        evidence=evidence or UNSET,
         faults=dict(buffer.faults),
         side_faults=side_faults,
         overhead=Overhead(record_ns=buffer.record_ns, train_ns=buffer.train_ns),
@@ -124,6 +136,21 @@ def _buffer_from_part(window: Window) -> WindowBuffer:
 def datetime_from_ns(unix_ns: int | None) -> datetime | None:
     """Return a time from a message in the recorder's format."""
     return None if unix_ns is None else datetime.fromtimestamp(unix_ns // 1000 / 1e6, UTC)
+
+
+def evidence_values(raw: bytes, steps: int) -> npt.NDArray[np.float64]:
+    """Return a channel of host evidence from a message: float64 [steps]."""
+    values = np.frombuffer(raw, dtype="<f8")
+    return np.repeat(values, steps if len(values) == 1 else 1)
+
+
+def _shortened(raw: bytes) -> bytes:
+    """Return the first value alone if all values are equal."""
+    return raw[:8] if raw == raw[:8] * (len(raw) // 8) else raw
+
+
+def _size(channels: Mapping[str, bytes]) -> int:
+    return sum(map(len, channels.values()))
 
 
 def _little_endian(values: npt.NDArray[np.generic]) -> bytes:

@@ -19,6 +19,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from sfapp.errors import CaptureError, StreamError, StreamVersionError, describe_error
 from sfapp.model.capture import CAPTURE_ID, CaptureRequest, RankCapture
+from sfapp.model.host_evidence import MAX_ATTRIBUTE_LENGTH, MAX_ATTRIBUTES
 from sfapp.model.manifest import (
     Accumulation,
     ClosedBy,
@@ -48,6 +49,9 @@ CaptureId = Annotated[str, Meta(pattern=rf"^{CAPTURE_ID}\Z")]  # it is a part of
 Count = Annotated[int, Meta(ge=0, le=2**62)]
 Rank = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Stages = Annotated[tuple[Name, ...], Meta(min_length=1, max_length=MAX_STAGES)]
+RankAttributes = Annotated[
+    dict[Name, Annotated[str, Meta(max_length=MAX_ATTRIBUTE_LENGTH)]], Meta(max_length=MAX_ATTRIBUTES)
+]
 Nanoseconds = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 
 
@@ -75,6 +79,7 @@ class StreamHello(Message, frozen=True, kw_only=True, tag="hello"):
         first_window: number of the attempt's first window, the same on all its ranks.
         first: sequence of the first element that the rank still holds; earlier elements are acknowledged.
         local_rank, node_rank, hostname: where the rank runs.
+        attributes: attributes of the rank's machine and job; not sent if there are none.
         wrapper, parallelism, prefetch, model_fit, recorder, extra: fields of the packet (packet.md).
     """
 
@@ -86,6 +91,7 @@ class StreamHello(Message, frozen=True, kw_only=True, tag="hello"):
     local_rank: Rank = 0
     node_rank: Rank = 0
     hostname: Annotated[str, Meta(max_length=MAX_NAME_LENGTH)] = ""
+    attributes: RankAttributes | UnsetType = UNSET
     wrapper: Wrapper = "other"
     parallelism: Parallelism = Parallelism()
     prefetch: Prefetch = "unknown"
@@ -136,6 +142,8 @@ class WindowClosed(Message, frozen=True, kw_only=True, tag="closed"):
         steps: number of steps of the window, which must equal the number that arrived.
         side: every side channel over all steps, float64 [steps] little-endian; unsampled values are marked by
             their bits (``sfapp.recorder.side_channels.channels``).
+        evidence: channels of host evidence over all steps, as ``side``; one value if all are equal. Not sent
+            if there are none.
         faults: telemetry faults by code, with the first detail seen.
         side_faults: per side channel, why values are missing.
         nested_ns: time in nested stages, which was dropped.
@@ -148,6 +156,7 @@ class WindowClosed(Message, frozen=True, kw_only=True, tag="closed"):
     started_at_ns: Nanoseconds | None = None
     ended_at_ns: Nanoseconds | None = None
     side: dict[Name, bytes] = {}
+    evidence: dict[Name, bytes] | UnsetType = UNSET
     faults: dict[Name, Text] = {}
     side_faults: dict[Name, Text] = {}
     overhead: Overhead = Overhead()

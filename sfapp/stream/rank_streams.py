@@ -10,8 +10,10 @@ from collections import deque
 from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import UnsetType
 
 from sfapp.errors import StreamError
+from sfapp.model.host_evidence import EVIDENCE_KINDS, evidence_channels
 from sfapp.model.manifest import Manifest
 from sfapp.model.stages import stage_hash
 from sfapp.packets.faults import Faults
@@ -154,10 +156,25 @@ def _take_closed(stream: RankStream, closed: WindowClosed, assembler: WindowAsse
         raise StreamError(f"window {closed.window} has side channels with invalid names, or too many")
     if any(len(values) != 8 * closed.steps for values in closed.side.values()):
         raise StreamError(f"window {closed.window} has side channels that do not match its steps")
+    _check_evidence(window, closed)
     stream.expected += 1
     stream.current = None
     window.hello = stream.hello  # the newest hello, because fields of the job may have changed
     assembler.close(window, closed, stream.expected)
+
+
+def _check_evidence(window: RankRows, closed: WindowClosed) -> None:
+    """Check the host evidence of a window that is closed.
+
+    Raises:
+        StreamError: a channel is not one of this window's, or does not match its steps.
+    """
+    if isinstance(closed.evidence, UnsetType):
+        return
+    if not closed.evidence.keys() <= set(evidence_channels(EVIDENCE_KINDS, window.opened.stages)):
+        raise StreamError(f"window {closed.window} has host evidence with invalid names")
+    if any(len(values) not in (8, 8 * closed.steps) for values in closed.evidence.values()):
+        raise StreamError(f"window {closed.window} has host evidence that does not match its steps")
 
 
 def _take_gap(stream: RankStream, gap: Gap, assembler: WindowAssembler, live: RankStates) -> None:

@@ -12,6 +12,8 @@ from collections import deque
 from dataclasses import replace
 from pathlib import Path
 
+from msgspec import UNSET
+
 from sfapp.errors import StreamError
 from sfapp.packets.job import JobRank
 from sfapp.packets.sink import STREAM_VARIABLE, LocalSinkFactory
@@ -133,6 +135,7 @@ class StreamWriter:
             local_rank=identity.local_rank,
             node_rank=identity.node_rank,
             hostname=identity.hostname,
+            attributes=dict(identity.attributes) or UNSET,
             wrapper=job.wrapper,
             parallelism=job.parallelism,
             prefetch=job.prefetch,

@@ -8,50 +8,34 @@ few minutes of samples are kept.
 from __future__ import annotations
 
 import importlib
+import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any
 
 from sfapp.errors import MissingExtraError
 from sfapp.model.samples import AnySample, GpuSample, NodeSample, ProcessSample
 from sfapp.model.window import RankIdentity
+from sfapp.packets.host_files import (
+    HostFile,
+    machine_pressure_file,
+    runnable_ns,
+    task_file,
+    throttling_files,
+)
 from sfapp.packets.threads import start_or_note
+from sfapp.stream.counter_rates import CounterRates, NanosecondClock, ShareFiles, Value, read_or_none
 
 PERIOD_S = 1.0
 MAX_QUEUED = 1024
 """Maximum number of queued samples; above it, the oldest are dropped and counted."""
 
-Value = TypeVar("Value")
-NanosecondClock = Callable[[], int]
-
 _THROTTLE_PREFIXES = ("nvmlClocksEventReason", "nvmlClocksThrottleReason")
 _NO_REASON = frozenset({"All", "None", "GpuIdle"})
-
-
-class CounterRates:
-    """Per-second rates of monotonic counters.
-
-    Args:
-        clock_ns: a monotonic clock; the time of day may be set between two readings.
-    """
-
-    def __init__(self, clock_ns: NanosecondClock = time.monotonic_ns) -> None:
-        self._clock_ns = clock_ns
-        self._last: dict[str, tuple[int, int]] = {}
-
-    def of(self, counters: Mapping[str, int]) -> dict[str, float | None]:
-        """Return each counter's rate since the last call; None the first time and after a reset."""
-        at_ns = self._clock_ns()
-        found: dict[str, float | None] = {}
-        for name, value in counters.items():
-            previous_ns, previous = self._last.get(name, (at_ns, value))
-            elapsed_ns, increase = at_ns - previous_ns, value - previous
-            found[name] = increase * 1e9 / elapsed_ns if elapsed_ns > 0 and increase >= 0 else None
-            self._last[name] = (at_ns, value)
-        return found
 
 
 class NodeSampler:
@@ -66,6 +50,12 @@ class NodeSampler:
         self._psutil = _psutil()
         self._identity = identity
         self._rates = CounterRates()
+        self._shares = ShareFiles(
+            {
+                f"{resource}_pressure_percent": partial(_machine_pressure, resource)
+                for resource in ("cpu", "memory", "io")
+            }
+        )
         self._read(lambda: self._psutil.cpu_percent(None))  # baseline of the next reading
 
     def sample(self, at_ns: int, no_gpu_because: str | None = None) -> NodeSample:
@@ -90,8 +80,12 @@ class NodeSampler:
             **rates,
         )
 
-    def _counters(self) -> dict[str, int]:
-        found: dict[str, int] = {}
+    def close(self) -> None:
+        """Close the open files."""
+        self._shares.close()
+
+    def _counters(self) -> dict[str, float]:
+        found = self._shares.counters()
         disks = self._read(self._psutil.disk_io_counters)
         if disks is not None:
             found["disk_read_bytes_per_s"] = disks.read_bytes
@@ -101,10 +95,12 @@ class NodeSampler:
             outer = [counted for name, counted in interfaces.items() if not _is_loopback(name)]
             found["network_received_bytes_per_s"] = sum(counted.bytes_recv for counted in outer)
             found["network_sent_bytes_per_s"] = sum(counted.bytes_sent for counted in outer)
+            found["network_errors_per_s"] = sum(counted.errin + counted.errout for counted in outer)
+            found["network_drops_per_s"] = sum(counted.dropin + counted.dropout for counted in outer)
         return found
 
     def _read(self, read: Callable[[], Value]) -> Value | None:
-        return _read(read, (self._psutil.Error,))
+        return read_or_none(read, (self._psutil.Error,))
 
 
 class ProcessSampler:
@@ -116,6 +112,12 @@ class ProcessSampler:
         self._identity = identity
         self._process = self._psutil.Process()
         self._rates = CounterRates()
+        self._shares = ShareFiles(
+            {
+                "runnable_percent": lambda: [HostFile(task_file(os.getpid(), "schedstat"), runnable_ns)],
+                "throttled_percent": throttling_files,
+            }
+        )
         self._read(self._process.cpu_percent)
 
     def sample(self, at_ns: int) -> ProcessSample:
@@ -124,11 +126,13 @@ class ProcessSampler:
         with process.oneshot():
             memory = self._read(process.memory_info)
             counted = self._read(process.io_counters) if hasattr(process, "io_counters") else None
-            counters: dict[str, int] = (
-                {}
-                if counted is None
-                else {"read_bytes_per_s": counted.read_bytes, "written_bytes_per_s": counted.write_bytes}
-            )
+            counters = self._shares.counters()
+            if counted is not None:
+                counters["read_bytes_per_s"] = counted.read_bytes
+                counters["written_bytes_per_s"] = counted.write_bytes
+            faults = self._read(_major_faults)
+            if faults is not None:
+                counters["major_faults_per_s"] = faults
             return ProcessSample(
                 at_ns=at_ns,
                 node_rank=self._identity.node_rank,
@@ -140,8 +144,12 @@ class ProcessSampler:
                 **self._rates.of(counters),
             )
 
+    def close(self) -> None:
+        """Close the open files."""
+        self._shares.close()
+
     def _read(self, read: Callable[[], Value]) -> Value | None:
-        return _read(read, (self._psutil.Error,))
+        return read_or_none(read, (self._psutil.Error,))
 
 
 class GpuSampler:
@@ -210,7 +218,7 @@ class GpuSampler:
         )
 
     def _read(self, read: Callable[[], Value]) -> Value | None:
-        return _read(read, (self._nvml.NVMLError,))
+        return read_or_none(read, (self._nvml.NVMLError,))
 
 
 class SamplingThread:
@@ -277,18 +285,34 @@ class SamplingThread:
     def _readers(self) -> tuple[Callable[[int], list[AnySample]], Callable[[], None]]:
         process = ProcessSampler(self._identity)
         if not is_node_leader(self._identity):
-            return (lambda at_ns: [process.sample(at_ns)]), lambda: None
+            return (lambda at_ns: [process.sample(at_ns)]), process.close
         node, gpus = NodeSampler(self._identity), GpuSampler(self._identity.node_rank)
 
         def read_all(at_ns: int) -> list[AnySample]:
             return [process.sample(at_ns), node.sample(at_ns, gpus.no_gpu_because), *gpus.sample(at_ns)]
 
-        return read_all, gpus.close
+        def close_all() -> None:
+            for sampler in (process, node, gpus):
+                sampler.close()
+
+        return read_all, close_all
 
 
 def is_node_leader(identity: RankIdentity) -> bool:
     """Return whether a rank is the one that samples its node."""
     return identity.local_rank == 0
+
+
+def _machine_pressure(resource: str) -> list[HostFile]:
+    return [machine_pressure_file(resource)]
+
+
+def _major_faults() -> int:
+    try:
+        from resource import RUSAGE_SELF, getrusage
+    except ImportError:
+        raise NotImplementedError from None
+    return getrusage(RUSAGE_SELF).ru_majflt
 
 
 def throttle_reasons(constants: Mapping[str, Any]) -> dict[int, str]:
@@ -312,16 +336,6 @@ def _is_loopback(interface: str) -> bool:
 
 def _float(value: int | None) -> float | None:
     return None if value is None else float(value)
-
-
-def _read(read: Callable[[], Value], errors: tuple[type[Exception], ...]) -> Value | None:
-    """Return the result of ``read``, or None if the system does not provide it."""
-    # psutil omits functions that the operating system lacks, so a missing attribute is no defect.
-    unavailable: tuple[type[Exception], ...] = (*errors, OSError, NotImplementedError, AttributeError)
-    try:
-        return read()
-    except unavailable:
-        return None
 
 
 def _psutil() -> ModuleType:

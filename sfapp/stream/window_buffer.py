@@ -10,7 +10,7 @@ from msgspec import UnsetType
 
 from sfapp.model.window import RankIdentity
 from sfapp.packets.window_rows import STEP_COLUMN, WindowBuffer, WindowSchema
-from sfapp.stream.codec import datetime_from_ns
+from sfapp.stream.codec import datetime_from_ns, evidence_values
 from sfapp.stream.messages import StreamHello, WindowClosed, WindowOpened
 
 Rows = npt.NDArray[np.int64]
@@ -62,6 +62,8 @@ class RankRows:
         """Close the window, and join the chunks into one array of exactly their size."""
         self.closed, self.end = closed, end
         self.size += sum(map(len, closed.side.values()))
+        if not isinstance(closed.evidence, UnsetType):
+            self.size += sum(map(len, closed.evidence.values()))
         texts = (*closed.faults.items(), *closed.side_faults.items())
         self.size += sum(2 * _NAME_BYTES + len(code) + len(detail) for code, detail in texts)
         if len(self.chunks) > 1:
@@ -75,8 +77,9 @@ class RankRows:
     @property
     def identity(self) -> RankIdentity:
         hello = self.hello
+        attributes = {} if isinstance(hello.attributes, UnsetType) else hello.attributes
         return self._schema.identify(
-            RankIdentity(hello.rank, hello.local_rank, hello.node_rank, hello.hostname)
+            RankIdentity(hello.rank, hello.local_rank, hello.node_rank, hello.hostname, attributes=attributes)
         )
 
     @property
@@ -103,6 +106,10 @@ class RankRows:
         for name, raw in closed.side.items():
             values = np.frombuffer(raw, dtype="<f8").astype(np.float64)
             if len(values) == len(row_NC):
+                buffer.side[name] = np.where(np.isinf(values), np.nan, values)
+        if not isinstance(closed.evidence, UnsetType):
+            for name, raw in closed.evidence.items():
+                values = evidence_values(raw, len(row_NC))
                 buffer.side[name] = np.where(np.isinf(values), np.nan, values)
         if self.has_gap:
             buffer.note("dropped_steps", "the rank's send queue was full")

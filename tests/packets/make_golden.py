@@ -161,6 +161,8 @@ def write_valid(folder: Path) -> None:
     write(folder / "unicode_names.parquet", names, manifest(UNICODE, run_id="läuf/№1 <b>"))
     layout = {"dp": [0, 0, 1, 1], "pp": [0, 1, 0, 1], "ep": [0, 0, 0, 0]}
     write(folder / "layout.parquet", plain, manifest(layout=layout))
+    attributes = {"kernel": ["6.8.0"], "rack": ["r1", "r1", "", "r2"]}
+    write(folder / "attributes.parquet", plain, manifest(attributes=attributes))
     least = {"format": 1, "run_id": "golden", "window": 7, "stages": STAGES, "stage_hash": hash_of(STAGES)}
     write(folder / "least_manifest.parquet", plain, least | {"world_size": RANKS})
     incomplete = taken([row for row in range(ROWS) if row % RANKS != 2])
@@ -278,6 +280,9 @@ BROKEN: dict[str, Broken] = {
     "layout_long": _broken(layout={"dp": [0] * (RANKS + 1)}),
     "layout_negative": _broken(layout={"dp": [0] * RANKS, "pp": [0, 1, -1, 0]}),
     "layout_text": _broken(layout={"dp": ["0"] * RANKS}),
+    "attributes_long": _broken(attributes={"kernel": ["6.8.0"] * (RANKS - 1)}),
+    "attributes_many": _broken(attributes={f"name{number}": ["x"] for number in range(33)}),
+    "attributes_value_long": _broken(attributes={"kernel": ["x" * 257]}),
     "missing_rank_outside": _broken(missing_ranks=[9]),
     "missing_rank_twice": _broken(lambda: taken([0, 1, 4, 5, 8, 9]), missing_ranks=[2, 2, 3]),
     "missing_rank_present": _broken(missing_ranks=[2]),

@@ -71,6 +71,11 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "hostname_missing": ("column 'hostname': the column is missing",),
     "hostname_null": ("row 3, column 'hostname': is null",),
     "hostname_number": ("column 'hostname': holds int64, not strings",),
+    "attributes_long": ("attributes has 3 values of 'kernel' for 4 ranks",),
+    "attributes_many": ("attributes has 33 names, more than 32",),
+    "attributes_value_long": (
+        "attributes has a value of 'kernel' that is not valid Unicode, or has more than",
+    ),
     "layout_dimension_unknown": ("layout has the dimension 'zz', which is none of dp, pp, tp, ep, cp",),
     "layout_long": ("layout has 5 coordinates in dp for 4 ranks with rows",),
     "layout_negative": ("layout has a coordinate in pp outside 0…1,048,575",),
@@ -182,6 +187,7 @@ def test_a_newer_format_is_detected_whatever_else_has_changed() -> None:
         "side_channel",
         "uncompressed",
         "layout",
+        "attributes",
         "unknown_keys_and_columns",
         "unsorted_rows",
     ],
@@ -224,6 +230,15 @@ def test_a_layout_places_every_rank_and_several_may_share_a_place() -> None:
     assert window.layout == {"dp": (0, 0, 1, 1), "pp": (0, 1, 0, 1), "ep": (0, 0, 0, 0)}
     assert window.ranks.identity(2).coordinates == {"dp": 1, "pp": 0, "ep": 0}
     assert window.of_group("node:1").layout == {"dp": (1, 1), "pp": (0, 1), "ep": (0, 0)}
+
+
+def test_attributes_are_one_text_for_each_rank() -> None:
+    assert golden("plain").attributes == {}
+    window = golden("attributes")
+
+    assert window.attributes == {"kernel": ("6.8.0",) * 4, "rack": ("r1", "r1", "", "r2")}
+    assert window.ranks.identity(2).attributes == {"kernel": "6.8.0"}
+    assert window.of_group("node:1").attributes == {"kernel": ("6.8.0",) * 2, "rack": ("", "r2")}
 
 
 def test_micro_steps_are_stages_of_their_own() -> None:

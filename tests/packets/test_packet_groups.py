@@ -100,6 +100,14 @@ def test_a_layout_is_kept_along_the_dimensions_that_every_part_has(tmp_path: Pat
     assert load(tmp_path)[1].layout == {"dp": (0, 0, 1, 1)}
 
 
+def test_attributes_of_parts_are_put_together(tmp_path: Path) -> None:
+    for rank in range(4):
+        attributes = {"kernel": ("6.8.0",), "rack": (f"r{rank}",)} if rank else {"kernel": ("6.8.0",)}
+        window = part(rank)
+        save(tmp_path, replace(window, ranks=replace(window.ranks, attributes=attributes)))
+    assert load(tmp_path)[1].attributes == {"kernel": ("6.8.0",) * 4, "rack": ("", "r1", "r2", "r3")}
+
+
 def test_ranks_still_absent_are_missing_and_the_gather_stays_failed(tmp_path: Path) -> None:
     for rank in (0, 2):
         save(tmp_path, part(rank))

@@ -237,6 +237,7 @@ def _durations(value: int) -> npt.NDArray[np.int64]:
         (window_of(ddp_job(), extra={"file": object()}), "the manifest cannot be written as JSON"),
         (window_of(ddp_job(), layout={"dp": [0] * 7}), "layout has 7 coordinates in dp for 8 ranks"),
         (window_of(ddp_job(), layout={"dp": [2**20] * 8}), "a coordinate in dp outside 0…1,048,575"),
+        (window_of(ddp_job(), attributes={"rack": ["a"] * 7}), "7 values of 'rack' for 8 ranks"),
         (window_of(ddp_job()).of_group("node:1"), "rank 0 of world_size 8 has no rows"),
     ],
 )  # fmt: skip

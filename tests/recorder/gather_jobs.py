@@ -7,6 +7,7 @@ gather_jobs.py FOLDER failing      rank 2 fails of an error in its second window
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -185,6 +186,22 @@ def side_values(model: torch.nn.Module) -> None:
                 model(torch.ones(2, 8)).sum().backward()
 
 
+def evidence(model: torch.nn.Module) -> None:
+    """Rank 0 computes, rank 1 sleeps, and rank 2 collects garbage."""
+    kept = [[number] for number in range(30_000)]
+    for run_id, gather in (("evidence", "gloo"), ("evidence-local", "local")):
+        with recorder(run_id, gather=gather, attributes={"rack": f"r{rank // 2}"}) as perf:
+            for _ in range(WINDOW):
+                with perf.step(), perf.stage(DATA):
+                    until = time.perf_counter() + 0.01
+                    while rank == 0 and time.perf_counter() < until:
+                        pass
+                    time.sleep(0.01 if rank == 1 else 0.0)
+                    while rank == 2 and time.perf_counter() < until:
+                        gc.collect()
+    del kept
+
+
 def on_training_thread(model: torch.nn.Module) -> None:
     """As over NCCL, whose operations must all come from one thread; on a CPU over Gloo."""
     with recorder("on-training-thread") as perf:
@@ -230,6 +247,7 @@ TOGETHER: tuple[Callable[[torch.nn.Module], None], ...] = (
     renamed,
     started_again,
     side_values,
+    evidence,
     on_training_thread,
     local,
 )

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from sfapp.model import Window
+from sfapp.model.host_evidence import EVIDENCE_PREFIX, GC, cpu_channel
 from sfapp.packets import read_windows
 from tests.forked_ranks import forked
 
@@ -68,11 +69,29 @@ def test_a_window_holds_what_every_rank_measured(together: Path) -> None:
 
 def test_side_channels_come_along_even_where_only_some_ranks_have_them(together: Path) -> None:
     (window,) = windows_of(together, "beside")
-    assert sorted(window.side) == ["common", "own.0", "own.1", "own.2"]
+    own = [name for name in window.side if not name.startswith(EVIDENCE_PREFIX)]
+    assert sorted(own) == ["common", "own.0", "own.1", "own.2"]
     common = window.side["common"]
     assert common.sampled_NR[:, 0].tolist() == [True, False, True, False, True]
     assert common.value_NR[4].tolist() == [4.0, 14.0, 24.0]
     assert window.side["own.1"].sampled_NR.any(axis=0).tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize("run_id", ["evidence", "evidence-local"])
+def test_evidence_shows_the_rank_that_collects_garbage_and_the_one_that_is_blocked(
+    together: Path, run_id: str
+) -> None:
+    """Rank 0 computes, rank 1 sleeps, and rank 2 collects garbage in the same stage."""
+    (window,) = windows_of(together, run_id)
+    wall_NR = window.duration_SNR[window.stages.index("data.next_wait")] * 1e-6
+    computing_NR = window.side[cpu_channel("data.next_wait")].value_NR / wall_NR
+    assert (computing_NR[:, 1] < 0.3).all()
+    assert (window.side[GC].value_NR[1:, 2] > 0.3 * wall_NR[1:, 2]).all()
+    assert (window.side[GC].value_NR[1:, :2] < 0.1 * wall_NR[1:, :2]).all()
+    assert window.side[GC].sampled_NR[0].tolist() == [False, False, False]
+    assert window.manifest.extra["host_evidence"]["recorded"]
+    assert window.attributes["rack"] == ("r0", "r0", "r1")
+    assert len(set(window.attributes["kernel"])) == 1
 
 
 def test_ranks_that_gather_nothing_leave_parts_that_readers_put_together(together: Path) -> None:

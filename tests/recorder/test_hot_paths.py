@@ -21,7 +21,10 @@ from sfapp.errors import RecorderError
 from sfapp.packets import page_sizes
 from sfapp.packets.window_rows import FIRST_STAGE_COLUMN
 from sfapp.recorder.timing import timer_backend, timers
+from sfapp.recorder.timing.batch_waits import move_to_next_step
 from sfapp.recorder.timing.contexts import MicroStep
+from sfapp.recorder.timing.host_counters import host_row, thread_usage
+from sfapp.recorder.timing.timers import CPU_SLACK_NS
 from tests.builders import DATA, FORWARD
 from tests.recorder.clocked_recorder import Clock
 
@@ -38,6 +41,7 @@ ACTIONS = st.tuples(
         (
             *("step", "stage", "leave", "tick") * 3,
             *("fail", "micro", "held", "moved", "stock", "side", "sync", "left", "kept", "use", "choose"),
+            *("work", "collect"),
         )
     ),
     st.integers(-3, 50),
@@ -47,7 +51,7 @@ ACTIONS = st.tuples(
 def played(path: str, actions: Sequence[Action], strict: bool) -> list[object]:
     """What a trainer's actions leave: rows, faults and calls, in order."""
     # Long because each action is a function over the same state.
-    clock, seen = Clock(), []
+    clock, cpu, seen = Clock(), Clock(), []
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv(timer_backend.COMPILED_VARIABLE, path)
         state = timer_backend.new_state(
@@ -58,6 +62,9 @@ def played(path: str, actions: Sequence[Action], strict: bool) -> list[object]:
             strict,
         )
     state.held_column = 0
+    state.record_cpu(cpu)
+    state.reads_host, state.gc_ns = True, 0
+    state.on_host, state.host_due = (lambda end: seen.append(("host", end))), 1_100
 
     def use(columns: int) -> None:
         column_of = [{DATA: micro % columns, FORWARD: columns - 1} for micro in range(MICRO_STEPS)]
@@ -67,6 +74,7 @@ def played(path: str, actions: Sequence[Action], strict: bool) -> list[object]:
     def turn() -> None:
         """As a window does: take in what there is, and begin a page of two steps."""
         seen.append(("due", state.number, list(state.page[: state.base])))
+        seen.append((list(state.cpu_page), list(state.host_page)))
         state.next_page(2)
         state.due = state.number + 2
 
@@ -110,9 +118,11 @@ def played(path: str, actions: Sequence[Action], strict: bool) -> list[object]:
         "use": lambda n: not state.in_step and use(1 + abs(n) % 3),
         "choose": lambda n: state.use_timers([dict(stages) for stages in reversed(state.stages)]),
         "micro": lambda n: enter(micros[n % len(micros)]),
-        "tick": clock.tick,
-        "held": lambda n: put("held_ns", abs(n)),
-        "moved": lambda n: state.in_step and state.move_to_next_step(abs(n)),
+        "tick": lambda n: clock.tick(n * CPU_SLACK_NS // 10),
+        "work": cpu.tick,
+        "collect": lambda n: put("gc_ns", state.gc_ns + abs(n)),
+        "held": lambda n: (put("held_ns", abs(n)), put("held_cpu", abs(n) // 2)),
+        "moved": lambda n: state.in_step and move_to_next_step(state, abs(n), abs(n) // 2),
         "stock": lambda n: put("unused_batches", abs(n) % 4),
         "side": lambda n: state.in_step and state.side.update(loss=n),
         "sync": lambda n: state.in_step and state.syncs.append(n > 0),
@@ -128,10 +138,12 @@ def played(path: str, actions: Sequence[Action], strict: bool) -> list[object]:
         state.ended,
         state.nested_ns,
         state.held_ns,
+        state.held_cpu,
+        state.cpu_ended,
         state.unused_batches,
         state.has_refused,
     ]
-    return [*seen, state.spent(), left]
+    return [*seen, state.spent(), host_row(state), left]
 
 
 def test_an_installation_is_compiled_wherever_it_can_be() -> None:
@@ -166,10 +178,46 @@ def test_it_reads_the_clock_that_python_reads() -> None:
     assert over - begun <= data <= wall <= after - before
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counters of a thread exist on Linux")
+@pytest.mark.parametrize("path", ["on", "off"])
+def test_both_read_the_cpu_time_and_the_counters_of_the_thread(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(timer_backend.COMPILED_VARIABLE, path)
+    schedstat = tmp_path / "schedstat"
+    schedstat.write_text("123 456789 7\n")
+    state = timer_backend.new_state(
+        time.perf_counter_ns, lambda *step: None, lambda: None, lambda *seen: None
+    )
+    state.record_cpu(time.thread_time_ns)
+    state.reads_host = state.reads_usage = True
+    state.use([{DATA: 0, FORWARD: 1}], 2)
+    state.next_page(2)
+    before = thread_usage()
+    with schedstat.open("rb") as file:
+        state.schedstat = file.fileno()
+        with state.new_step():
+            with state.find_stage(DATA):
+                time.sleep(0.02)
+            with state.find_stage(FORWARD):
+                until = time.perf_counter() + 0.01
+                while time.perf_counter() < until:
+                    pass
+    after = thread_usage()
+    _, wall, waited, worked = state.cpu_page[:4]
+    assert waited < 0.5 * state.page[2]
+    assert worked <= state.page[3] + CPU_SLACK_NS
+    assert waited + worked <= wall
+    collected, runnable, *counted = state.host_page[:6]
+    assert (collected, runnable) == (-1, 456_789)
+    assert all(low <= value <= high for low, value, high in zip(before, counted, after, strict=True))
+    assert counted[0] > before[0]  # It slept.
+
+
 @compiled
 def test_its_page_is_replaced_by_next_page_alone() -> None:
     state = timer_backend.new_state(Clock(), lambda *step: None, lambda: None, lambda *seen: None)
-    for name in ("page", "cells"):
+    for name in ("page", "cells", "cpu_page", "cpu_cells", "host_page", "host_cells"):
         with pytest.raises(AttributeError):
             setattr(state, name, array("q", bytes(8)))
 

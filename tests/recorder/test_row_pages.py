@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from sfapp import Recorder
 from sfapp.model import Accumulation
 from sfapp.packets.window_rows import PAGE_ROWS, WindowBuffer, WindowSchema
+from sfapp.recorder.timing.batch_waits import charge
 from sfapp.recorder.timing.timer_backend import new_state
 from sfapp.recorder.timing.timers import Stage
 from tests.builders import DATA, FORWARD
@@ -149,7 +150,7 @@ def test_a_step_without_a_row_leaves_nothing_and_raises_nothing(clock: Clock) ->
     state.base = len(page)
     state.held_ns = 3
     with state.new_step():
-        state.charge(DATA, 0, 4)
+        charge(state, DATA, 0, 4, 0)
         with state.find_stage(DATA):
             clock.tick(5)
         with state.new_step():  # a step in a step: the outer one is left out

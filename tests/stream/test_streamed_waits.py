@@ -9,6 +9,7 @@ import pytest
 
 import sfapp
 from sfapp.accounting import diagnose
+from sfapp.model.host_evidence import EVIDENCE_KINDS, GC, evidence_channels
 from sfapp.model.stages import BACKWARD, FORWARD
 from sfapp.model.window import NOT_MEASURED
 from tests.stream.streams import aggregate, free_port, recorder, until, windows_in
@@ -38,7 +39,9 @@ def test_an_aggregator_process_writes_the_waits_of_its_ranks(
         assert window.ranks.rank == (0, 1)
         assert window.waits[BACKWARD].tolist() == [[60 * MS, MS]] * 12
         assert window.waits[FORWARD].tolist() == [[MS, NOT_MEASURED]] * 12
-        assert not window.side
+        assert window.side.keys() <= set(evidence_channels(EVIDENCE_KINDS, window.stages))
+        assert window.side[GC].sampled_NR.all() == (window.number == 1)
+        assert len(set(window.attributes["kernel"])) == 1
         aim = diagnose(window).aim
         assert aim is not None
         assert (aim.stage, aim.rank) == (BACKWARD, 1)

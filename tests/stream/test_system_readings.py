@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from sfapp.model.samples import AnySample, GpuSample, NodeSample, ProcessSample
 from sfapp.model.window import RankIdentity
+from sfapp.stream.counter_rates import CounterRates
 from sfapp.stream.system_readings import (
     MAX_QUEUED,
-    CounterRates,
     GpuSampler,
     NodeSampler,
     ProcessSampler,

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from sfapp.errors import describe_error
 from sfapp.model.manifest import Accumulation, Wrapper
+from sfapp.recorder.auto.script_evidence import ScriptEvidence, stop_all
 from sfapp.recorder.auto.script_waits import ScriptWaits
 from sfapp.recorder.auto.steps import STAGES, Kind, PreviousStep, TimedStep, TrainingEvent, read_step
 from sfapp.recorder.identity import place_here
@@ -93,7 +94,8 @@ class Session:
         self._mark: int | None = None
         self._events: list[TrainingEvent] = []
         self._waits = ScriptWaits(self._thread, clock, self, settings.event_fraction)
-        self._stepping: list[tuple[int, int]] = []  # id and begin of each open optimizer step
+        self._evidence, self._cpu_begin = ScriptEvidence(), 0
+        self._stepping: list[tuple[int, int, int]] = []  # id, begin and its CPU time, by open optimizer step
         self._previous = PreviousStep()
         self._pending: list[TimedStep] | None = []  # None once the number of micro-steps is known
         self._recorder: Recorder | None = None
@@ -128,7 +130,7 @@ class Session:
         self.inside, self._key, self._mark = kind, key, mark
         if kind == "backward":
             self._mark = self._sync
-        self._begin = self._clock()
+        self._begin, self._cpu_begin = self._clock(), self._evidence.cpu()
         return True
 
     @_fail_open
@@ -141,9 +143,8 @@ class Session:
         if kind == "backward" and self._mark:
             self._waits.backward_ended(self._begin, end)
         events = self._events
-        events.append(
-            TrainingEvent(kind, self._begin, end, self._key, self._mark if mark is None else mark),
-        )
+        mark, cpu = self._mark if mark is None else mark, self._evidence.cpu()
+        events.append(TrainingEvent(kind, self._begin, end, self._key, mark, self._cpu_begin, cpu))
         if len(events) > _MAX_EVENTS:
             if any(event.kind == "backward" for event in events):
                 self._faults["loop_unclear"] = f"more than {_MAX_EVENTS} events in a step"
@@ -153,10 +154,10 @@ class Session:
     def optimizer_step_begins(self, optimizer: Any) -> None:
         """Begin an optimizer step; steps of other optimizers inside it are part of it."""
         if self.active and threading.get_ident() == self._thread:
-            started = [key for key, _ in self._stepping]
+            started = [key for key, *_ in self._stepping]
             if id(optimizer) in started:  # An exception ended its last step.
                 del self._stepping[started.index(id(optimizer)) :]
-            self._stepping.append((id(optimizer), self._clock()))
+            self._stepping.append((id(optimizer), self._clock(), self._evidence.cpu()))
 
     @_fail_open
     def optimizer_step_ends(self, optimizer: Any) -> None:
@@ -166,23 +167,23 @@ class Session:
         if threading.get_ident() != self._thread:
             self.give_up("the optimizer steps on a thread other than the main one")
             return
-        started = [key for key, _ in self._stepping]
+        started = [key for key, *_ in self._stepping]
         if id(optimizer) in started:
             place = started.index(id(optimizer))
-            begin = self._stepping[place][1]
+            begin = self._stepping[place][1:]
             del self._stepping[place:]
             if not self._stepping:
                 self.add_optimizer_step(optimizer, begin)
 
     @_fail_open
-    def add_optimizer_step(self, optimizer: Any, begin: int | None = None) -> None:
-        """Add an optimizer step, including one that was skipped because gradients overflowed."""
-        end = self._clock()
+    def add_optimizer_step(self, optimizer: Any, begin: tuple[int, int] | None = None) -> None:
+        """Add an optimizer step, including one that was skipped because gradients overflowed.
+        It began at this time and CPU time."""
+        end, cpu = self._clock(), self._evidence.cpu()
         if self.active and threading.get_ident() == self._thread:
             self.optimizer_steps += 1
-            self._events.append(
-                TrainingEvent("optimizer", end if begin is None else begin, end, id(optimizer))
-            )
+            since, cpu_since = (end, cpu) if begin is None else begin
+            self._events.append(TrainingEvent("optimizer", since, end, id(optimizer), None, cpu_since, cpu))
             if self._pending is not None:
                 self._optimizer = optimizer
 
@@ -226,17 +227,18 @@ class Session:
         """Close the recorder at the end of the script; if it is failing, hardly wait for the other ranks."""
         self._finish(failing)
         self.active = False
+        self._evidence.close()
 
     def disable_in_child(self) -> None:
         """Stop recording in a forked child, which does not train."""
         self.active = False
         self._recorder = None
-        self._waits.stop()
+        stop_all(self._waits, self._evidence)
 
     def give_up(self, why: str) -> None:
         """Stop recording and report the reason once per job."""
         self.active = False
-        self._waits.stop()
+        stop_all(self._waits, self._evidence)
         self._report_once(why)
 
     # ---- steps ----------------------------------------------------------------------------------
@@ -267,7 +269,7 @@ class Session:
             recorder.__exit__(InterruptedError if failing else None, None, None)
         # Training after this may use another process group or model, so its loop is learned again.
         self._pending = []
-        self._previous = PreviousStep()
+        self._previous = self._evidence.reset()
         self._optimizers, self._sync = frozenset(), None
 
     def _report_once(self, message: str) -> None:
@@ -301,18 +303,19 @@ class Session:
 
     def _end_step(self) -> None:
         """Record the step that the optimizers have ended; the time this takes lies between the steps."""
-        begin = self._clock()
+        begin, cpu = self._clock(), self._evidence.cpu()
         events, self._events = self._events, []
         self._steps += 1
         waits, sampled = self._waits.take()
         step = read_step(events, self._previous, waits, sampled)
+        evidence = self._evidence.take(events, step)
         end = events[-1].end
         if step is None:
             before = self._previous
             lost = 0 if before.end is None else end - before.end + before.held_ns
             self._previous = PreviousStep(end, between_ns=before.between_ns + lost)
         else:
-            self._previous = step.after
+            self._previous, step.evidence = step.after, evidence
             self._note_optimizers(events)
             if self._faults:
                 step.faults.update(self._faults)
@@ -321,6 +324,7 @@ class Session:
         own = self._clock() - begin
         self._previous.end = end + own
         self._previous.between_ns = self._previous.between_ns + own if self._settings.between else 0
+        self._evidence.end_own(cpu, self._settings.between)
 
     def _note_optimizers(self, events: list[TrainingEvent]) -> None:
         keys = [events[-1].key]
@@ -378,7 +382,8 @@ class Session:
         elif self._latest:
             self._latest.clear()
         recorder.add_step(
-            step.wall_ns, step.micro_steps, step.syncs, step.faults, step.waits, step.device_calls
+            *(step.wall_ns, step.micro_steps, step.syncs, step.faults),
+            *(step.waits, step.device_calls, step.evidence),
         )
         self._recorded += 1
 

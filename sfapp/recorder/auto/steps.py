@@ -17,6 +17,7 @@ from typing import Literal, NamedTuple
 
 from sfapp.model.stages import BACKWARD, BETWEEN, CALLBACKS, DATA, FORWARD, OPTIMIZER
 from sfapp.recorder.side_channels.device_waits import SampledStep, StagedCalls
+from sfapp.recorder.timing.host_counters import StepEvidence
 
 STAGES = (CALLBACKS, DATA, FORWARD, BACKWARD, OPTIMIZER)
 """Stages in order of time; callbacks come first, because a step begins when the previous one ends."""
@@ -38,6 +39,7 @@ class TrainingEvent(NamedTuple):
         key: id of the loader or optimizer.
         mark: for data: STARTED, BATCH or EXHAUSTED; for forward: whether it trains (gradients on, training
             mode); for backward: whether it exchanges gradients, None if unknown.
+        cpu_begin, cpu_end: CPU time of the thread then, in ns; 0 if it is not read.
     """
 
     kind: Kind
@@ -45,6 +47,8 @@ class TrainingEvent(NamedTuple):
     end: int
     key: int = 0
     mark: int | None = None
+    cpu_begin: int = 0
+    cpu_end: int = 0
 
     @property
     def ns(self) -> int:
@@ -77,6 +81,7 @@ class TimedStep:
         after: state for the next step.
         waits: per micro-step the ns by stage in which the rank waited for others.
         device_calls: calls on the device; None if the step is not sampled.
+        evidence: host evidence; None if there is none.
     """
 
     wall_ns: int
@@ -86,6 +91,7 @@ class TimedStep:
     after: PreviousStep
     waits: tuple[dict[str, int], ...] = ()
     device_calls: StagedCalls | None = None
+    evidence: StepEvidence | None = None
 
 
 @dataclass(slots=True)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from typing import Any
 
 from sfapp.errors import RecorderError, describe_error
+from sfapp.model.host_evidence import EVIDENCE_PREFIX
 from sfapp.packets.packet_layout import WAIT_PREFIX
 from sfapp.packets.window_rows import (
     CHANNEL_NAME,
@@ -16,6 +18,7 @@ from sfapp.packets.window_rows import (
     Values,
     WindowBuffer,
 )
+from sfapp.recorder.options import SideChannelOptions
 from sfapp.recorder.side_channels.channels import (
     Device,
     EventSample,
@@ -30,6 +33,7 @@ from sfapp.recorder.side_channels.device_waits import (
     DeviceWaits,
     SampledStep,
 )
+from sfapp.recorder.side_channels.host_evidence import VARIABLE, HostEvidence, chosen_kinds
 from sfapp.recorder.side_channels.layers import LayerTimes, channels_of, layers_of
 from sfapp.recorder.side_channels.memory import MemoryWatch
 from sfapp.recorder.side_channels.stage_waits import StageWaits, WatchedWaits
@@ -43,13 +47,18 @@ class RecordedChannels:
     Attributes:
         buffer: the current window.
         no_events: why there are no device events although they were requested; empty otherwise.
+        evidence: host evidence; None if none was requested.
     """
 
-    def __init__(self, state: StepState, event_fraction: float) -> None:
+    def __init__(self, state: StepState, options: SideChannelOptions) -> None:
         self.buffer: WindowBuffer
         self.no_events = ""
+        self.evidence: HostEvidence | None = None
         self._state = state
-        self._fraction = event_fraction
+        self._fraction = event_fraction = options.event_fraction
+        kinds = chosen_kinds(options.evidence, os.environ.get(VARIABLE, ""))
+        if kinds:
+            self.evidence = HostEvidence(state, kinds, self._store_evidence)
         self._channels: dict[str, RecordedChannel | EventSample] = {}
         self._sampler: EventSampler | None = None
         self._memory: MemoryWatch | None = None
@@ -158,7 +167,9 @@ class RecordedChannels:
     def begin_window(self, buffer: WindowBuffer) -> None:
         """Record into this window from now on."""
         self.buffer = buffer
-        buffer.record_from(self._state, self._waits)
+        if self.evidence is not None:
+            buffer.evidence = self.evidence.kinds_for(buffer.schema.stages)
+        buffer.record_from(self._state, self._waits, self.evidence)
 
     def use_other_stages(self) -> None:
         """Follow a change of the recorded stages."""
@@ -213,7 +224,7 @@ class RecordedChannels:
 
     def close(self) -> None:
         """Release the model and the device."""
-        for watch in (self._memory, self._layers, self._waits):
+        for watch in (self._memory, self._layers, self._waits, self.evidence):
             if watch is not None:
                 watch.close()
 
@@ -229,6 +240,10 @@ class RecordedChannels:
         is_learning = self._waits is not None and self._waits.is_learning
         needs_steps = self._sampler is not None or self._memory is not None
         self._state.reports_every_step = needs_steps or is_learning
+
+    def _store_evidence(self, name: str, value: float) -> None:
+        """Store host evidence of the current step."""
+        self.buffer.channel(name)[self.buffer.recorded] = value
 
     def _record_waits(self, waits: StageWaits) -> None:
         self._waits = waits
@@ -286,7 +301,8 @@ class RecordedChannels:
 
     def _may_add(self, name: object) -> bool:
         """Return whether another side channel of this name is allowed."""
-        if len(self._channels) < MAX_CHANNELS and isinstance(name, str) and CHANNEL_NAME.fullmatch(name):
+        is_free = isinstance(name, str) and not name.startswith(EVIDENCE_PREFIX)
+        if len(self._channels) < MAX_CHANNELS and is_free and CHANNEL_NAME.fullmatch(str(name)):
             return True
         self._note(name, "name refused, or too many channels")
         return False

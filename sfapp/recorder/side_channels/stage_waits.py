@@ -58,7 +58,7 @@ class StageWaits:
         self._add_cell(FIRST_STAGE_COLUMN + column, blocked)
 
     def take(self, begin: int, row_MC: Rows, stages: Sequence[str]) -> Iterable[tuple[str, Values]]:
-        """Return the waits of complete rows, ns by channel (``WaitSource.take``)."""
+        """Return the waits of complete rows, ns by channel (``RowChannels.take``)."""
         try:
             return list(self._take(begin, row_MC, stages))
         except Exception as error:  # fail-open: these rows have no waits

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
+from sfapp.recorder.timing.batch_waits import charge, hold, move_to_next_step
 from sfapp.recorder.timing.timers import StepState
 
 Batch = TypeVar("Batch")
@@ -65,22 +66,22 @@ class _Fetch(Generic[Batch]):
         if threading.get_ident() != self._thread:  # Another thread's wait is not the step's.
             state.on_fault(UNALIGNED, "batches were fetched on another thread")
             return next(self._batches)
-        begin = state.clock()
+        cpu, begin = state.cpu_now(), state.clock()
         batch = next(self._batches)
-        self._charge(max(0, state.clock() - begin))
+        self._charge(max(0, state.clock() - begin), max(0, state.cpu_now() - cpu))
         return batch
 
-    def _charge(self, waited: int) -> None:
+    def _charge(self, waited: int, cpu: int) -> None:
         state, per_step = self._state, self._per_step()
         state.unused_batches += 1
         ahead = state.unused_batches > per_step
         if not state.in_step:
-            state.held_ns += waited
+            hold(state, waited, cpu)
             if ahead:
                 state.on_fault(UNALIGNED, "more batches were fetched before a step than it uses")
         elif not ahead:
-            state.charge(self._stage, state.unused_batches - 1, waited)
+            charge(state, self._stage, state.unused_batches - 1, waited, cpu)
         else:
-            state.move_to_next_step(waited)
+            move_to_next_step(state, waited, cpu)
             if state.unused_batches > 2 * per_step:
                 state.on_fault(UNALIGNED, "batches were fetched more than a step ahead")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from threading import get_ident
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -51,6 +52,42 @@ def unknown_stage(
     where = "" if known else ", in an undeclared micro-step"
     on_fault("unknown_stage", f"{name if is_text else type(name).__name__}{where}")
     return UNCOUNTED
+
+
+def refuse_stage(state: StepState, name: str) -> None:
+    """Record a fault for a stage that was entered inside another one or outside a step; it is not timed.
+
+    Raises:
+        RecorderError: the recorder is strict.
+    """
+    if state.in_step and get_ident() != state.thread:
+        state.foreign_stages += 1
+        state.has_refused = True
+        state.on_fault("stage_on_another_thread", name)
+        return
+    outer = state.open_stage if state.in_step else None
+    if state.strict and outer is not None:
+        raise RecorderError(
+            f"stage {name!r} was entered inside stage {outer.name!r}: ordered stages do not nest; "
+            "measure what lies within one with side_channel()"
+        )
+    if state.strict:
+        raise RecorderError(f"stage {name!r} was entered outside a step")
+    state.refused.append(state.clock())
+    state.has_refused = True
+    state.on_fault("nested_stages" if state.in_step else "stage_outside_step", name)
+
+
+def leave_refused(state: StepState, end: int) -> bool:
+    """Return whether the context that is being left was refused; contexts are left in reverse order."""
+    if state.foreign_stages and get_ident() != state.thread:
+        state.foreign_stages -= 1
+    elif state.refused:
+        state.nested_ns += max(0, end - state.refused.pop()) if state.in_step else 0
+    else:
+        return False
+    state.has_refused = bool(state.refused or state.foreign_stages)
+    return True
 
 
 class MicroStep:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from sfapp.recorder.timing.batch_waits import hold
 from sfapp.recorder.timing.contexts import MicroStep, UncountedStage
 from sfapp.recorder.timing.timers import Stage, Step, StepState
 
@@ -27,7 +28,7 @@ class Phases:
         self._stage_of = stage_of
         self._micro_step_of = micro_step_of
         self._stage: Stage | UncountedStage | None = None
-        self._waiting_since: int | None = None
+        self._waiting_since: tuple[int, int] | None = None
 
     @property
     def in_step(self) -> bool:
@@ -70,14 +71,15 @@ class Phases:
     def wait(self) -> None:
         """Between steps, start or restart measuring the wait for the next step's data."""
         if not self._state.in_step:
-            self._waiting_since = self._state.clock()
+            self._waiting_since = self._state.clock(), self._state.cpu_now()
 
     def stop_waiting(self) -> None:
         """Between steps, stop measuring the wait; following work, such as validation, is time between
         steps."""
         since, self._waiting_since = self._waiting_since, None
         if since is not None:
-            self._state.held_ns += max(0, self._state.clock() - since)
+            state = self._state
+            hold(state, max(0, state.clock() - since[0]), max(0, state.cpu_now() - since[1]))
 
     def fault(self, code: str, detail: str) -> None:
         """Record a telemetry fault in the packet."""

@@ -15,19 +15,23 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from threading import get_ident
-from time import perf_counter_ns
+from time import perf_counter_ns, thread_time_ns
 from types import TracebackType
 from typing import Any
 
-from sfapp.errors import RecorderError
 from sfapp.packets.window_rows import FIRST_STAGE_COLUMN, STEP_COLUMN, WALL_COLUMN
-from sfapp.recorder.timing.contexts import UncountedStage, unknown_stage
+from sfapp.recorder.timing.batch_waits import take_held
+from sfapp.recorder.timing.contexts import UncountedStage, leave_refused, refuse_stage, unknown_stage
+from sfapp.recorder.timing.host_counters import HOST_CELLS, NOT_READ, read_host, set_host_row
 
 Clock = Callable[[], int]
 """Monotonic time in ns."""
 
 NEVER = 2**63 - 1
 """A step number or a time that does not come."""
+
+CPU_SLACK_NS = 5_000
+"""Age up to which a reading of the CPU time is used again: boundaries that follow each other share one."""
 
 
 class StepState:
@@ -69,14 +73,25 @@ class StepState:
             instead of completing its row, where the step has more than a row, or no row.
         on_due: called between steps.
         on_fault: called with a fault's code and detail.
+        cpu_clock: CPU time of the calling thread in ns, None to not record it. The compiled module reads
+            ``time.thread_time_ns`` without calling it.
+        cpu_page, cpu_cells: CPU times if they are recorded, in cells of the same index as in ``page``.
+        cpu_ns, cpu_read, cpu_ended: newest CPU time, when it was read (clock), that of the last step's end.
+        held_cpu, moved_cpu: CPU time in ``held_ns`` and ``moved_ns``.
+        reads_host: whether counters of the thread are read at the end of each step.
+        host_page, host_cells: ``HOST_CELLS`` counters for each row of ``page``.
+        gc_ns, schedstat, reads_usage: where they come from (``counters``).
+        host_due: time (clock) from which ``on_host`` is called at the end of a step, with that time.
     """
 
     __slots__ = (
-        "_current", "_made", "base", "between", "capture_due", "cells", "clock", "due",
-        "ended", "foreign_stages", "has_refused", "held_column", "held_ns", "moved_ns", "nested_ns",
-        "number", "on_due", "on_fault", "on_step", "open_stage", "outside", "page",
-        "reads_perf_counter", "refused", "reports_every_step", "side", "stages", "strict", "syncs",
-        "thread", "unused_batches", "width",
+        "_current", "_made", "base", "between", "capture_due", "cells", "clock", "cpu_cells", "cpu_clock",
+        "cpu_ended", "cpu_ns", "cpu_page", "cpu_read", "due", "ended", "foreign_stages", "gc_ns",
+        "has_refused", "held_column", "held_cpu", "held_ns", "host_cells", "host_due", "host_page",
+        "moved_cpu", "moved_ns", "nested_ns", "number", "on_due", "on_fault", "on_host", "on_step",
+        "open_stage", "outside", "page", "reads_cpu", "reads_host", "reads_perf_counter",
+        "reads_thread_time", "reads_usage", "refused", "reports_every_step", "schedstat", "side", "stages",
+        "strict", "syncs", "thread", "unused_batches", "width",
     )  # fmt: skip
 
     def __init__(
@@ -109,7 +124,20 @@ class StepState:
         self.strict = strict
         self.stages: list[dict[str, Stage]] = []
         self._made: list[dict[str, Stage]] = []
+        self.record_cpu(None)
+        self.cpu_ns = self.cpu_ended = self.held_cpu = self.moved_cpu = 0
+        self.cpu_read = -NEVER // 2  # A difference from it fits an integer in C.
+        self.reads_host = self.reads_usage = False
+        self.gc_ns = self.schedstat = NOT_READ
+        self.host_due = NEVER
+        self.on_host: Callable[[int], None] | None = None
         self.use([{}], 0)
+
+    def record_cpu(self, clock: Clock | None) -> None:
+        """Record the CPU time within stages by this clock from the next page on; None to not record it."""
+        self.cpu_clock = clock
+        self.reads_cpu = clock is not None
+        self.reads_thread_time = clock is thread_time_ns
 
     def use(self, column_of: Sequence[Mapping[str, int]], columns: int, between: int | None = None) -> None:
         """Time these stages from the next step on.
@@ -156,8 +184,13 @@ class StepState:
     def next_page(self, rows: int) -> array[int]:
         """Start an empty page for so many steps, and return it; between steps."""
         self.base = 0
-        self.page = array("q", bytes(8 * (rows + 1) * self.width))  # The last row stays empty.
+        cells = (rows + 1) * self.width  # The last row stays empty.
+        self.page = array("q", bytes(8 * cells))
         self.cells = self.page
+        self.cpu_page = array("q", bytes(8 * cells if self.reads_cpu else 8))
+        self.cpu_cells = self.cpu_page
+        self.host_page = array("q", [NOT_READ]) * (HOST_CELLS * (rows + 1) if self.reads_host else 1)
+        self.host_cells = self.host_page
         return self.page
 
     def new_step(self) -> Step:
@@ -182,6 +215,11 @@ class StepState:
     def clear_row(self) -> None:
         """Clear the current step's row: the step is not recorded."""
         self.set_spent([0] * (self.width - FIRST_STAGE_COLUMN))
+        set_host_row(self, [0] * self.width, [NOT_READ] * HOST_CELLS)
+
+    def cpu_now(self) -> int:
+        """Return the CPU time of this thread in ns; 0 if it is not recorded."""
+        return 0 if self.cpu_clock is None else self.cpu_clock()
 
     def add_row(self, wall_ns: int) -> None:
         """Complete the row of the current step, which has ended.
@@ -212,78 +250,23 @@ class StepState:
         self.side.clear()
         self.syncs.clear()
 
-    def leave_refused(self, end: int) -> bool:
-        """Return whether the context that is being left was refused; contexts are left in reverse order."""
-        if self.foreign_stages and get_ident() != self.thread:
-            self.foreign_stages -= 1
-        elif self.refused:
-            self.nested_ns += max(0, end - self.refused.pop()) if self.in_step else 0
-        else:
-            return False
-        self.has_refused = bool(self.refused or self.foreign_stages)
-        return True
 
-    def take_held(self) -> int:
-        """Move the wait for the beginning step's batch into its data stage, and return it.
-
-        Where there is no data stage it stays in the residual.
-        """
-        held, self.held_ns, self.moved_ns = self.held_ns, 0, 0
-        if held and self.held_column is not None:
-            self._add(FIRST_STAGE_COLUMN + self.held_column, held)
-        return held
-
-    def charge(self, name: str, micro: int, waited: int) -> None:
-        """Add time that the current step waited for its own batch; an open stage contains it already."""
-        if self.open_stage is None:
-            stage = self.stages[min(micro, len(self.stages) - 2)].get(name)
-            if stage is not None:
-                self._add(stage.index, waited)
-
-    def move_to_next_step(self, waited: int) -> None:
-        """Move time that the current step waited for the next step's batch out of this step."""
-        self.held_ns += waited
-        self.moved_ns += waited
-        if self.open_stage is not None:
-            self.open_stage.begin += waited
-
-    def refuse(self, name: str) -> None:
-        """Record a fault for a stage that was entered inside another one or outside a step; it is not timed.
-
-        Raises:
-            RecorderError: the recorder is strict.
-        """
-        if self.in_step and get_ident() != self.thread:
-            self.foreign_stages += 1
-            self.has_refused = True
-            self.on_fault("stage_on_another_thread", name)
-            return
-        outer = self.open_stage if self.in_step else None
-        if self.strict and outer is not None:
-            raise RecorderError(
-                f"stage {name!r} was entered inside stage {outer.name!r}: ordered stages do not nest; "
-                "measure what lies within one with side_channel()"
-            )
-        if self.strict:
-            raise RecorderError(f"stage {name!r} was entered outside a step")
-        self.refused.append(self.clock())
-        self.has_refused = True
-        self.on_fault("nested_stages" if self.in_step else "stage_outside_step", name)
-
-    def _add(self, index: int, ns: int) -> None:
-        """Add to a cell of the current step's row, if it has one."""
-        if self.base + index < len(self.page):
-            self.page[self.base + index] += ns
+def cpu_at(state: StepState, now: int) -> int:
+    """Return the CPU time of this thread at a time (clock), which has just been read."""
+    if now - state.cpu_read >= CPU_SLACK_NS:
+        state.cpu_ns = state.cpu_clock()
+        state.cpu_read = now
+    return state.cpu_ns
 
 
 class Step:
     """The context of one optimizer step."""
 
-    __slots__ = ("_begin", "_state")
+    __slots__ = ("_begin", "_cpu", "_state")
 
     def __init__(self, state: StepState) -> None:
         self._state = state
-        self._begin = 0
+        self._begin = self._cpu = 0
 
     def __enter__(self) -> None:
         state = self._state
@@ -299,9 +282,11 @@ class Step:
             state.use_micro_step(0)
         now = state.clock()
         self._begin = now
+        if state.reads_cpu:
+            self._begin_cpu(now)
         if state.held_ns or state.moved_ns:
             now -= state.held_ns - state.moved_ns  # The wait for a batch is no time between steps.
-            self._begin -= state.take_held()
+            self._begin -= take_held(state)
         if state.between and state.ended < now:
             now -= state.ended
             self._begin -= now
@@ -309,6 +294,34 @@ class Step:
                 state.cells[state.base + state.between] = now
             except IndexError:  # The step has no row.
                 return
+
+    def _begin_cpu(self, now: int) -> None:
+        """Note the CPU time at which the step begins, and record that of the time between steps."""
+        state = self._state
+        cpu = cpu_at(state, now)
+        self._cpu = cpu - state.held_cpu
+        if state.between and state.ended < now:
+            spent = max(0, self._cpu + state.moved_cpu - state.cpu_ended)  # 0 on another thread.
+            self._cpu -= spent
+            try:
+                state.cpu_cells[state.base + state.between] = spent
+            except IndexError:  # The step has no row.
+                return
+
+    def _end_host(self, end: int) -> None:
+        """Record the CPU time of the step and the counters at its end."""
+        state = self._state
+        try:
+            if state.reads_cpu:
+                cpu = cpu_at(state, end)
+                state.cpu_ended = cpu
+                state.cpu_cells[state.base + 1] = cpu - self._cpu - state.moved_cpu
+            if state.reads_host:
+                read_host(state)
+        except (IndexError, OSError, ValueError):  # The step has no row, or the system refuses.
+            return
+        if end >= state.host_due and state.on_host is not None:
+            state.on_host(end)
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
@@ -319,6 +332,8 @@ class Step:
             return
         state.open_stage = state.outside
         state.ended = end
+        if state.reads_cpu or state.reads_host or state.host_due != NEVER:
+            self._end_host(end)
         if state.unused_batches:
             state.unused_batches = max(0, state.unused_batches - len(state.stages) + 1)
         begin = self._begin + state.moved_ns
@@ -344,31 +359,33 @@ class Stage:
 
     Attributes:
         index: cell of a row that its time is added to.
-        begin: when it was entered (clock).
+        begin, cpu_begin: when it was entered (clock), and the CPU time then.
     """
 
-    __slots__ = ("_state", "begin", "index", "name")
+    __slots__ = ("_state", "begin", "cpu_begin", "index", "name")
 
     def __init__(self, state: StepState, name: str, index: int) -> None:
         self._state = state
         self.name = name
         self.index = index
-        self.begin = 0
+        self.begin = self.cpu_begin = 0
 
     def __enter__(self) -> None:
         state = self._state
         if state.open_stage is None and get_ident() == state.thread:
             state.open_stage = self
             self.begin = state.clock()
+            if state.reads_cpu:
+                self.cpu_begin = cpu_at(state, self.begin)
         else:
-            state.refuse(self.name)
+            refuse_stage(state, self.name)
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         state = self._state
         end = state.clock()
-        if state.has_refused and state.leave_refused(end):
+        if state.has_refused and leave_refused(state, end):
             return
         if state.open_stage is self:
             state.open_stage = None
@@ -377,5 +394,7 @@ class Stage:
                 return
             try:
                 state.cells[state.base + self.index] += end - self.begin
+                if state.reads_cpu:
+                    state.cpu_cells[state.base + self.index] += cpu_at(state, end) - self.cpu_begin
             except IndexError:  # The step has no row.
                 return

@@ -76,10 +76,7 @@ class GatherGroup(DistributedGroup):
         agreed = mine
         if blocks is not None:
             hellos = [decode_block(block, GatherHello) for block in blocks]
-            self._identities = tuple(
-                RankIdentity(hello.rank, hello.local_rank, hello.node_rank, hello.hostname)
-                for hello in hellos
-            )
+            self._identities = tuple(hello.identity for hello in hellos)
             agreed = msgspec.structs.replace(
                 mine,
                 next_window=max(hello.next_window for hello in hellos),
@@ -111,7 +108,8 @@ class GatherGroup(DistributedGroup):
             plans = [plan_of([header]) for header in headers]
         if plans[0].objection:
             raise GatherRefused(plans[0].objection)
-        found = self._rows(headers, buffers, [plan.side for plan in plans])
+        channels = [plan.channels(buffer.schema.stages) for plan, buffer in zip(plans, buffers, strict=False)]
+        found = self._rows(headers, buffers, channels)
         return len(headers), found
 
     def _is_equal(self, number: int) -> bool:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from sfapp.errors import describe_error
+from sfapp.model.host_evidence import evidence_channels, kinds_among
 from sfapp.model.manifest import Accumulation
 from sfapp.model.stages import stage_hash
 from sfapp.model.window import RankIdentity
@@ -37,6 +38,7 @@ class GatherHello(msgspec.Struct, frozen=True):
     node_rank: int
     hostname: str
     attempt: str = ""
+    attributes: dict[str, str] = {}
 
     @classmethod
     def of(cls, identity: RankIdentity, run_id: str, next_window: int, next_step: int) -> GatherHello:
@@ -50,6 +52,14 @@ class GatherHello(msgspec.Struct, frozen=True):
             identity.node_rank,
             identity.hostname,
             secrets.token_hex(8),
+            dict(identity.attributes),
+        )
+
+    @property
+    def identity(self) -> RankIdentity:
+        """The rank, without what may change between windows."""
+        return RankIdentity(
+            self.rank, self.local_rank, self.node_rank, self.hostname, attributes=self.attributes
         )
 
     @property
@@ -59,7 +69,8 @@ class GatherHello(msgspec.Struct, frozen=True):
 
 
 class GatherHeader(msgspec.Struct, frozen=True):
-    """Description of a rank's window, sent before its rows."""
+    """Description of a rank's window, sent before its rows. It names kinds of host evidence and not their
+    channels, whose names would not fit into the message beside those of the user's channels."""
 
     window: int
     stage_hash: str
@@ -71,6 +82,7 @@ class GatherHeader(msgspec.Struct, frozen=True):
     faults: dict[str, str]
     side: list[str]
     coordinates: dict[str, int] = {}
+    evidence: list[str] = []
 
     @classmethod
     def of(cls, buffer: WindowBuffer) -> GatherHeader:
@@ -85,13 +97,14 @@ class GatherHeader(msgspec.Struct, frozen=True):
             last=int(steps[-1]) if len(steps) else None,
             role=buffer.schema.role,
             faults=buffer.faults,
-            side=sorted(buffer.side),
+            side=sorted(buffer.side.keys() - buffer.evidence_channels),
             coordinates=dict(buffer.schema.coordinates),
+            evidence=list(buffer.evidence),
         )
 
     def compared(self) -> list[object]:
         """Return the values that are equal on ranks whose rows match."""
-        return [getattr(self, name) for name in (*_SAME, "side")]
+        return [getattr(self, name) for name in (*_SAME, "side", "evidence")]
 
 
 def digest_of(headers: Sequence[GatherHeader]) -> int:
@@ -117,17 +130,24 @@ class GatherPlan(msgspec.Struct, frozen=True):
 
     Attributes:
         objection: why the window cannot be combined; empty if it can.
-        side: its side channels.
+        side: its side channels without host evidence.
+        evidence: its kinds of host evidence.
     """
 
     objection: str = ""
     side: list[str] = []
+    evidence: list[str] = []
+
+    def channels(self, stages: Sequence[str]) -> list[str]:
+        """Return all its side channels; ``stages`` are those recorded."""
+        return [*self.side, *evidence_channels(self.evidence, stages)]
 
 
 def plan_of(headers: Sequence[GatherHeader]) -> GatherPlan:
     """Return the decision on the ranks' headers."""
     side = sorted({name for header in headers for name in header.side})
-    return GatherPlan(_objection(headers), side[:MAX_CHANNELS])
+    evidence = {kind for header in headers for kind in header.evidence}
+    return GatherPlan(_objection(headers), side[:MAX_CHANNELS], list(kinds_among(evidence)))
 
 
 def _objection(headers: Sequence[GatherHeader]) -> str:

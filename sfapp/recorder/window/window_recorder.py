@@ -19,6 +19,7 @@ from sfapp.recorder.rank_coordinates import Layout, coordinates_of
 from sfapp.recorder.side_channels.device_waits import StagedCalls
 from sfapp.recorder.side_channels.recorded_channels import RecordedChannels
 from sfapp.recorder.timing.contexts import MicroStep
+from sfapp.recorder.timing.host_counters import StepEvidence, add_evidence, host_row, set_host_row
 from sfapp.recorder.timing.timer_backend import measure_costs, new_state
 from sfapp.recorder.timing.timers import Clock
 from sfapp.recorder.transport.gather_errors import warn
@@ -50,7 +51,7 @@ class WindowRecorder:
 
     def __init__(self, clock: Clock, windows: WindowOptions, side: SideChannelOptions) -> None:
         self.state = new_state(clock, self._finish_step, self._follow_steps, self.note, windows.strict)
-        self.channels = RecordedChannels(self.state, side.event_fraction)
+        self.channels = RecordedChannels(self.state, side)
         self.is_recording = False
         self._window_steps = windows.window_steps
         self._has_between = windows.between
@@ -112,6 +113,7 @@ class WindowRecorder:
         faults: Mapping[str, str],
         waits: Sequence[Mapping[str, int]] = (),
         device_calls: StagedCalls | None = None,
+        evidence: StepEvidence | None = None,
     ) -> None:
         """Record a step that was timed elsewhere; arguments are those of ``Recorder.add_step``."""
         state, end = self.state, self.state.clock()
@@ -135,6 +137,7 @@ class WindowRecorder:
             self._add_device_calls(device_calls)
         try:
             state.set_spent(spent)
+            add_evidence(state, evidence, self.schema.column_of, end)
         except (TypeError, OverflowError) as error:
             self._give_up(error)
         self._finish_step(end - wall_ns, end, True)
@@ -277,12 +280,13 @@ class WindowRecorder:
         is_last_only = old.factor > 1 and syncs[-1] and not any(syncs[:-1])
         sync = "last" if is_last_only else "every" if all(syncs) else "mixed"
         if sync != old.sync:
-            spent = self.state.spent()
+            spent, host = self.state.spent(), host_row(self.state)
             self.state.clear_row()
             self.close_window(
                 "accumulation_change", replace(self.schema, accumulation=replace(old, sync=sync))
             )
             self.state.set_spent(spent)  # This step's stages, whose columns do not change.
+            set_host_row(self.state, *host)
 
     # ---- windows --------------------------------------------------------------------------------
 

@@ -1,0 +1,164 @@
+"""Counters of the operating system in files that are opened once and read again and again.
+
+They are the files of Linux below ``/proc`` and ``/sys/fs/cgroup``; elsewhere they do not exist.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePosixPath
+
+_MAX_BYTES = 4096
+
+_PROC, _CGROUP = Path("/proc"), Path("/sys/fs/cgroup")
+
+MAX_GROUPS = 8
+"""Maximum number of control groups, from the process's own upwards."""
+
+Parser = Callable[[bytes], int]
+
+
+class HostFile:
+    """An open file with one counter."""
+
+    def __init__(self, path: Path, parse: Parser) -> None:
+        """Open a file and read it once.
+
+        Raises:
+            OSError: it cannot be read.
+            ValueError: it does not have the counter.
+        """
+        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._parse = parse
+        try:
+            self.read()
+        except (OSError, ValueError):
+            self.close()
+            raise
+
+    def read(self) -> int:
+        """Return the counter.
+
+        Raises:
+            OSError, ValueError: as when it was opened.
+        """
+        try:
+            return self._parse(os.pread(self._file, _MAX_BYTES, 0))
+        except (IndexError, KeyError) as error:
+            raise ValueError("the file lacks this counter") from error
+
+    def close(self) -> None:
+        """Close the file; a second call does nothing."""
+        file, self._file = self._file, -1
+        if file >= 0:
+            os.close(file)
+
+
+def pressure_ns(content: bytes) -> int:
+    """Return the total of the line ``some`` of pressure stall information, in ns.
+
+    Raises:
+        ValueError, IndexError: it has none.
+    """
+    some = content.split(b"\n", 1)[0]
+    if not some.startswith(b"some "):
+        raise ValueError("no line of some stalled tasks")
+    return int(some.rpartition(b"total=")[2]) * 1000
+
+
+def throttled_ns(content: bytes) -> int:
+    """Return the throttled time of a control group's ``cpu.stat``, in ns, of version 2 or 1.
+
+    Raises:
+        ValueError: the group has no quota, as the root group.
+    """
+    for line in content.split(b"\n"):
+        name, _, value = line.partition(b" ")
+        if name == b"throttled_usec":
+            return int(value) * 1000
+        if name == b"throttled_time":
+            return int(value)
+    raise ValueError("no quota of CPU time here")
+
+
+def runnable_ns(content: bytes) -> int:
+    """Return the time for which a task could run but had no core, from its ``schedstat``, in ns.
+
+    Raises:
+        ValueError, IndexError: it has no such field.
+    """
+    return int(content.split()[1])
+
+
+def block_io_ns(content: bytes) -> int:
+    """Return the time for which a task waited for block devices, from its ``stat``, in ns.
+
+    Raises:
+        ValueError, IndexError: it has no such field.
+    """
+    ticks = int(content.rpartition(b")")[2].split()[39])  # Field 42; the third one follows the name.
+    return ticks * (1_000_000_000 // os.sysconf("SC_CLK_TCK"))
+
+
+def pressure_file(resource: str) -> HostFile:
+    """Open the pressure on ``cpu``, ``memory`` or ``io`` of this process's control group, else the machine's.
+
+    Raises:
+        OSError, ValueError: neither can be read.
+    """
+    for folder in control_groups():
+        try:
+            return HostFile(folder / f"{resource}.pressure", pressure_ns)
+        except (OSError, ValueError):
+            break
+    return machine_pressure_file(resource)
+
+
+def machine_pressure_file(resource: str) -> HostFile:
+    """Open the machine's pressure on ``cpu``, ``memory`` or ``io``.
+
+    Raises:
+        OSError, ValueError: it cannot be read.
+    """
+    return HostFile(_PROC / "pressure" / resource, pressure_ns)
+
+
+def throttling_files() -> list[HostFile]:
+    """Open the throttled times of this process's control group and the groups around it.
+
+    Raises:
+        OSError: none can be read.
+    """
+    found = []
+    for folder in control_groups():
+        try:
+            found.append(HostFile(folder / "cpu.stat", throttled_ns))
+        except (OSError, ValueError):
+            continue
+    if not found:
+        raise OSError("no control group with a quota of CPU time")
+    return found
+
+
+def task_file(task: int, name: str) -> Path:
+    """Return the path of a file of a thread of this process, by the thread's native id."""
+    return _PROC / "self" / "task" / str(task) / name
+
+
+def control_groups() -> Iterator[Path]:
+    """Yield the folders of this process's control group and the groups around it, from the inside out."""
+    try:
+        lines = (_PROC / "self" / "cgroup").read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return
+    for line in lines:
+        _, controllers, path = (*line.split(":", 2), "", "")[:3]
+        root = _CGROUP if not controllers else _CGROUP / controllers
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        inside = PurePosixPath(path).relative_to("/") if path.startswith("/") else PurePosixPath(path)
+        if ".." in inside.parts:  # It lies outside the namespace of this process.
+            inside = PurePosixPath()
+        folders = [root / inside, *(root / parent for parent in inside.parents)]
+        yield from [folder for folder in dict.fromkeys(folders) if folder.is_dir()][:MAX_GROUPS]

@@ -1,0 +1,349 @@
+"""Record host evidence: what the operating system says about the training thread (packet.md, ``host.*``).
+
+The timers read the CPU time at the boundaries of stages and the thread's counters at the end of a step
+(``timing.host_counters``); they become side channels here, in batches when rows are copied. What takes
+longer to read is read at most every ``INTERVAL_NS``. Files are opened once. What the system forbids is stated
+once in the packet and not tried again. Nothing here raises into training.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from threading import get_ident, get_native_id
+from time import perf_counter_ns, thread_time_ns
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sfapp.errors import RecorderError, describe_error
+from sfapp.model.host_evidence import (
+    BLOCK_IO,
+    CPU_PRESSURE,
+    EVIDENCE,
+    EVIDENCE_KINDS,
+    IO_PRESSURE,
+    MEMORY_PRESSURE,
+    THROTTLED,
+    EvidenceKind,
+    cpu_channels,
+    kinds_among,
+)
+from sfapp.model.stages import MAX_NAME_LENGTH
+from sfapp.packets.host_files import (
+    HostFile,
+    block_io_ns,
+    pressure_file,
+    runnable_ns,
+    task_file,
+    throttling_files,
+)
+from sfapp.packets.window_rows import FIRST_STAGE_COLUMN, WALL_COLUMN, Rows, Values, unsampled
+from sfapp.recorder.timing.host_counters import HOST_CELLS, NOT_READ, thread_usage
+from sfapp.recorder.timing.timers import NEVER, StepState
+
+VARIABLE = "SFAPP_EVIDENCE"
+"""Environment variable: the kinds to record, separated by commas, instead of those of the options; ``off``
+for none."""
+
+INTERVAL_NS = 100_000_000
+
+MAX_CPU_STAGES = 64
+"""Maximum number of recorded stages, up to which their CPU time is recorded."""
+
+UNIT = 1024
+"""Values in ms are multiples of 1/1024, about 1 µs: their last bytes are zero, which compresses well."""
+
+_DELAY_ACCOUNTING = "/proc/sys/kernel/task_delayacct"
+
+_STEP_KINDS: tuple[EvidenceKind, ...] = ("gc", "runnable", "switches", "faults")
+_STEP_CHANNELS = tuple(channel for kind in _STEP_KINDS for channel in EVIDENCE[kind])
+
+Chosen = bool | Collection[str]
+
+
+def chosen_kinds(option: Chosen, variable: str) -> tuple[EvidenceKind, ...]:
+    """Return the kinds of evidence to record.
+
+    Args:
+        option: the recorder's option: all kinds, none, or these.
+        variable: value of ``VARIABLE``; names that are no kind are ignored, empty to use the option.
+
+    Raises:
+        RecorderError: the option names something else.
+    """
+    names = {name.strip().lower() for name in variable.split(",")} - {""}
+    if names:
+        return EVIDENCE_KINDS if names & {"on", "all"} else kinds_among(names)
+    if isinstance(option, bool):
+        return EVIDENCE_KINDS if option else ()
+    unknown = [name for name in option if name not in EVIDENCE_KINDS]
+    if isinstance(option, str) or unknown:
+        raise RecorderError(
+            f"evidence must be True, False or some of {', '.join(EVIDENCE_KINDS)}, not {option!r:.80}"
+        )
+    return kinds_among(option)
+
+
+class GarbageCollections:
+    """Timer of the garbage collections on one thread.
+
+    Attributes:
+        ns: total time so far.
+    """
+
+    def __init__(self, is_on_thread: Callable[[], bool], add: Callable[[int], None]) -> None:
+        """Time collections from now on; ``add`` is called with the ns of each one on the thread."""
+        self._is_on_thread = is_on_thread
+        self._add = add
+        self._begin = 0
+        gc.callbacks.append(self._collect)
+
+    def close(self) -> None:
+        """Stop timing."""
+        with suppress(ValueError):
+            gc.callbacks.remove(self._collect)
+
+    def _collect(self, phase: str, info: Mapping[str, Any]) -> None:
+        if not self._is_on_thread():
+            return
+        if phase == "start":
+            self._begin = perf_counter_ns()
+        elif self._begin:
+            self._add(perf_counter_ns() - self._begin)
+            self._begin = 0
+
+
+class IntervalReadings:
+    """Counters that are read from time to time."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, list[HostFile]] = {}
+        self._last: dict[str, int] = {}
+
+    def open(self, name: str, open_files: Callable[[], list[HostFile]]) -> None:
+        """Add a channel whose value is the increase of the sum of some files' counters.
+
+        Raises:
+            OSError, ValueError: a file cannot be read.
+        """
+        self._files[name] = open_files()
+
+    def read(self) -> Iterator[tuple[str, float]]:
+        """Yield the increase of each channel since the last call, in ms; the first call yields nothing."""
+        for name, files in tuple(self._files.items()):
+            try:
+                total = sum(file.read() for file in files)
+            except (OSError, ValueError):  # The thread or the control group has gone.
+                self._close(name)
+                continue
+            last = self._last.get(name, total)
+            if name in self._last:
+                yield name, round(max(0, total - last) * UNIT / 1e6) / UNIT
+            self._last[name] = total
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to read."""
+        return not self._files
+
+    def close(self) -> None:
+        """Close all files."""
+        for name in tuple(self._files):
+            self._close(name)
+
+    def _close(self, name: str) -> None:
+        for file in self._files.pop(name):
+            file.close()
+
+
+class HostEvidence:
+    """Host evidence of one recorder, on the thread that creates it.
+
+    Attributes:
+        recorded: the kinds that are recorded.
+        unavailable: why others are not, by kind.
+    """
+
+    def __init__(
+        self,
+        state: StepState,
+        kinds: Collection[EvidenceKind],
+        store: Callable[[str, float], None],
+    ) -> None:
+        """Start recording these kinds.
+
+        Args:
+            store: stores a value of the current step, by channel.
+        """
+        self.unavailable: dict[str, str] = {}
+        self._state = state
+        self._store = store
+        self._thread = get_ident()
+        self._task = get_native_id()
+        self._readings = IntervalReadings()
+        self._collections: GarbageCollections | None = None
+        self._cpu = state.cpu_page
+        self._host = state.host_page
+        self._last = np.full(HOST_CELLS, NOT_READ, dtype=np.int64)
+        self.recorded = tuple(kind for kind in kinds_among(kinds) if self._start(kind))
+        state.reads_host = bool(set(_STEP_KINDS) & set(self.recorded))
+        if not self._readings.is_empty:
+            state.on_host, state.host_due = self._read_interval, -NEVER
+
+    def kinds_for(self, stages: Sequence[str]) -> tuple[EvidenceKind, ...]:
+        """Return the kinds that are recorded in a window of these recorded stages."""
+        is_short = all(len(name) <= MAX_NAME_LENGTH for name in cpu_channels(stages))
+        if len(stages) <= MAX_CPU_STAGES and is_short:
+            return self.recorded
+        return tuple(kind for kind in self.recorded if kind != "cpu")
+
+    def next_page(self, cells: int) -> None:
+        """Use the timers' new page (``RowChannels.next_page``)."""
+        self._cpu, self._host = self._state.cpu_page, self._state.host_page
+
+    def take(self, begin: int, row_MC: Rows, stages: Sequence[str]) -> Iterable[tuple[str, Values]]:
+        """Return the evidence of complete rows, by channel (``RowChannels.take``)."""
+        try:
+            return [*self._take_cpu(begin, row_MC, stages), *self._take_counters(begin, row_MC)]
+        except Exception as error:  # fail-open: these rows have none
+            self.unavailable.setdefault("rows", describe_error(error))
+            return []
+
+    def close(self) -> None:
+        """Stop recording, and close all files."""
+        state, self._task = self._state, -1
+        state.reads_host = state.reads_usage = False
+        state.record_cpu(None)
+        state.on_host, state.host_due = None, NEVER
+        if self._collections is not None:
+            self._collections.close()
+        self._readings.close()
+        schedstat, state.schedstat = state.schedstat, NOT_READ
+        if schedstat >= 0:
+            os.close(schedstat)
+
+    # ---- start ----------------------------------------------------------------------------------
+
+    def _start(self, kind: EvidenceKind) -> bool:
+        """Start one kind; return False if the system does not have it, and state the reason."""
+        try:
+            self._open(kind)
+        except Exception as error:  # fail-open: this kind is not recorded
+            self.unavailable[kind] = describe_error(error)
+            return False
+        return True
+
+    def _open(self, kind: EvidenceKind) -> None:
+        state, readings = self._state, self._readings
+        if kind == "cpu":
+            thread_time_ns()
+            state.record_cpu(thread_time_ns)
+        elif kind == "gc":
+            state.gc_ns = 0
+            self._collections = GarbageCollections(self._is_on_thread, self._add_collection)
+        elif kind == "runnable":
+            state.schedstat = self._open_schedstat()
+        elif kind in ("switches", "faults"):
+            thread_usage()
+            state.reads_usage = True
+        elif kind == "block_io":
+            if not _accounts_delays():
+                raise OSError("the kernel does not account delays (sysctl kernel.task_delayacct=1)")
+            readings.open(BLOCK_IO, lambda: [HostFile(task_file(self._task, "stat"), block_io_ns)])
+        elif kind == "throttled":
+            readings.open(THROTTLED, throttling_files)
+        else:
+            self._open_pressure()
+
+    def _open_pressure(self) -> None:
+        reason: Exception | None = None
+        is_open = False
+        for name, resource in ((CPU_PRESSURE, "cpu"), (MEMORY_PRESSURE, "memory"), (IO_PRESSURE, "io")):
+            try:
+                self._readings.open(name, lambda resource=resource: [pressure_file(resource)])  # type: ignore[misc]  # mypy cannot infer a lambda with a default
+                is_open = True
+            except (OSError, ValueError) as error:
+                reason = error
+        if not is_open and reason is not None:
+            raise reason
+
+    def _open_schedstat(self) -> int:
+        file = HostFile(task_file(self._task, "schedstat"), runnable_ns)
+        file.close()
+        return os.open(task_file(self._task, "schedstat"), os.O_RDONLY | os.O_CLOEXEC)
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """What a packet says about its host evidence (packet.md)."""
+        return {"recorded": list(self.recorded), "unavailable": self.unavailable}
+
+    # ---- callbacks during a step ----------------------------------------------------------------
+
+    def _is_on_thread(self) -> bool:
+        return get_ident() == self._thread
+
+    def _add_collection(self, ns: int) -> None:
+        self._state.gc_ns += ns
+
+    def _read_interval(self, end: int) -> None:
+        """Read what is read from time to time; ``end`` is the step's (clock)."""
+        try:
+            self._state.host_due = end + INTERVAL_NS
+            for name, ms in self._readings.read():
+                self._store(name, ms)
+            if self._readings.is_empty:
+                self._state.host_due = NEVER
+        except Exception:  # fail-open: nothing more is read
+            self._state.host_due = NEVER
+
+    # ---- rows -----------------------------------------------------------------------------------
+
+    def _take_cpu(self, begin: int, row_MC: Rows, stages: Sequence[str]) -> Iterator[tuple[str, Values]]:
+        if "cpu" not in self.kinds_for(stages) or len(self._cpu) < begin + row_MC.size:
+            return
+        cpu_MC = np.frombuffer(self._cpu[begin : begin + row_MC.size], np.int64).reshape(row_MC.shape)
+        wall_M, spent_MC = row_MC[:, WALL_COLUMN], row_MC[:, FIRST_STAGE_COLUMN:]
+        residual_M = np.maximum(wall_M - spent_MC.sum(axis=1), 0)
+        cpu_residual_M = cpu_MC[:, WALL_COLUMN] - cpu_MC[:, FIRST_STAGE_COLUMN:].sum(axis=1)
+        limit_SM = np.vstack([spent_MC.T, residual_M])
+        cpu_SM = np.vstack([cpu_MC[:, FIRST_STAGE_COLUMN:].T, cpu_residual_M])
+        ms_SM = _ms(np.clip(cpu_SM, 0, np.maximum(limit_SM, 0)))
+        is_known_M = cpu_MC[:, WALL_COLUMN] >= 0
+        for name, ms_M in zip(cpu_channels(stages), ms_SM, strict=True):
+            yield name, np.where(is_known_M, ms_M, unsampled(len(ms_M)))
+
+    def _take_counters(self, begin: int, row_MC: Rows) -> Iterator[tuple[str, Values]]:
+        rows, width = row_MC.shape
+        first = begin // width * HOST_CELLS
+        cells = self._host[first : first + rows * HOST_CELLS]
+        if len(cells) < rows * HOST_CELLS:
+            return
+        counter_MC = np.vstack([self._last, np.frombuffer(cells, np.int64).reshape(rows, HOST_CELLS)])
+        known_MC = (counter_MC[1:] != NOT_READ) & (counter_MC[:-1] != NOT_READ)
+        increase_MC = np.maximum(np.diff(counter_MC, axis=0), 0)
+        self._last = counter_MC[-1].copy()
+        wanted = {channel.name for kind in self.recorded for channel in EVIDENCE[kind]}
+        for column, channel in enumerate(_STEP_CHANNELS):
+            if channel.name in wanted:
+                increase_M = increase_MC[:, column]
+                values = _ms(increase_M) if channel.unit == "ms" else increase_M.astype(np.float64)
+                yield channel.name, np.where(known_MC[:, column], values, unsampled(rows))
+
+
+def _ms(ns: npt.NDArray[np.int64]) -> Values:
+    """Return times in ms, as multiples of 1 / ``UNIT``."""
+    found: Values = np.rint(ns * (UNIT / 1e6)) / UNIT
+    return found
+
+
+def _accounts_delays() -> bool:
+    """Return whether the kernel accounts delays; kernels without the switch do if they can."""
+    try:
+        with open(_DELAY_ACCOUNTING, encoding="ascii") as file:
+            return file.read().strip() != "0"
+    except FileNotFoundError:
+        return True

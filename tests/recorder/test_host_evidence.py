@@ -1,0 +1,379 @@
+"""Host evidence says whether a stage computed or waited, and why; what the system forbids is said once."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sfapp.errors import RecorderError
+from sfapp.model import Accumulation, Window
+from sfapp.model.host_evidence import (
+    EVIDENCE,
+    EVIDENCE_KEY,
+    EVIDENCE_KINDS,
+    EVIDENCE_PREFIX,
+    GC,
+    INVOLUNTARY,
+    MEMORY_PRESSURE,
+    THROTTLED,
+    VOLUNTARY,
+    cpu_channel,
+)
+from sfapp.model.stages import RESIDUAL
+from sfapp.packets import host_files, read_window, read_windows
+from sfapp.packets.window_rows import MAX_CHANNELS
+from sfapp.recorder import Recorder
+from sfapp.recorder.side_channels import host_evidence
+from sfapp.recorder.side_channels.host_evidence import INTERVAL_NS, MAX_CPU_STAGES, VARIABLE, chosen_kinds
+from tests.builders import BACKWARD, DATA, FORWARD
+from tests.recorder.clocked_recorder import Clock
+
+MS = 1e-6
+
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counters of a thread exist on Linux")
+
+
+def recorder(root: Path, **options: Any) -> Recorder:
+    return Recorder(root, run_id="run", **{"window_steps": 100, "stages": (DATA, FORWARD), **options})
+
+
+def spin(seconds: float) -> None:
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        pass
+
+
+def values(window: Window, channel: str) -> list[float]:
+    return [float(value) for value in window.side[channel].value_NR[:, 0]]
+
+
+class TestChoice:
+    def test_all_kinds_are_recorded_unless_some_are_chosen(self) -> None:
+        assert chosen_kinds(True, "") == EVIDENCE_KINDS
+        assert chosen_kinds(False, "") == ()
+        assert chosen_kinds(["gc", "cpu"], "") == ("cpu", "gc")
+
+    def test_the_environment_takes_precedence_and_ignores_what_is_no_kind(self) -> None:
+        assert chosen_kinds(True, "off") == ()
+        assert chosen_kinds(False, " GC, pressure,nonsense") == ("gc", "pressure")
+        assert chosen_kinds(False, "all") == EVIDENCE_KINDS
+
+    @pytest.mark.parametrize("option", ["cpu", ["cpu", "disk"]])
+    def test_other_names_are_refused(self, tmp_path: Path, option: Any) -> None:
+        with pytest.raises(RecorderError, match="evidence must be True, False or some of cpu, gc, runnable"):
+            recorder(tmp_path, evidence=option)
+
+    def test_without_it_a_packet_has_no_trace_of_it(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv(VARIABLE, "off")
+        callbacks = list(gc.callbacks)
+        with recorder(tmp_path) as perf, perf.step():
+            assert gc.callbacks == callbacks
+        window = read_window(tmp_path)
+        assert window.side == {}
+        assert EVIDENCE_KEY not in window.manifest.extra
+
+
+@linux
+class TestSteps:
+    @pytest.fixture
+    def window(self, tmp_path: Path, hot_path: str) -> Window:
+        """Five steps: data waits; forward computes, with a garbage collection in the fourth step."""
+        callbacks = list(gc.callbacks)
+        gc.disable()  # No collection but ours.
+        try:
+            with recorder(tmp_path) as perf:
+                for step in range(5):
+                    with perf.step():
+                        with perf.stage(DATA):
+                            time.sleep(0.01)
+                        with perf.stage(FORWARD):
+                            spin(0.01)
+                            if step == 3:
+                                gc.collect()
+        finally:
+            gc.enable()
+        assert gc.callbacks == callbacks
+        return read_window(tmp_path)
+
+    def test_the_cpu_time_tells_a_stage_that_waits_from_one_that_computes(self, window: Window) -> None:
+        wall_SN = window.duration_SNR[:, :, 0] * MS
+        data, forward, other = (window.stages.index(name) for name in (DATA, FORWARD, RESIDUAL))
+        cpu_SN = np.array([values(window, cpu_channel(stage)) for stage in window.stages])
+        assert (cpu_SN <= wall_SN + 0.001).all()
+        assert (cpu_SN[data] < 0.2 * wall_SN[data]).all()
+        assert (cpu_SN[forward] >= 9.9).all()
+        assert (cpu_SN[other] <= wall_SN[other] + 0.001).all()
+        assert all(window.side[cpu_channel(stage)].sampled_NR.all() for stage in window.stages)
+
+    def test_counters_are_of_one_step_each_and_begin_with_the_second(self, window: Window) -> None:
+        collected, *_ = (values(window, name) for name in (GC,))
+        assert np.isnan(collected[0])
+        assert collected[3] > 0
+        assert [collected[step] for step in (1, 2, 4)] == [0, 0, 0]
+        assert min(values(window, VOLUNTARY)[1:]) >= 1  # It sleeps once a step.
+        assert window.side[INVOLUNTARY].sampled_NR[:, 0].tolist() == [False, True, True, True, True]
+
+    def test_the_packet_says_what_is_recorded_and_why_the_rest_is_not(self, window: Window) -> None:
+        said = window.manifest.extra[EVIDENCE_KEY]
+        assert {"cpu", "gc", "switches", "faults"} <= set(said["recorded"])
+        assert set(said["recorded"]) | set(said["unavailable"]) == set(EVIDENCE)
+        assert not set(said["recorded"]) & set(said["unavailable"])
+        assert all(said["unavailable"].values())
+
+
+class TestWhatStepsMove:
+    """CPU times follow the durations that are moved between steps and windows."""
+
+    @pytest.fixture
+    def cpu(self) -> Clock:
+        return Clock()
+
+    def perf(self, root: Path, clock: Clock, cpu: Clock, **options: Any) -> Recorder:
+        perf = recorder(root, clock=clock, evidence=["cpu"], **options)
+        perf._state.record_cpu(cpu)
+        return perf
+
+    @staticmethod
+    def work(clock: Clock, cpu: Clock, ms: int, of_it: int) -> None:
+        clock.tick(ms * 1_000_000)
+        cpu.tick(of_it * 1_000_000)
+
+    def test_the_wait_for_a_batch_counts_in_the_step_that_uses_it(
+        self, tmp_path: Path, clock: Clock, cpu: Clock, hot_path: str
+    ) -> None:
+        def batches() -> Iterator[int]:
+            for batch in range(3):
+                self.work(clock, cpu, 10, 3)
+                yield batch
+
+        perf = self.perf(tmp_path, clock, cpu)
+        for _ in perf.batches(batches()):
+            with perf.step(), perf.stage(FORWARD):
+                self.work(clock, cpu, 8, 7)
+            self.work(clock, cpu, 4, 2)
+        perf.close()
+        window = read_window(tmp_path)
+        assert values(window, cpu_channel(DATA)) == [3, 3, 3]
+        assert values(window, cpu_channel(FORWARD)) == [7, 7, 7]
+        assert values(window, cpu_channel("step.between_cpu_wall")) == [0, 2, 2]
+        assert values(window, cpu_channel(RESIDUAL)) == [0, 0, 0]
+
+    def test_a_prefetched_batch_s_wait_is_moved_to_the_next_step(
+        self, tmp_path: Path, clock: Clock, cpu: Clock, hot_path: str
+    ) -> None:
+        def batches() -> Iterator[int]:
+            for batch in range(4):
+                self.work(clock, cpu, 10, 3)
+                yield batch
+
+        perf = self.perf(tmp_path, clock, cpu)
+        ahead = iter(perf.batches(batches()))
+        next(ahead)
+        for _ in range(3):
+            with perf.step(), perf.stage(FORWARD):
+                self.work(clock, cpu, 8, 7)
+                next(ahead)
+        perf.close()
+        window = read_window(tmp_path)
+        assert values(window, cpu_channel(DATA)) == [3, 3, 3]
+        assert values(window, cpu_channel(FORWARD)) == [7, 7, 7]
+        assert values(window, cpu_channel(RESIDUAL)) == [0, 0, 0]
+
+    def test_a_step_that_begins_another_window_keeps_its_evidence(
+        self, tmp_path: Path, clock: Clock, cpu: Clock, hot_path: str
+    ) -> None:
+        accumulation = Accumulation(factor=2, ordered=False)
+        perf = self.perf(tmp_path, clock, cpu, accumulation=accumulation, gather="local")
+        for step in range(4):
+            with perf.step():
+                for micro in range(2):
+                    with perf.micro_step(micro, sync=step < 2 or micro == 1), perf.stage(FORWARD):
+                        self.work(clock, cpu, 8, step + 1)
+        perf.close()
+        first, second = (item.window for item in read_windows([tmp_path]).windows)
+        assert values(first, cpu_channel(FORWARD)) == [2, 4]
+        assert values(second, cpu_channel(FORWARD)) == [6, 8]
+
+    def test_a_dropped_step_leaves_nothing(
+        self, tmp_path: Path, clock: Clock, cpu: Clock, hot_path: str
+    ) -> None:
+        perf = self.perf(tmp_path, clock, cpu)
+        for step in range(3):
+            try:
+                with perf.step(), perf.stage(FORWARD):
+                    self.work(clock, cpu, 8, step + 1)
+                    if step == 1:
+                        raise MemoryError
+            except MemoryError:
+                continue
+        perf.close()
+        window = read_window(tmp_path)
+        assert window.step_N.tolist() == [0, 2]
+        assert values(window, cpu_channel(FORWARD)) == [1, 3]
+
+    def test_a_step_timed_elsewhere_has_no_cpu_times_but_counters(self, tmp_path: Path, clock: Clock) -> None:
+        with recorder(tmp_path, clock=clock, evidence=["cpu", "gc"]) as perf:
+            for _ in range(2):
+                perf.add_step(100, [{DATA: 10, FORWARD: 20}])
+                gc.collect()
+        window = read_window(tmp_path)
+        assert not window.side[cpu_channel(DATA)].sampled_NR.any()
+        assert values(window, GC)[1] > 0
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    """Put a file into the simulated ``/proc`` and ``/sys/fs/cgroup``, which are empty at first."""
+    root = tmp_path / "machine"
+    monkeypatch.setattr(host_files, "_PROC", root / "proc")
+    monkeypatch.setattr(host_files, "_CGROUP", root / "cgroup")
+    monkeypatch.setattr(host_evidence, "_DELAY_ACCOUNTING", str(root / "proc" / "delays"))
+
+    def put(name: str, content: str) -> None:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+
+    return put
+
+
+def psi(total: int) -> str:
+    return f"some avg10=0.00 avg60=0.00 avg300=0.00 total={total}\nfull avg10=0.00 total=7\n"
+
+
+class TestFiles:
+    def test_a_system_without_them_states_the_reason_and_records_the_rest(
+        self, tmp_path: Path, machine: Callable[[str, str], None]
+    ) -> None:
+        with recorder(tmp_path) as perf:
+            for _ in range(3):
+                with perf.step():
+                    pass
+        window = read_window(tmp_path)
+        said = window.manifest.extra[EVIDENCE_KEY]
+        assert sorted(said["unavailable"]) == ["block_io", "pressure", "runnable", "throttled"]
+        assert said["unavailable"]["throttled"].endswith("no control group with a quota of CPU time")
+        assert window.manifest.faults == ()
+        assert {name for name in window.side if "pressure" in name or "throttled" in name} == set()
+
+    def test_what_is_read_from_time_to_time_is_the_increase_on_the_step_of_the_reading(
+        self, tmp_path: Path, clock: Clock, machine: Callable[[str, str], None], hot_path: str
+    ) -> None:
+        machine("proc/self/cgroup", "0::/job/rank\n")
+        machine("proc/pressure/cpu", psi(0))
+        machine("proc/pressure/memory", psi(10))
+        machine("cgroup/job/rank/cpu.stat", "usage_usec 5\nnr_throttled 0\nthrottled_usec 0\n")
+        machine("cgroup/job/cpu.stat", "throttled_usec 100\n")
+        machine("cgroup/cpu.stat", "usage_usec 5\n")
+        with recorder(tmp_path, clock=clock, evidence=["throttled", "pressure"]) as perf:
+            for step in range(6):
+                with perf.step():
+                    clock.tick(INTERVAL_NS // 2)
+                machine("cgroup/job/rank/cpu.stat", f"throttled_usec {1000 * (step + 1)}\n")
+                machine("cgroup/job/cpu.stat", f"throttled_usec {100 + 500 * (step + 1)}\n")
+                machine("proc/pressure/memory", psi(10 + 4000 * (step + 1)))
+        window = read_window(tmp_path)
+        throttled = window.side[THROTTLED]
+        assert throttled.sampled_NR[:, 0].tolist() == [False, False, True, False, True, False]
+        assert [throttled.value_NR[step, 0] for step in (2, 4)] == [3.0, 3.0]
+        assert [window.side[MEMORY_PRESSURE].value_NR[step, 0] for step in (2, 4)] == [8.0, 8.0]
+        assert window.manifest.extra[EVIDENCE_KEY]["recorded"] == ["throttled", "pressure"]
+
+    def test_control_groups_of_the_first_version_count_too(
+        self, tmp_path: Path, clock: Clock, machine: Callable[[str, str], None]
+    ) -> None:
+        machine("proc/self/cgroup", "5:cpu,cpuacct:/box\n1:name=systemd:/box\n")
+        machine("cgroup/cpu,cpuacct/box/cpu.stat", "nr_periods 1\nthrottled_time 1000000\n")
+        (file,) = host_files.throttling_files()
+        assert file.read() == 1_000_000
+        file.close()
+
+    @pytest.mark.parametrize("content", ["", "some", "full total=3\n", "some total=x\n"])
+    def test_a_file_of_another_form_is_unavailable(
+        self, machine: Callable[[str, str], None], content: str
+    ) -> None:
+        machine("proc/pressure/io", content)
+        with pytest.raises((OSError, ValueError)):
+            host_files.pressure_file("io")
+
+    def test_files_that_vanish_end_their_channel_and_nothing_else(
+        self, tmp_path: Path, clock: Clock, machine: Callable[[str, str], None]
+    ) -> None:
+        machine("proc/self/cgroup", "0::/\n")
+        machine("cgroup/cpu.stat", "throttled_usec 0\n")
+        with recorder(tmp_path, clock=clock, evidence=["throttled"]) as perf:
+            for step in range(4):
+                with perf.step():
+                    clock.tick(INTERVAL_NS)
+                if step == 1:
+                    machine("cgroup/cpu.stat", "")
+        window = read_window(tmp_path)
+        assert window.side[THROTTLED].sampled_NR[:, 0].tolist() == [False, True, False, False]
+        assert len(window.step_N) == 4
+
+    @linux
+    def test_all_files_are_closed_with_the_recorder(self, tmp_path: Path) -> None:
+        with recorder(tmp_path) as perf, perf.step():
+            pass
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(3):
+            with recorder(tmp_path) as perf, perf.step():
+                pass
+        assert len(os.listdir("/proc/self/fd")) <= before
+
+
+class TestBounds:
+    def test_evidence_takes_no_channel_from_the_user(self, tmp_path: Path) -> None:
+        with recorder(tmp_path) as perf:
+            for _ in range(2):
+                with perf.step():
+                    for number in range(MAX_CHANNELS):
+                        perf.observe(f"x{number}", 1.0)
+        window = read_window(tmp_path)
+        own = [name for name in window.side if not name.startswith(EVIDENCE_PREFIX)]
+        assert len(own) == MAX_CHANNELS
+        assert cpu_channel(DATA) in window.side
+
+    def test_its_names_are_refused_to_others(self, tmp_path: Path) -> None:
+        with recorder(tmp_path, evidence=False) as perf, perf.step():
+            perf.observe(GC, 1.0)
+        window = read_window(tmp_path)
+        assert window.side == {}
+        assert GC in window.manifest.extra["side_faults"]
+
+    def test_many_stages_have_no_cpu_times(self, tmp_path: Path) -> None:
+        names = tuple(f"stage{number}" for number in range(MAX_CPU_STAGES))
+        with recorder(tmp_path, stages=names) as perf, perf.step():
+            pass
+        window = read_window(tmp_path)
+        assert not [name for name in window.side if name.startswith("host.cpu.")]
+        assert GC in window.side
+
+    def test_steps_on_another_thread_raise_nothing(self, tmp_path: Path, hot_path: str) -> None:
+        from threading import Thread
+
+        with recorder(tmp_path, stages=(DATA, BACKWARD)) as perf:
+
+            def train() -> None:
+                for _ in range(3):
+                    with perf.step(), perf.stage(BACKWARD):
+                        spin(0.001)
+
+            thread = Thread(target=train)
+            thread.start()
+            thread.join()
+            train()
+        window = read_window(tmp_path)
+        assert len(window.step_N) == 6
+        cpu = np.array(values(window, cpu_channel(BACKWARD)))
+        assert (np.nan_to_num(cpu) <= window.duration_SNR[2, :, 0] * MS + 0.001).all()
