@@ -80,7 +80,9 @@ class SlowFiles:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        self._process = subprocess.Popen([sys.executable, "-m", "benchmarks.experiments.slow_files", str(folder)])
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.experiments.slow_files", str(folder)]
+        )
         until = time.monotonic() + 30.0
         while not self.path.exists():
             if time.monotonic() > until or self._process.poll() is not None:
@@ -103,7 +105,9 @@ def _attributes(node: int) -> bytes:
     is_file = node == _FILE
     mode = (stat.S_IFREG | 0o444) if is_file else (stat.S_IFDIR | 0o555)
     size = _SIZE if is_file else 0
-    return struct.pack("<QQQQQQIIIIIIIIII", node, size, size // 512, 0, 0, 0, 0, 0, 0, mode, 1, 0, 0, 0, RECORD, 0)
+    return struct.pack(
+        "<QQQQQQIIIIIIIIII", node, size, size // 512, 0, 0, 0, 0, 0, 0, mode, 1, 0, 0, 0, RECORD, 0
+    )
 
 
 def _reply(opcode: int, node: int, body: bytes) -> bytes | int:

@@ -73,7 +73,9 @@ class WhyTraining:
         for _ in range(200):
             self.matrix @ self.matrix
         self.repeats = max(1, round(COMPUTE_SECONDS * 200 / (time.perf_counter() - begin)))
-        loader = DataLoader(Rows(job, self.rank), batch_size=None, num_workers=1, multiprocessing_context="fork")
+        loader = DataLoader(
+            Rows(job, self.rank), batch_size=None, num_workers=1, multiprocessing_context="fork"
+        )
         self.batches: Iterator[torch.Tensor] = iter(loader)
         self.perf = sfapp.Recorder(
             out,

@@ -22,11 +22,11 @@ from sfapp.accounting.associations import (
     rank_correlation,
     slope,
 )
-from sfapp.accounting.host_channels import HostChannel, HostRecord, has_host_evidence, host_record
+from sfapp.accounting.host_channels import OF_MACHINE, HostChannel, HostRecord, has_host_evidence, host_record
 from sfapp.accounting.late_ranks import Floats, has_enough_steps
 from sfapp.accounting.measures import Measures
 from sfapp.model import Diagnosis
-from sfapp.model.explanation import CAUSES, HostCause, CauseKind, ChannelEvidence, Explanation
+from sfapp.model.explanation import CAUSES, CauseKind, ChannelEvidence, Explanation, HostCause
 from sfapp.model.findings import Finding
 from sfapp.model.host_evidence import MINOR_FAULTS
 
@@ -119,7 +119,7 @@ def explain(stage: str, rank: int, record: HostRecord, late: Sequence[int], alph
         one for one in evidence if one.chance <= alpha and one.accounts_ns >= LEAST_PART * delay_ms * 1e6
     ]
     causes = _causes(telling, delay_ms * 1e6, knows_cpu=any(c.cause == "computing" for c in record.channels))
-    recorded = {channel.cause for channel in record.channels}
+    recorded = {channel.cause for channel in record.channels if channel.name not in OF_MACHINE}
     claimed = {cause.kind for cause in causes}
     return Explanation(
         stage=stage,
@@ -129,7 +129,7 @@ def explain(stage: str, rank: int, record: HostRecord, late: Sequence[int], alph
         causes=causes,
         evidence=tuple(sorted(evidence, key=lambda one: -one.accounts_ns)),
         unaffected=tuple(kind for kind in CAUSES if kind in recorded - claimed),
-        unrecorded=tuple(kind for kind in CAUSES if kind not in recorded),
+        unrecorded=tuple(kind for kind in CAUSES if kind not in recorded | claimed),
     )
 
 

@@ -53,6 +53,10 @@ CAUSE_OF: dict[str, CauseKind | None] = {
 """Class of causes that each channel of a whole step supports."""
 
 
+OF_MACHINE = (MEMORY_PRESSURE, IO_PRESSURE, CPU_PRESSURE)
+"""Channels of a whole machine or control group: without them, a rank may still be affected."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class HostChannel:
     """One kind of evidence of a rank and its peers.

@@ -57,7 +57,7 @@ def rank_columns(ranks: RankTable) -> dict[str, tuple[str, ...]]:
         "role": [role or "" for role in ranks.role],
         "local_rank": ranks.local_rank,
         **ranks.layout,
-        **getattr(ranks, "attributes", {}),
+        **ranks.attributes,
     }
     return {name: tuple(map(str, column)) for name, column in columns.items()}
 

@@ -10,7 +10,7 @@ import pytest
 
 from sfapp.model import Diagnosis, Reference
 from sfapp.model.diagnosis import Aim, Culprit, EvidenceLine, StepTime, WaitFit
-from sfapp.model.explanation import HostCause, ChannelEvidence, Explanation, SharedAttribute
+from sfapp.model.explanation import ChannelEvidence, Explanation, HostCause, SharedAttribute
 from sfapp.model.findings import Finding, Resolution, StepNoise
 from sfapp.model.onsets import Episode
 from sfapp.model.parallel_layout import LayoutPattern, LayoutTable

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from sfapp.accounting.periods import fitting_periods
 from sfapp.model import Diagnosis, stage_category
-from sfapp.model.explanation import NO_EXPLANATION, HostCause, CauseKind, ChannelEvidence, Explanation
+from sfapp.model.explanation import NO_EXPLANATION, CauseKind, ChannelEvidence, Explanation, HostCause
 from sfapp.views import format
 
 CAUSE_TITLES: Mapping[CauseKind, str] = {
