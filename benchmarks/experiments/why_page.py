@@ -24,13 +24,13 @@ HOW: Mapping[str, str] = {
 }
 
 ABOUT = """\
-A rank that is late for a known cause, in real jobs of 8 ranks over Gloo on one machine: which class of causes the
-verdict names first ([why.md](../why.md), [accounting.md](../accounting.md#21-why-that-rank)).
+A rank that is late for a known cause, in real jobs of 8 ranks over Gloo on one machine: which class of causes
+the verdict names first ([why.md](../why.md), [accounting.md](../accounting.md#21-why-that-rank)).
 
 - Model, gradients, loader, optimizer and causes are real. A wait of slightly varying length represents an
   accelerator's time; each rank computes about 2 ms in forward.
-- A cause lasts for one window of 30 steps, on one rank. Its delay is about 45 ms a step on an idle machine and
-  varies by half of it; throttling and the hog delay as long as they do. A healthy window follows each.
+- A cause lasts for one window of 30 steps, on one rank. Its delay is about 45 ms a step on an idle machine
+  and varies by half of it; throttling and the hog delay as long as they do. A healthy window follows each.
 - A file system in user space delays a reader like any other service, so both *waiting for a block device* and
   *blocked* count as right for slow storage. Families that only block cannot be told apart by their host:
   `blocked` is the right class for lock, worker and service."""

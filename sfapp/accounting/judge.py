@@ -34,7 +34,6 @@ from sfapp.accounting.leaders import (
 )
 from sfapp.accounting.measures import Measures
 from sfapp.accounting.own_time import own_excess
-from sfapp.accounting.periods import known_periods
 from sfapp.accounting.routing import by_name, names, ranked, rivals, routing_set
 from sfapp.accounting.run_waits import wait_stages
 from sfapp.accounting.shared_attributes import with_shared_attributes
@@ -51,6 +50,7 @@ from sfapp.model import (
     StepTime,
     WaitFit,
 )
+from sfapp.model.periods import known_periods
 from sfapp.model.stages import FORWARD, RESIDUAL
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from sfapp.accounting import diagnose
-from sfapp.accounting.periods import fitting_periods, known_periods
 from sfapp.accounting.shared_attributes import LateInWindow, shared_attributes, shared_over_windows
+from sfapp.model.periods import fitting_periods, known_periods
 from tests.builders import DATA, MS, ddp_job, window_of
 
 
@@ -65,7 +65,7 @@ def test_over_runs_a_rank_counts_once_however_many_windows_it_is_late_in() -> No
 
 def test_known_periods_come_from_the_packet_and_fit_a_spacing_exactly_or_every_few_times() -> None:
     manifest = window_of(ddp_job()).manifest
-    extra = {"num_workers": 4, "save_steps": 1, "periods": {"evaluation": 25, "broken": "often"}}
+    extra = {"num_workers": 4, "periods": {"evaluation": 25, "each step": 1, "broken": "often"}}
     periods = known_periods(replace(manifest, extra=extra))
     assert periods == {"the loader's number of workers": 4, "evaluation": 25}
     assert fitting_periods(periods, 50) == {"evaluation": 25}

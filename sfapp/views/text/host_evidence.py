@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sfapp.accounting.periods import fitting_periods
 from sfapp.model import Diagnosis, stage_category
 from sfapp.model.explanation import NO_EXPLANATION, CauseKind, ChannelEvidence, Explanation, HostCause
+from sfapp.model.periods import fitting_periods
 from sfapp.views import format
 
 CAUSE_TITLES: Mapping[CauseKind, str] = {
