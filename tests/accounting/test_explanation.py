@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import get_args
 
+import numpy as np
 import pytest
 
-from sfapp.accounting import diagnose
+from sfapp.accounting import diagnose, measure
+from sfapp.accounting.explanation import explain
+from sfapp.accounting.host_channels import CAUSE_OF, MOST_PEERS, HostChannel, HostRecord, host_record
+from sfapp.model import SideChannel
 from sfapp.model.explanation import CAUSES, CauseKind, Explanation
 from tests.accounting.simulated_hosts import LATE, host_job
 from tests.builders import BACKWARD, DATA, MS, ddp_job, window_of
@@ -85,3 +90,58 @@ def test_a_wait_for_other_ranks_is_no_blocking_of_its_own() -> None:
 
 def test_every_class_has_a_meaning() -> None:
     assert set(CAUSES) == set(get_args(CauseKind))
+
+
+def test_single_late_steps_are_explained_by_what_is_different_in_them() -> None:
+    found = single_steps((7, 19, 31))
+    assert found.steps == 3
+    assert found.causes[0].kind == "gc"
+    assert found.causes[0].accounts_ns == pytest.approx(200 * MS, rel=0.1)
+
+
+def single_steps(steps: tuple[int, ...]) -> Explanation:
+    """Return why rank 3 is late in some steps, in which it collects garbage for 200 ms."""
+    number, ranks = 40, 16
+    random = np.random.default_rng(0)
+    late_NR = np.zeros((number, ranks))
+    late_NR[list(steps), 0] = 200.0
+    own_NR = 2.0 + random.normal(0.0, 0.1, (number, ranks)) + late_NR
+    values = {
+        "host.gc_ms": random.exponential(0.1, (number, ranks)) + late_NR,
+        "host.runnable_ms": random.exponential(0.5, (number, ranks)),
+    }
+    channels = tuple(HostChannel(name, CAUSE_OF[name], value_NR, True) for name, value_NR in values.items())
+    return explain(DATA, LATE, HostRecord(own_NR, channels), steps, 0.01)
+
+
+def test_readings_from_time_to_time_are_tested_by_interval() -> None:
+    """Throttling is read in every third step: the increase counts for the steps since the last reading."""
+    window = host_job("throttled", steps=60)
+    throttled = window.side["host.throttled_ms"]
+    read_NR = np.full(throttled.value_NR.shape, np.nan)
+    read_NR[2::3] = throttled.value_NR.reshape(20, 3, -1).sum(axis=1)
+    side = {**window.side, "host.throttled_ms": SideChannel(read_NR, ~np.isnan(read_NR))}
+    found = diagnose(replace(window, side=side)).aim_explanation
+    assert found is not None
+    assert found.causes[0].kind == "throttled"
+    assert found.causes[0].accounts_ns == pytest.approx(found.delay_ns, rel=0.25)
+
+
+def test_a_wide_window_is_explained_from_an_even_sample_of_peers() -> None:
+    ranks, steps = 4_096, 12
+    late_NR = np.full((steps, ranks), 2 * MS)
+    late_NR += np.random.default_rng(0).integers(0, MS // 4, (steps, ranks))
+    late_NR[:, LATE] += 30 * MS
+    stages = np.stack([late_NR, np.full((steps, ranks), 20 * MS)])
+    cpu = SideChannel(np.full((steps, ranks), 1.0), np.ones((steps, ranks), dtype=bool))
+    window = window_of(stages, side={f"host.cpu.{DATA}_ms": cpu})
+    record = host_record(measure(window), 0, LATE)
+    assert record.own_NR.shape[1] <= MOST_PEERS + 1
+    found = diagnose(window).aim_explanation
+    assert found is not None
+    assert found.causes[0].kind == "blocked"
+
+
+def test_the_json_of_a_window_has_its_explanation() -> None:
+    (found,) = diagnose(host_job("gc")).document()["explanations"]
+    assert (found["rank"], found["causes"][0]["kind"], found["reason"]) == (LATE, "gc", None)
