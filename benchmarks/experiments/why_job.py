@@ -7,7 +7,6 @@ time, and each rank computes a little in forward. The causes are real, too (``wh
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import sys
 import time
@@ -24,8 +23,8 @@ from torch.utils.data import DataLoader, Dataset
 import sfapp
 from benchmarks.experiments.plan import BACKWARD, DATA, FORWARD, OPTIMIZER
 from benchmarks.experiments.routing_job import JITTER, WIDTH
-from benchmarks.experiments.why_causes import Causes, join_group, keep_off_last_core, leave_group
-from benchmarks.experiments.why_plan import DELAY, WhyFault, WhyJob
+from benchmarks.experiments.why_causes import Causes, join_group, leave_group
+from benchmarks.experiments.why_plan import WhyFault, WhyJob
 from sfapp.model import RankIdentity
 
 PACE = {FORWARD: 0.020, BACKWARD: 0.030}
@@ -33,6 +32,9 @@ PACE = {FORWARD: 0.020, BACKWARD: 0.030}
 
 COMPUTE_SECONDS = 0.002
 """CPU time that every rank needs in forward."""
+
+WORKER_SECONDS = 0.25
+"""Time that the slow worker takes for a batch: longer than a step, else prefetching would hide it."""
 
 
 class Rows(Dataset[torch.Tensor]):
@@ -52,7 +54,7 @@ class Rows(Dataset[torch.Tensor]):
 
     def __getitem__(self, step: int) -> torch.Tensor:
         if step // self.steps in self.slow:
-            time.sleep(sum(PACE.values()) + DELAY * random.uniform(0.5, 1.5))
+            time.sleep(WORKER_SECONDS * random.uniform(0.8, 1.2))
         return torch.full((4, WIDTH), float(step % 7))
 
 
@@ -69,10 +71,7 @@ class WhyTraining:
         self.model = DistributedDataParallel(network)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3)
         self.matrix = torch.ones(64, 64)
-        begin = time.perf_counter()
-        for _ in range(200):
-            self.matrix @ self.matrix
-        self.repeats = max(1, round(COMPUTE_SECONDS * 200 / (time.perf_counter() - begin)))
+        self.repeats = self._repeats()
         loader = DataLoader(
             Rows(job, self.rank), batch_size=None, num_workers=1, multiprocessing_context="fork"
         )
@@ -85,6 +84,16 @@ class WhyTraining:
             wrapper="ddp",
             timeout=60,
         )
+        self.perf.watch_waits(self.model)
+
+    def _repeats(self) -> int:
+        """Return how often to multiply in forward: the same number on all ranks."""
+        begin = time.thread_time()
+        for _ in range(200):
+            self.matrix @ self.matrix
+        seconds = torch.tensor((time.thread_time() - begin) / 200)
+        dist.all_reduce(seconds)
+        return max(1, round(COMPUTE_SECONDS * self.job.ranks / float(seconds)))
 
     def run(self) -> None:
         """Train through all windows, each with its cause."""
@@ -99,14 +108,10 @@ class WhyTraining:
 
     @contextlib.contextmanager
     def _placed(self, fault: WhyFault) -> Iterator[None]:
-        """Cause the fault on its rank; the others leave the hog's core to it."""
-        cores = os.sched_getaffinity(0)
+        """Cause the fault on its rank."""
         with contextlib.ExitStack() as stack:
             if fault.rank == self.rank:
                 stack.enter_context(self.causes.active(fault.family))
-            elif fault.family == "cpu hog":
-                keep_off_last_core()
-                stack.callback(os.sched_setaffinity, 0, cores)
             dist.barrier()
             yield
 

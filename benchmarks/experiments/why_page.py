@@ -13,7 +13,7 @@ from sfapp.views.text.host_evidence import explanation_sentences
 FAMILIES_RIGHT = 7
 
 HOW: Mapping[str, str] = {
-    "cpu hog": "a process of higher priority computes on the rank's only core; other ranks run elsewhere",
+    "cpu hog": "the rank is bound to one core, on which a process of higher priority computes",
     "cgroup throttling": "the rank's control group has a quota of 7.5 % of a core",
     "garbage collector": "the rank calls `gc.collect()` several times a step, on 120,000 live lists",
     "slow storage": "a file system in user space (FUSE, of our own) delays each of several reads by 5–15 ms",

@@ -109,7 +109,7 @@ def full_why() -> tuple[WhyJob, ...]:
     jobs = [
         WhyJob(f"why-{seed}", seed, RANKS, STEPS, why_windows(seed, RANKS, families)) for seed in range(3)
     ]
-    healthy = (WhyFault(is_warm_up=True), *[WhyFault()] * 12)
+    healthy = (WhyFault(is_warm_up=True), *[WhyFault()] * 8)
     return (*jobs, WhyJob("why-healthy", 9, RANKS, STEPS, healthy))
 
 

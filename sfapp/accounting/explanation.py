@@ -28,7 +28,7 @@ from sfapp.accounting.measures import Measures
 from sfapp.model import Diagnosis
 from sfapp.model.explanation import CAUSES, CauseKind, ChannelEvidence, Explanation, HostCause
 from sfapp.model.findings import Finding
-from sfapp.model.host_evidence import MINOR_FAULTS
+from sfapp.model.host_evidence import MINOR_FAULTS, THROTTLED
 
 LEAST_PART = 0.25
 """Least part of the delay that a cause must account for."""
@@ -108,7 +108,10 @@ def explain(stage: str, rank: int, record: HostRecord, late: Sequence[int], alph
     """
     reason = _refusal(record)
     late_NR = over_peers(record.own_NR) if record.own_NR.shape[1] > 1 else record.own_NR
-    delay_ms = float(late_NR[list(late) or slice(None), 0].mean())
+    others_N = np.delete(late_NR[:, 0], late)
+    if late and len(others_N) and others_N.mean() >= STEADY * late_NR[list(late), 0].mean():
+        late = []  # The rank is late in its other steps, too.
+    delay_ms = _in_steps(late_NR[:, 0], late)
     steps = len(late) or len(record.own_NR)
     if reason is not None:
         return Explanation(stage, rank, delay_ms * 1e6, steps, reason=reason)
@@ -131,6 +134,13 @@ def explain(stage: str, rank: int, record: HostRecord, late: Sequence[int], alph
         unaffected=tuple(kind for kind in CAUSES if kind in recorded - claimed),
         unrecorded=tuple(kind for kind in CAUSES if kind not in recorded | claimed),
     )
+
+
+def _in_steps(value_N: Floats, late: Sequence[int]) -> float:
+    """Return the mean over all steps; of single steps, by how much they exceed the others."""
+    if not late or len(late) == len(value_N):
+        return float(value_N.mean())
+    return float(value_N[list(late)].mean() - np.delete(value_N, late).mean())
 
 
 def _refusal(record: HostRecord) -> str | None:
@@ -160,17 +170,15 @@ def _test(channel: HostChannel, late_NR: Floats, late: Sequence[int]) -> _Tested
     )
     correlation, by_correlation = rank_correlation(*paired)
     if late:
-        delay_ms, more = float(known_late_N[late].mean()), float(excess_N[late].mean())
-        more -= float(np.delete(excess_N, late).mean()) if len(late) < len(excess_N) else 0.0
         chance = chance_in_steps(excess_NR, late)
     else:
-        delay_ms, more = float(known_late_N.mean()), float(excess_N.mean())
         by_steps = by_correlation
         usual = float(excess_NR[:, 1:].std(axis=0).max())
-        if channel.is_time and _may_explain(*paired, usual):
+        if channel.is_time and (channel.name == THROTTLED or _may_explain(*paired, usual)):
             by_steps = 2.0 * min(by_correlation, chance_of_signs(paired[1], effective_steps(*paired)))
         chance = max(chance_of_excess(paired[1]), min(1.0, by_steps))
-    accounts = _accounts(channel, paired, more)
+    delay_ms = _in_steps(known_late_N, late)
+    accounts = _accounts(channel, paired, _in_steps(excess_N, late))
     shown = late or slice(None)
     return _Tested(
         channel,
@@ -191,7 +199,7 @@ def _by_interval(starts_N: Sequence[int], late_N: Floats, excess_N: Floats) -> t
 
 def _may_explain(late_N: Floats, excess_N: Floats, usual: float) -> bool:
     """Return whether lateness may follow a time one to one. A time that varies while the lateness does not is
-    spent elsewhere.
+    spent elsewhere. (Throttling is not tested so, since it is added up over the cores of a control group.)
 
     Args:
         usual: largest standard deviation of the time on another rank. Variation of that size shows nothing,

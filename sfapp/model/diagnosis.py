@@ -320,11 +320,13 @@ class Diagnosis:
 
     @property
     def aim_explanation(self) -> Explanation | None:
-        """Why the suspect rank is late (§21); None if no rank is named or hosts recorded nothing."""
+        """Why the suspect rank is late (§21), or the rank of the largest finding where the suspect is none; None
+        if hosts recorded nothing."""
+        found = self.explanations or ()
         if self.aim is None or self.aim.rank is None:
-            return None
+            return found[0] if found else None
         place = (self.aim.stage, self.aim.rank)
-        return next((one for one in self.explanations or () if (one.stage, one.rank) == place), None)
+        return next((one for one in found if (one.stage, one.rank) == place), None)
 
     @property
     def is_reference(self) -> bool:
