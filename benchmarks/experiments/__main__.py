@@ -1,10 +1,10 @@
 """Run the jobs of a plan, judge their windows and write the tables.
 
-    python -m benchmarks.experiments [--plan waits] [--small] [--only ddp-8] [--packets FOLDER]
+    python -m benchmarks.experiments [--plan waits|why|standstill] [--small] [--only ddp-8] [--packets FOLDER]
 
-The plan ``routing`` (the default) writes docs/evidence/routing.md, ``waits`` docs/evidence/waits.md,
-``standstill`` docs/evidence/hangs.md (``--healthy-minutes 30`` adds a healthy job). With ``--packets``
-existing packets are judged again, and only missing jobs are run.
+The plan ``routing`` (the default) writes docs/evidence/routing.md, ``waits`` docs/evidence/waits.md, ``why``
+docs/evidence/why.md, and ``standstill`` docs/evidence/hangs.md (``--healthy-minutes 30`` adds a healthy job).
+With ``--packets`` existing packets are judged again, and only missing jobs are run.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ from benchmarks.experiments.standstill import FAMILIES, standstill_page
 from benchmarks.experiments.waits_page import waits_document
 from benchmarks.experiments.waits_plan import WaitJob, full_waits, small_waits
 from benchmarks.experiments.waits_score import WaitSeen, judge_waits
+from benchmarks.experiments.why_page import why_document
+from benchmarks.experiments.why_plan import WhyJob, full_why, skipped_families, small_why
+from benchmarks.experiments.why_score import WhySeen, judge_why
 from sfapp.accounting import diagnose_runs
 from sfapp.packets import read_windows
 
@@ -57,6 +60,15 @@ def _judge_waits(job: WaitJob, packets: Path) -> list[WaitSeen]:
     return judge_waits(job, [found.window for found in read_windows([packets / job.name]).windows])
 
 
+def why_experiment(jobs: Sequence[WhyJob], packets: Path) -> tuple[list[WhySeen], list[Launch]]:
+    """Run the missing jobs of the plan ``why``, and judge all."""
+    return _experiment(jobs, packets, _judge_why)
+
+
+def _judge_why(job: WhyJob, packets: Path) -> list[WhySeen]:
+    return judge_why(job, [found.window for found in read_windows([packets / job.name]).windows])
+
+
 def _experiment(
     jobs: Sequence[JobT], packets: Path, judged: Callable[[JobT, Path], list[RowT]]
 ) -> tuple[list[RowT], list[Launch]]:
@@ -73,7 +85,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--plan", choices=("routing", "waits", "standstill"), default="routing")
+    parser.add_argument("--plan", choices=("routing", "waits", "why", "standstill"), default="routing")
     parser.add_argument("--small", action="store_true", help="one short launch of four ranks")
     parser.add_argument("--only", action="append", help="only the job of this name; may be repeated")
     parser.add_argument("--healthy-minutes", type=float, default=0.0, help="of the plan standstill")
@@ -109,6 +121,10 @@ def _page(plan: str, is_small: bool, only: Sequence[str], packets: Path, command
         jobs = [job for job in (small() if is_small else full()) if not only or job.name in only]
         rows, launches = experiment(jobs, packets)
         return document(rows, command, machine(launches))
+    if plan == "why":
+        why_jobs = [job for job in (small_why() if is_small else full_why()) if not only or job.name in only]
+        seen, launches = why_experiment(why_jobs, packets)
+        return why_document(seen, command, machine(launches), skipped_families())
     wait_jobs = small_waits() if is_small else full_waits()
     waits, launches = waits_experiment([job for job in wait_jobs if not only or job.name in only], packets)
     return waits_document(waits, command, machine(launches))

@@ -55,6 +55,7 @@ from sfapp.accounting.run_waits import (
 )
 from sfapp.accounting.runs import aligned, diagnose_runs, measured
 from sfapp.accounting.sensitivity import GateChange, nearest_changes
+from sfapp.accounting.shared_attributes import LateInWindow, shared_over_windows
 from sfapp.accounting.verdict_map import (
     Region,
     RoutingInterval,
@@ -92,6 +93,7 @@ __all__ = [
     "GateChange",
     "Handover",
     "HealthyWindows",
+    "LateInWindow",
     "Measures",
     "Onset",
     "RankDelays",
@@ -140,6 +142,7 @@ __all__ = [
     "rolling_window",
     "routing_intervals",
     "run_waits",
+    "shared_over_windows",
     "stage_verdict",
     "step_prefix",
     "step_times",

@@ -28,7 +28,9 @@ from sfapp.service.verdicts import diagnose_windows
 from sfapp.terminal import printable
 from sfapp.views import format
 from sfapp.views import text as words
+from sfapp.views.text.host_evidence import causes_of
 from sfapp.views.text.problems import problem_text, problems_headline
+from sfapp.views.text.verdict import verdict_reasons
 
 _MOST_PROBLEMS = 20
 _MOST_RANGES = 6
@@ -259,6 +261,8 @@ def _print_run(
     click.secho(_aligned(header, widths), dim=True)
     for group, row in zip(groups, rows, strict=True):
         click.secho(_aligned(row, widths), fg=_colour(group[0]))
+        for sentence in verdict_reasons(group[0]):
+            click.echo(f"{'':{widths[0]}}  {printable(sentence)}")
         if (found := seen.get(_key(group[0]))) is not None:
             for line in (found.headline, *found.sentences):
                 click.echo(f"{'':{widths[0]}}  {printable(line)}")
@@ -292,7 +296,12 @@ def _with_same_verdict(
     groups: dict[Any, list[Diagnosis]] = {}
     for diagnosis in diagnoses:
         is_alone = _key(diagnosis) in seen or WindowKey(*_key(diagnosis)) in predicted
-        verdict = (words.summary(diagnosis), diagnosis.label_names, diagnosis.lacks_data)
+        verdict = (
+            words.summary(diagnosis),
+            diagnosis.label_names,
+            diagnosis.lacks_data,
+            causes_of(diagnosis),
+        )
         groups.setdefault(diagnosis.window if is_alone else verdict, []).append(diagnosis)
     return sorted(groups.values(), key=lambda group: not group[0].lacks_data)
 

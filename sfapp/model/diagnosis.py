@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from sfapp.model.explanation import Explanation, SharedAttribute
 from sfapp.model.findings import Finding, Resolution, StepNoise
 from sfapp.model.gates import Baseline, Frontier, Gates
 from sfapp.model.manifest import Label
@@ -191,8 +192,10 @@ class Diagnosis:
 
     ``noise`` is that of the steps. ``findings`` are the effects in the window: those that need attention
     first, then by size. ``resolution`` is the smallest effect that the window could show (§17). ``layout``
-    shows the ranks by their coordinates, if the packet has them (§20); a large table has no cells. The JSON
-    object also has ``needs_attention``.
+    shows the ranks by their coordinates, if the packet has them (§20); a large table has no cells.
+    ``explanations`` hold host evidence against the lateness of the first rank of each finding; ``shared`` is
+    what several late ranks have in common, and ``periods`` what is known to happen every so many steps (§21).
+    They are None without such evidence. The JSON object also has ``needs_attention``.
     """
 
     run_id: str
@@ -254,6 +257,9 @@ class Diagnosis:
     gather_ok: bool = True
     device: DeviceEvidence | None = None
     layout: LayoutTable | None = None
+    explanations: tuple[Explanation, ...] | None = None
+    shared: tuple[SharedAttribute, ...] | None = None
+    periods: dict[str, int] | None = None
     rivals: tuple[Rival, ...] = ()
     recorder_labels: tuple[Label, ...] = field(default_factory=tuple)
 
@@ -311,6 +317,16 @@ class Diagnosis:
     def has_late_ranks(self) -> bool:
         """Whether ranks are late beyond noise and enough to need attention, whatever the reference (§17)."""
         return any(finding.kind == "rank" and finding.needs_attention for finding in self.findings)
+
+    @property
+    def aim_explanation(self) -> Explanation | None:
+        """Why the suspect rank is late (§21), or the rank of the largest finding where the suspect is none; None
+        if hosts recorded nothing."""
+        found = self.explanations or ()
+        if self.aim is None or self.aim.rank is None:
+            return found[0] if found else None
+        place = (self.aim.stage, self.aim.rank)
+        return next((one for one in found if (one.stage, one.rank) == place), None)
 
     @property
     def is_reference(self) -> bool:

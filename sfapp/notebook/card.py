@@ -32,7 +32,8 @@ def markup(verdict: VerdictText) -> str:
         f'<div style="border-left:4px solid {edge};padding:4px 12px;line-height:1.5;max-width:72em">'
         f'<div style="opacity:.7">{html_text(verdict.kicker)}</div>'
         f'<div style="font-size:1.4em"><b>{html_text(verdict.headline)}</b> {html_text(verdict.place)}</div>'
-        f"<div>{html_text(' '.join(verdict.explanation))} {html_text(verdict.action)}</div>"
+        f"<div>{html_text(' '.join((*verdict.explanation, *verdict.reasons)))} "
+        f"{html_text(verdict.action)}</div>"
         f"<div>{chips}</div><div>{numbers}</div>{grounds}</div>"
     )
 

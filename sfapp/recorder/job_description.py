@@ -8,6 +8,7 @@ from pathlib import Path
 import sfapp
 from sfapp.errors import RecorderError
 from sfapp.model.manifest import Parallelism, RecorderInfo
+from sfapp.model.periods import PERIODS_KEY, declared_periods
 from sfapp.model.window import RankIdentity
 from sfapp.packets.job import JobInfo
 from sfapp.packets.window_rows import check_name
@@ -24,8 +25,8 @@ def describe_job(root: Path, options: RecorderOptions) -> tuple[RankIdentity, Jo
     """Return this rank's identity and the job's description.
 
     Raises:
-        RecorderError: the run's name, the layout or an attribute is invalid, or this rank's place is
-            contradictory or unknown.
+        RecorderError: the run's name, the layout, an attribute or a period is invalid, or this rank's place
+            is contradictory or unknown.
     """
     import torch
 
@@ -43,6 +44,7 @@ def describe_job(root: Path, options: RecorderOptions) -> tuple[RankIdentity, Jo
         raise RecorderError(f"the identity says rank {identity.rank}, torch.distributed rank {rank}")
     host, version = printable(identity.hostname), str(torch.__version__)
     recorder = RecorderInfo(version=sfapp.__version__, torch=version, backend="none", host=host)
+    extra = {} if job.periods is None else {PERIODS_KEY: declared_periods(job.periods)}
     fraction, timer = options.side_channels.event_fraction, "C" if times_in_c() else "Python"
     info = JobInfo(
         root=root,
@@ -53,6 +55,6 @@ def describe_job(root: Path, options: RecorderOptions) -> tuple[RankIdentity, Jo
         prefetch=job.prefetch,
         model_fit=job.model_fit,
         recorder=recorder,
-        extra={"event_fraction": fraction, "no_events": "", "timed_in": timer},
+        extra={"event_fraction": fraction, "no_events": "", "timed_in": timer, **extra},
     )
     return identity, info

@@ -32,6 +32,8 @@ class JobOptions:
             ``cp``), such as ``{"dp": 1, "pp": 0}``, or a ``DeviceMesh`` with such dimensions.
         attributes: texts by name that describe this rank's machine or job and may differ between ranks, such
             as ``{"rack": "r12"}``, beside those that are found (docs/recorder.md).
+        periods: what happens every so many steps, such as ``{"checkpoint": 500}``: names to check for a delay
+            that returns at that spacing.
         wrapper, parallelism, prefetch, model_fit: declared in the packet (packet.md).
     """
 
@@ -40,6 +42,7 @@ class JobOptions:
     roles: str | Mapping[int, str] | Sequence[str] | None = None
     layout: Layout | None = None
     attributes: Mapping[str, str] | None = None
+    periods: Mapping[str, int] | None = None
     wrapper: Wrapper = "other"
     parallelism: Parallelism | None = None
     prefetch: Prefetch = "unknown"
@@ -142,6 +145,7 @@ class RecorderKeywords(TypedDict, total=False):
     roles: str | Mapping[int, str] | Sequence[str] | None
     layout: Layout | None
     attributes: Mapping[str, str] | None
+    periods: Mapping[str, int] | None
     wrapper: Wrapper
     parallelism: Parallelism | None
     prefetch: Prefetch

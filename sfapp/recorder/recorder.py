@@ -18,6 +18,7 @@ from sfapp.errors import RecorderError
 from sfapp.model.capture import DEFAULT_LIMITS, CaptureLimits
 from sfapp.model.host_evidence import EVIDENCE_KEY
 from sfapp.model.manifest import Accumulation, Wrapper
+from sfapp.model.periods import WORKERS_KEY
 from sfapp.model.stages import FORWARD_EVENT
 from sfapp.model.standstill import PlaceSource
 from sfapp.model.window import RankIdentity
@@ -163,6 +164,9 @@ class Recorder:
         fault ``prefetch_unaligned``.
         """
         windows = self._windows
+        workers = getattr(loader, WORKERS_KEY, 0)
+        if isinstance(workers, int):  # Every so many batches come from the same worker.
+            windows.rank.job.extra[WORKERS_KEY] = workers
         return Batches(loader, self._state, lambda: windows.schema.accumulation.factor, windows.data_stage)
 
     def phases(self) -> Phases:

@@ -41,6 +41,7 @@ def _window(section: Section) -> dict[str, Any]:
         "view": section.view.query,
         "differs": section.gates,
         "what_if": section.what_if,
+        "reasons": section.verdict.reasons,
         "not_known": section.verdict.unknown,
         "packets": section.packets,
         "diagnosis": section.diagnosis.document(),

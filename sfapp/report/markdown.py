@@ -106,7 +106,7 @@ def _window(section: Section, folder: str, drawings: dict[str, str]) -> Iterator
     place = f" {shown(verdict.place)}" if verdict.place else ""
     yield f"{shown(verdict.kicker)}: **{shown(verdict.headline)}**{place}"
     action = f" **{shown(verdict.action)}**" if verdict.action else ""
-    yield shown(" ".join(verdict.explanation)) + action
+    yield shown(" ".join((*verdict.explanation, *verdict.reasons))) + action
     yield " · ".join(shown(chip.text) for chip in verdict.chips)
     evidence = " · ".join(f"{line.mark} {line.title}" for line in verdict.evidence)
     rows = [("problem", line) for line in section.problem_lines]

@@ -149,7 +149,7 @@ def _window(section: Section) -> Mapping[str, Any]:
         "kicker": verdict.kicker,
         "headline": verdict.headline,
         "place": _breakable(verdict.place),
-        "explanation": _breakable(" ".join(verdict.explanation)),
+        "explanation": _breakable(" ".join((*verdict.explanation, *verdict.reasons))),
         "action": _breakable(verdict.action),
         "chips": [chip.text for chip in verdict.chips],
         "rows": [[name, lead, _breakable(rest)] for name, lead, rest in rows if lead or rest],

@@ -10,6 +10,7 @@ import pytest
 
 from sfapp.model import Diagnosis, Reference
 from sfapp.model.diagnosis import Aim, Culprit, EvidenceLine, StepTime, WaitFit
+from sfapp.model.explanation import ChannelEvidence, Explanation, HostCause, SharedAttribute
 from sfapp.model.findings import Finding, Resolution, StepNoise
 from sfapp.model.onsets import Episode
 from sfapp.model.parallel_layout import LayoutPattern, LayoutTable
@@ -30,6 +31,10 @@ SECTIONS: dict[str, tuple[type, set[str]]] = {
     "Wait fit": (WaitFit, set()),
     "Layout": (LayoutTable, set()),
     "Layout pattern": (LayoutPattern, set()),
+    "Explanation": (Explanation, set()),
+    "Cause": (HostCause, set()),
+    "Channel evidence": (ChannelEvidence, set()),
+    "Shared attribute": (SharedAttribute, set()),
     "Problem": (Problem, {"status", "mark"}),
     "Episode": (Episode, set()),
     "Cost": (Cost, set()),

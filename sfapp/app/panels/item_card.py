@@ -118,7 +118,7 @@ class ItemCard:
         with box(f"small-verdict tone-{verdict.tone}"):
             label_text(verdict.kicker, "div", "eyebrow")
             label_text(verdict.sentence, "p", "headline")
-            label_text(" ".join(verdict.explanation), "p")
+            label_text(" ".join((*verdict.explanation, *verdict.reasons)), "p")
             chips([(_chip(chip), chip.tone, chip.meaning) for chip in verdict.chips])
 
     def _draw(self) -> None:

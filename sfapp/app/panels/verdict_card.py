@@ -15,6 +15,9 @@ from sfapp.views.text import Chip, EvidenceWords, VerdictText
 SENTENCES = 2
 """Maximum number of sentences of the explanation on the verdict card; the others are with the evidence."""
 
+REASONS = 2
+"""Maximum number of sentences on why that rank; the others are with the evidence, too."""
+
 _MARKS = {True: "agrees", False: "disagrees", None: "absent"}
 
 
@@ -60,7 +63,7 @@ class VerdictCard:
             look = "as-line" if as_line else ""
             self._card.classes(replace=f"card verdict tone-{verdict.tone} {look}".strip())
         headline = (verdict.kicker, verdict.headline, verdict.place)
-        summary = (*headline, verdict.explanation, verdict.action, verdict.stays)
+        summary = (*headline, verdict.explanation, verdict.reasons, verdict.action, verdict.stays)
         if self._parts.differs("summary", summary):
             _rebuild(self._summary, lambda: _summary(verdict))
         if self._parts.differs("facts", verdict.numbers):
@@ -80,6 +83,7 @@ class EvidenceCard:
                 label_text("Checks", "dt", "eyebrow")
                 self._marks = box("marks", "dd")
                 self._effect = (label_text("Effect", "dt", "eyebrow"), label_text("", "dd"))
+                self._reasons = (label_text("Why that rank", "dt", "eyebrow"), label_text("", "dd"))
                 label_text("Why", "dt", "eyebrow")
                 self._why = label_text("", "dd")
                 label_text("Changes at", "dt", "eyebrow")
@@ -92,6 +96,7 @@ class EvidenceCard:
             _rebuild(self._marks, lambda: _marks(verdict.evidence))
         self._why.text = " ".join(verdict.why)
         _show_line(self._effect, verdict.explanation[SENTENCES:])
+        _show_line(self._reasons, verdict.reasons[REASONS:])
         _show_line(self._unknown, verdict.unknown)
 
     def show_changes(self, changes: Mapping[str, str]) -> None:
@@ -125,6 +130,8 @@ def _summary(verdict: VerdictText) -> None:
             label_text(f" {verdict.place}", "span", "rest")
     with box("why"):
         label_text(" ".join(verdict.explanation[:SENTENCES]), "p")
+        if verdict.reasons:
+            label_text(" ".join(verdict.reasons[:REASONS]), "p").mark("reasons")
         if verdict.action:
             label_text(verdict.action, "p", "action")
         if verdict.stays:

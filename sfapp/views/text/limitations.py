@@ -5,6 +5,7 @@ from __future__ import annotations
 from sfapp.model import Aim, Diagnosis, broad_stage, stage_category
 from sfapp.views import format
 from sfapp.views.text.advice import coarse
+from sfapp.views.text.host_evidence import no_evidence_sentence
 
 
 def waits_inside(diagnosis: Diagnosis) -> bool:
@@ -36,6 +37,8 @@ def unknown(diagnosis: Diagnosis) -> tuple[str, ...]:
         )
     if aim is not None and not diagnosis.is_healthy and coarse(aim.stage):
         found.append(f"Stage timing cannot identify {coarse(aim.stage)}.")
+    if silent := no_evidence_sentence(diagnosis):
+        found.append(silent)
     if aim is not None and aim.rank_reason == "all_ranks" and waits_inside(diagnosis):
         inside = format.in_stage(aim.stage, "inside")
         found.append(f"Durations alone cannot identify the late rank {inside}.")

@@ -13,6 +13,7 @@ from sfapp.views.text.findings import (
     resolution_sentence,
 )
 from sfapp.views.text.frontiers import frontier_difference
+from sfapp.views.text.host_evidence import period_sentence
 from sfapp.views.text.limitations import waits_inside
 from sfapp.views.text.long_steps import long_steps
 
@@ -141,10 +142,11 @@ def _recurrence_sentence(diagnosis: Diagnosis) -> str:
     if culprit is None or aim is None or aim.rank_reason in ("all_ranks", "single_rank"):
         return ""
     if culprit.kind == "periodic":
-        return (
+        returns = (
             f"It returns every {format.ordinal(culprit.period or 0)} step: look for work at that interval "
             "(logging, evaluation, checkpoints)."
         )
+        return f"{returns} {period_sentence(diagnosis, culprit.period or 0)}".strip()
     if culprit.kind == "one-off":
         seen = format.counted(culprit.eligible_steps, "step")
         return f"{seen} of {format.count(diagnosis.steps)}; may not recur."

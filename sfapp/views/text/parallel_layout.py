@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from sfapp.model import Diagnosis, RankTable
 from sfapp.model.parallel_layout import PATTERNS, LayoutPattern, PatternKind
 from sfapp.views import format
 
@@ -37,12 +38,25 @@ def pattern_sentences(pattern: LayoutPattern | None, layout: Mapping[str, Sequen
     return first, f"These ranks are also {others}: which of them is the cause cannot be distinguished here."
 
 
+def verdict_pattern(diagnosis: Diagnosis, ranks: RankTable | None = None) -> tuple[str, ...]:
+    """Return the pattern of a window's late ranks; empty if there is none.
+
+    Args:
+        ranks: the window's rank table; without it, the table of the diagnosis shows the pipeline stages.
+    """
+    table = diagnosis.layout
+    if table is None or table.pattern is None:
+        return ()
+    shown = dict(zip(table.dimensions, (table.rows, table.columns), strict=True))
+    return pattern_sentences(table.pattern, shown if ranks is None else ranks.layout)
+
+
 def _subject(pattern: LayoutPattern, layout: Mapping[str, Sequence[int]]) -> str:
     """Return ``One worker (dp 3, pp 0, on node-1)``."""
     place = [f"{name} {coordinate}" for name, coordinate in pattern.coordinates.items()]
     if pattern.hostname:
         place.append(f"on {format.clip(pattern.hostname)}")
     name = _KINDS[pattern.kind].capitalize()
-    if pattern.kind == "pipeline_stage" and pattern.coordinates["pp"] == max(layout["pp"]):
+    if pattern.kind == "pipeline_stage" and pattern.coordinates["pp"] == max(layout.get("pp", (-1,))):
         name = "The last pipeline stage"
     return f"{name} ({', '.join(place)})" if place else name

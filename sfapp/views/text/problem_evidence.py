@@ -10,6 +10,7 @@ from sfapp.model.problems import Problem
 from sfapp.operators import Agreement
 from sfapp.views import format
 from sfapp.views.text.evidence import evidence_lines
+from sfapp.views.text.host_evidence import explanation_sentences
 from sfapp.views.text.onsets import estimate_words
 
 _MARKS = {True: "✓", False: "✗", None: "–"}
@@ -66,7 +67,16 @@ def problem_sources(
         + (f"; {shown.text}" if shown else ""),
         shown is None or shown.agrees is not False,
     )
-    return (durations, *others, _operators(agreement))
+    return (durations, *others, *_host(diagnosis), _operators(agreement))
+
+
+def _host(diagnosis: Diagnosis | None) -> tuple[ProblemSource, ...]:
+    """Return what the late rank's host recorded; it agrees if a cause explains the delay."""
+    found = None if diagnosis is None else diagnosis.aim_explanation
+    if found is None:
+        return (ProblemSource("Host evidence", "none recorded", None),)
+    agrees = True if found.causes else None
+    return (ProblemSource("Host evidence", " ".join(explanation_sentences(found)), agrees),)
 
 
 def sources_summary(sources: tuple[ProblemSource, ...]) -> str:

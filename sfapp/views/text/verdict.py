@@ -11,11 +11,13 @@ from sfapp.views.text.chips import Chip, chips
 from sfapp.views.text.evidence import EvidenceWords, agreement_words, dissent, evidence_lines
 from sfapp.views.text.explanations import against_recorder, why
 from sfapp.views.text.findings import jitter_words
+from sfapp.views.text.host_evidence import reason_sentences
 from sfapp.views.text.key_numbers import Number, key_numbers
 from sfapp.views.text.limitations import unknown
 from sfapp.views.text.long_steps import long_steps
 from sfapp.views.text.moved_gates import headline_stays
 from sfapp.views.text.narrative import action, explanation
+from sfapp.views.text.parallel_layout import verdict_pattern
 from sfapp.views.text.problems import missing_title
 
 Tone = Literal["alarm", "warn", "quiet", "unknown"]
@@ -30,6 +32,8 @@ class VerdictText:
         kicker: the line above the headline.
         headline, place: ``callbacks on rank 3`` and ``(node-0, local 3), every step``.
         explanation: what happened.
+        reasons: why that rank: causes on its host, what late ranks share, their pattern in the parallel
+            layout; empty if nothing was recorded.
         action: what to do next; empty in healthy windows.
         stays: that moved thresholds cannot change the headline; empty where none is moved.
         chips: labels with their explanation.
@@ -47,6 +51,7 @@ class VerdictText:
     headline: str
     place: str
     explanation: tuple[str, ...]
+    reasons: tuple[str, ...]
     action: str
     stays: str
     chips: tuple[Chip, ...]
@@ -77,6 +82,7 @@ def verdict(diagnosis: Diagnosis, ranks: RankTable | None = None) -> VerdictText
         headline=headline,
         place=place,
         explanation=explanation(diagnosis),
+        reasons=verdict_reasons(diagnosis, ranks),
         action=action(diagnosis),
         stays=headline_stays(diagnosis),
         chips=chips(diagnosis),
@@ -88,6 +94,18 @@ def verdict(diagnosis: Diagnosis, ranks: RankTable | None = None) -> VerdictText
         unknown=unknown(diagnosis),
         recorder=against_recorder(diagnosis),
     )
+
+
+def verdict_reasons(diagnosis: Diagnosis, ranks: RankTable | None = None) -> tuple[str, ...]:
+    """Return why that rank: causes on its host, what late ranks share, and their pattern in the parallel
+    layout; empty in healthy windows and if nothing was recorded.
+
+    Args:
+        ranks: the window's rank table, for its last pipeline stage.
+    """
+    if diagnosis.is_healthy:
+        return ()
+    return (*reason_sentences(diagnosis), *verdict_pattern(diagnosis, ranks))
 
 
 def summary(diagnosis: Diagnosis, ranks: RankTable | None = None) -> str:

@@ -1,0 +1,65 @@
+"""Why that rank, on the pages of a window and of a problem (accounting.md §21)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from nicegui.testing import User
+from recorded_job import put
+
+from sfapp.service.workspace import Workspace
+from sfapp.store import Store
+from tests.accounting.simulated_hosts import host_job
+
+
+@pytest.fixture(scope="module")
+def packets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A healthy window, and one in which rank 3 collects garbage; a run whose rank 3 is late without any
+    evidence on its host."""
+    root = tmp_path_factory.mktemp("why")
+    put(root, host_job(seed=0, run_id="why", window=0))
+    put(root, host_job("gc", seed=1, run_id="why", window=1))
+    put(root, replace(host_job("blocked", run_id="silent"), side={}))
+    return root
+
+
+@pytest.fixture(scope="module")
+def store(packets: Path) -> Iterator[Store]:
+    with Store.open([packets], memory=True) as store:
+        store.ingest()
+        yield store
+
+
+@pytest.fixture
+def workspace(packets: Path, store: Store) -> Workspace:
+    """The app's gateway to these jobs, in the place of the recorded one."""
+    return Workspace(store, [packets])
+
+
+async def test_the_card_says_how_much_of_the_delay_the_cause_accounts_for(user: User) -> None:
+    await user.open("/w/why/1")
+    await user.should_see(marker="reasons", content="Rank 3 is late in data by")
+    await user.should_see(marker="reasons", content="garbage collection; no throttling")
+    await user.should_see(marker="reasons", content="gc.freeze() after warm-up")
+
+
+async def test_a_healthy_window_has_no_reasons(user: User) -> None:
+    await user.open("/w/why/0")
+    await user.should_see("Healthy: no straggler found")
+    await user.should_not_see(marker="reasons")
+
+
+async def test_a_window_without_host_evidence_says_so_among_its_limitations(user: User) -> None:
+    await user.open("/w/silent/0")
+    await user.should_not_see(marker="reasons")
+    await user.should_see("Why rank 3 is late is not known: no host evidence was recorded.")
+
+
+async def test_the_page_of_a_problem_has_host_evidence_as_a_source(user: User, workspace: Workspace) -> None:
+    (problem,) = (one for one in workspace.problems() if one.run_id == "why")
+    await user.open(f"/problems/{problem.id}")
+    await user.should_see("Host evidence")
+    await user.should_see("garbage collection; no throttling")
