@@ -33,6 +33,7 @@ from sfapp.accounting.leaders import (
 )
 from sfapp.accounting.measures import Measures
 from sfapp.accounting.own_time import own_excess
+from sfapp.accounting.pipeline import with_pipeline
 from sfapp.accounting.routing import by_name, names, ranked, rivals, routing_set
 from sfapp.accounting.run_waits import wait_stages
 from sfapp.model import (
@@ -94,7 +95,8 @@ def judge(
         return raw.changed(labels=(Label("frontier_accounting"), below))
     judged = _judge_shares(measures, raw, waits, carry)
     judged = with_late_ranks(_with_waits(judged, measures, gates, waits), measures, carry)
-    return with_reference(with_layout(judged, measures), reference)
+    judged = with_pipeline(with_layout(judged, measures), measures)
+    return with_reference(judged, reference)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from sfapp.service.verdicts import diagnose_windows
 from sfapp.terminal import printable
 from sfapp.views import format
 from sfapp.views import text as words
+from sfapp.views.text.pipeline import pipeline_sentences
 from sfapp.views.text.problems import problem_text, problems_headline
 
 _MOST_PROBLEMS = 20
@@ -259,6 +260,8 @@ def _print_run(
     click.secho(_aligned(header, widths), dim=True)
     for group, row in zip(groups, rows, strict=True):
         click.secho(_aligned(row, widths), fg=_colour(group[0]))
+        for line in pipeline_sentences(group[0]):
+            click.echo(f"{'':{widths[0]}}  {printable(line)}")
         if (found := seen.get(_key(group[0]))) is not None:
             for line in (found.headline, *found.sentences):
                 click.echo(f"{'':{widths[0]}}  {printable(line)}")

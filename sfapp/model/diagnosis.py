@@ -16,6 +16,7 @@ from sfapp.model.findings import Finding, Resolution, StepNoise
 from sfapp.model.gates import Baseline, Frontier, Gates
 from sfapp.model.manifest import Label
 from sfapp.model.parallel_layout import LayoutTable
+from sfapp.model.pipeline import Pipeline, StagePast
 
 CulpritKind = Literal["chronic", "rotating", "periodic", "one-off", "mixed", "none"]
 AimBasis = Literal["delta", "excess", "share"]
@@ -158,6 +159,7 @@ class Reference:
         noise: of the steps of the run; None if not known.
         between_ns: standard deviation of the means of the run's windows beyond that noise; 0 if there are
             too few (§17). between_windows: number of windows from which it was estimated.
+        pipeline: own time of each pipeline stage; empty without a pipeline (§21).
     """
 
     run_id: str
@@ -173,6 +175,7 @@ class Reference:
     noise: StepNoise | None = None
     between_ns: float = 0.0
     between_windows: int = 0
+    pipeline: tuple[StagePast, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)  # Without slots, ``changed`` can copy all fields at once.
@@ -191,8 +194,8 @@ class Diagnosis:
 
     ``noise`` is that of the steps. ``findings`` are the effects in the window: those that need attention
     first, then by size. ``resolution`` is the smallest effect that the window could show (§17). ``layout``
-    shows the ranks by their coordinates, if the packet has them (§20); a large table has no cells. The JSON
-    object also has ``needs_attention``.
+    shows the ranks by their coordinates, if the packet has them (§20); a large table has no cells.
+    ``pipeline`` compares pipeline stages (§21). The JSON object also has ``needs_attention``.
     """
 
     run_id: str
@@ -254,6 +257,7 @@ class Diagnosis:
     gather_ok: bool = True
     device: DeviceEvidence | None = None
     layout: LayoutTable | None = None
+    pipeline: Pipeline | None = None
     rivals: tuple[Rival, ...] = ()
     recorder_labels: tuple[Label, ...] = field(default_factory=tuple)
 

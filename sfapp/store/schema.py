@@ -23,7 +23,7 @@ from sfapp.model.samples import (
     sample_fields,
 )
 
-SCHEMA_VERSION = 20
+SCHEMA_VERSION = 21
 """Version of the tables and of the diagnoses in them; a store of another version is built again."""
 
 

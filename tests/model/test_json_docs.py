@@ -13,6 +13,7 @@ from sfapp.model.diagnosis import Aim, Culprit, EvidenceLine, StepTime, WaitFit
 from sfapp.model.findings import Finding, Resolution, StepNoise
 from sfapp.model.onsets import Episode
 from sfapp.model.parallel_layout import LayoutPattern, LayoutTable
+from sfapp.model.pipeline import Pipeline, PipelineStage, StageGrowth, StagePast
 from sfapp.model.problems import Cost, Problem
 
 PAGE = Path(__file__).parents[2] / "docs" / "json.md"
@@ -30,6 +31,10 @@ SECTIONS: dict[str, tuple[type, set[str]]] = {
     "Wait fit": (WaitFit, set()),
     "Layout": (LayoutTable, set()),
     "Layout pattern": (LayoutPattern, set()),
+    "Pipeline": (Pipeline, set()),
+    "Pipeline stage": (PipelineStage, set()),
+    "Stage growth": (StageGrowth, set()),
+    "Stage past": (StagePast, set()),
     "Problem": (Problem, {"status", "mark"}),
     "Episode": (Episode, set()),
     "Cost": (Cost, set()),
