@@ -126,15 +126,21 @@ def _compared(measures: Measures, judged: Diagnosis, times: PipelineTimes, found
 
 def _lead(times: PipelineTimes) -> tuple[float, float]:
     """Return by how much the stage with the most own time leads the next one, ns, and the chance of that
-    if two stages were equally long."""
+    if two stages were equally long.
+
+    The chance is that of the lead relative to the mean stage of the same step: a step that is long on all
+    stages is no noise between them.
+    """
     own_NP = times.own_NP
     own_P = own_NP.mean(axis=0)
+    relative_NP = own_NP / np.maximum(1.0, own_NP.mean(axis=1, keepdims=True))
     largest = int(own_P.argmax())
     chance = 0.0
     for other in range(len(own_P)):
-        error = None if other == largest else mean_error(own_NP[:, largest] - own_NP[:, other])
+        lead_N = relative_NP[:, largest] - relative_NP[:, other]
+        error = None if other == largest else mean_error(lead_N)
         if error is not None:
-            chance = max(chance, error.chance(float(own_P[largest] - own_P[other])))
+            chance = max(chance, error.chance(float(lead_N.mean())))
     lead = float(own_P[largest] - np.delete(own_P, largest).max())
     return lead, min(1.0, chance * len(own_P))
 
