@@ -23,20 +23,23 @@ from sfapp.accounting.what_if import MAX_ERROR
 from sfapp.model import Diagnosis
 from sfapp.model.pipeline import Pipeline, PipelineStage, Schedule
 
+_OUTLYING = 5.0
+"""Largest distance of a step from the median that counts, as a multiple of the usual distance."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Replayed:
     """Mean steps of a replay, ns.
 
     Attributes:
-        unchanged: as measured. balanced: with the work spread evenly. mended: with the stage with the most
+        unchanged: as measured. balanced: with the work spread evenly. fixed: with the stage with the most
             own time as fast as the median of the others.
     """
 
     schedule: Schedule
     unchanged: float
     balanced: float
-    mended: float
+    fixed: float
 
 
 def with_pipeline(judged: Diagnosis, measures: Measures) -> Diagnosis:
@@ -115,11 +118,11 @@ def _compared(measures: Measures, judged: Diagnosis, times: PipelineTimes, found
     found = replace(found, bounding=bounding, chance=chance, error=error, reason=reason)
     if replayed is None or reason is not None:
         return found
-    saved = replayed.unchanged - replayed.mended
+    saved = replayed.unchanged - replayed.fixed
     return replace(
         found,
         schedule=replayed.schedule,
-        mended_ns=None if bounding is None else step_ns - saved,
+        fixed_ns=None if bounding is None else step_ns - saved,
         balanced_ns=step_ns - (replayed.unchanged - replayed.balanced),
     )
 
@@ -128,21 +131,26 @@ def _lead(times: PipelineTimes) -> tuple[float, float]:
     """Return by how much the stage with the most own time leads the next one, ns, and the chance of that
     if two stages were equally long.
 
-    The chance is that of the lead relative to the mean stage of the same step: a step that is long on all
-    stages is no noise between them.
+    Single steps that lie far outside, such as the first ones of a job, count no more than others at the edge.
     """
     own_NP = times.own_NP
     own_P = own_NP.mean(axis=0)
-    relative_NP = own_NP / np.maximum(1.0, own_NP.mean(axis=1, keepdims=True))
     largest = int(own_P.argmax())
     chance = 0.0
     for other in range(len(own_P)):
-        lead_N = relative_NP[:, largest] - relative_NP[:, other]
+        lead_N = _without_outliers(own_NP[:, largest] - own_NP[:, other])
         error = None if other == largest else mean_error(lead_N)
         if error is not None:
             chance = max(chance, error.chance(float(lead_N.mean())))
     lead = float(own_P[largest] - np.delete(own_P, largest).max())
     return lead, min(1.0, chance * len(own_P))
+
+
+def _without_outliers(value_N: Floats) -> Floats:
+    """Return the values with those far from the median moved to the edge of the others."""
+    middle = float(np.median(value_N))
+    reach = _OUTLYING * float(np.median(np.abs(value_N - middle)))
+    return value_N.clip(middle - reach, middle + reach)
 
 
 def _replayed(times: PipelineTimes, step_ns: float) -> _Replayed | None:
@@ -152,8 +160,8 @@ def _replayed(times: PipelineTimes, step_ns: float) -> _Replayed | None:
     factor_VP = _variants(times.own_NP.mean(axis=0))
     found = []
     for schedule in SCHEDULES:
-        unchanged, balanced, mended = mean_steps(times, schedule, factor_VP).tolist()
-        found.append(_Replayed(schedule, unchanged, balanced, mended))
+        unchanged, balanced, fixed = mean_steps(times, schedule, factor_VP).tolist()
+        found.append(_Replayed(schedule, unchanged, balanced, fixed))
         if abs(unchanged - step_ns) <= MAX_ERROR * step_ns:
             break
     return min(found, key=lambda one: abs(one.unchanged - step_ns))

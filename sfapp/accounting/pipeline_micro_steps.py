@@ -16,7 +16,7 @@ from sfapp.accounting.noise import mean_error
 from sfapp.accounting.pipeline_times import PipelineTimes
 
 LEAST_MICRO_STEPS = 3
-"""Number of micro-steps from which one that is longer than the others can be told."""
+"""Number of micro-steps from which one can be found to be longer than the others."""
 
 _MOST = 0.5
 """Part of the stages above which a micro-step that is longer there is so for all of them."""

@@ -34,7 +34,7 @@ class PipelineTimes:
         stage_P: coordinates along ``pp``, ascending.
         rank_P: position of the rank with the most own time. ranks_P: number of ranks.
         forward_MNDP, backward_MNDP: by micro-step; equal parts of the step if these were merged.
-        extra_MNDP: of stages beside them that were recorded by micro-step, such as data.
+        extra_MNDP: of other stages that were recorded by micro-step, such as data.
         before_NDP, after_NDP: of other stages, before forward and after it, without residual and waiting.
         ordered: whether micro-steps were recorded separately.
         knows_waits: whether waits were measured in forward or backward, or are a stage of their own.
@@ -113,7 +113,7 @@ def _times(measures: Measures, _: None) -> PipelineTimes:
     forward_MNDP = _by_micro_step(measures, forward, cells, micro_steps, factor)
     backward_MNDP = _by_micro_step(measures, backward, cells, micro_steps, factor)
     extra_MNDP = np.zeros_like(forward_MNDP)
-    beside = [np.zeros(forward_MNDP.shape[1:]) for _ in range(2)]
+    around = [np.zeros(forward_MNDP.shape[1:]) for _ in range(2)]
     for broad, name in enumerate(measures.broad):
         if broad in (*forward, *backward) or name == RESIDUAL or is_waiting_stage(name):
             continue
@@ -121,7 +121,7 @@ def _times(measures: Measures, _: None) -> PipelineTimes:
         if len(members) == micro_steps > 1:
             extra_MNDP += _by_micro_step(measures, [broad], cells, micro_steps, factor)
         else:
-            beside[broad > forward[0]] += cells.slowest(_own(measures, members))
+            around[broad > forward[0]] += cells.slowest(_own(measures, members))
     own_R = _own(measures, [each for broad in (*forward, *backward) for each in measures.members(broad)])
     return PipelineTimes(
         stage_P=stage_P,
@@ -130,8 +130,8 @@ def _times(measures: Measures, _: None) -> PipelineTimes:
         forward_MNDP=forward_MNDP,
         backward_MNDP=backward_MNDP,
         extra_MNDP=extra_MNDP,
-        before_NDP=beside[0],
-        after_NDP=beside[1],
+        before_NDP=around[0],
+        after_NDP=around[1],
         ordered=micro_steps > 1,
         knows_waits=_knows_waits(measures, (*forward, *backward)),
     )

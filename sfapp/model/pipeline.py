@@ -97,7 +97,7 @@ class Pipeline:
             one stage.
         schedule: the schedule that was replayed; None if none reproduces the step.
         error: by how much the nearest replay without a change differs from the mean step, as a fraction.
-        mended_ns: predicted mean step if the bounding stage took as long as the median of the others.
+        fixed_ns: predicted mean step if the bounding stage took as long as the median of the others.
         balanced_ns: predicted mean step if the same work were spread evenly over the stages.
         reason: why nothing is predicted: a key of ``sfapp.model.REASONS``.
         slow_micro_steps: micro-steps that take longer than the others on most stages.
@@ -111,7 +111,7 @@ class Pipeline:
     chance: float | None = None
     schedule: Schedule | None = None
     error: float | None = None
-    mended_ns: float | None = None
+    fixed_ns: float | None = None
     balanced_ns: float | None = None
     reason: str | None = None
     slow_micro_steps: tuple[int, ...] = ()

@@ -29,11 +29,11 @@ def pipeline_of(window: Window) -> Pipeline:
 @pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
 @pytest.mark.parametrize("merged", [False, True])
 @pytest.mark.parametrize("slow", [0, 1, 3])
-def test_the_slow_stage_bounds_the_step_and_mending_it_is_predicted(
+def test_the_slow_stage_bounds_the_step_and_fixing_it_is_predicted(
     schedule: str, merged: bool, slow: int
 ) -> None:
     forward, backward = work()
-    mended_ms = np.mean([one_step(f, b, schedule)[0] for f, b in zip(forward, backward, strict=True)])
+    fixed_ms = np.mean([one_step(f, b, schedule)[0] for f, b in zip(forward, backward, strict=True)])
     forward[:, slow] *= 1.4
     backward[:, slow] *= 1.4
     found = pipeline_of(pipeline_window(forward, backward, schedule=schedule, merged=merged))
@@ -44,7 +44,7 @@ def test_the_slow_stage_bounds_the_step_and_mending_it_is_predicted(
     assert found.of(slow).low < 1.4 / 1.1 - 1 < found.of(slow).high or merged
     assert found.error is not None
     assert found.error < 0.05
-    assert found.mended_ns == pytest.approx(mended_ms * MS, rel=0.02)
+    assert found.fixed_ns == pytest.approx(fixed_ms * MS, rel=0.02)
     assert found.schedule is not None
 
 

@@ -196,7 +196,7 @@ def test_whole_numbers_of_the_description_are_read_and_nothing_else(tmp_path: Pa
     assert each.window.run_id == "J"
 
 
-def test_the_heavy_last_stage_bounds_the_published_job_and_balance_would_bring_what_the_publisher_says(
+def test_the_heavy_last_stage_bounds_the_published_job_and_balance_brings_what_was_published(
     tmp_path: Path,
 ) -> None:
     trace = real(f"{SAMPLES}/trace-ST.parquet")

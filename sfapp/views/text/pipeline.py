@@ -87,9 +87,9 @@ def _what_if(pipeline: Pipeline, diagnosis: Diagnosis) -> str:
         return f"No prediction of a balanced pipeline: {why[0].lower()}{why[1:]}{off}"
     now = format.duration(diagnosis.step_time.mean_ns)
     parts = []
-    if pipeline.mended_ns is not None:
-        mended = format.duration(pipeline.mended_ns)
-        parts.append(f"with stage {pipeline.bounding} as fast as the median of the others {mended}")
+    if pipeline.fixed_ns is not None:
+        fixed = format.duration(pipeline.fixed_ns)
+        parts.append(f"with stage {pipeline.bounding} as fast as the median of the others {fixed}")
     parts.append(f"with the same work spread evenly {format.duration(pipeline.balanced_ns)}")
     return (
         f"The step would take {', '.join(parts)} instead of {now} (replay of "
