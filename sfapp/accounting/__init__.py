@@ -23,6 +23,7 @@ from sfapp.accounting.measures import Measures, measure, measure_many
 from sfapp.accounting.nodes import CrossNode, StepTimes, cross_node, paced_steps, step_times
 from sfapp.accounting.noise import WindowSpread
 from sfapp.accounting.overflow import check_totals
+from sfapp.accounting.pipeline_times import has_pipeline
 from sfapp.accounting.reference import (
     HealthyWindows,
     WindowPace,
@@ -123,6 +124,7 @@ __all__ = [
     "diagnose",
     "diagnose_runs",
     "frontier",
+    "has_pipeline",
     "healthy_in_run",
     "healthy_windows",
     "is_complete",

@@ -14,6 +14,7 @@ import numpy as np
 
 from sfapp.accounting.findings import with_findings, with_noise_floor
 from sfapp.accounting.leaders import LISTED_STEPS, ONE_OFF_STEPS, period_of
+from sfapp.accounting.pipeline_past import with_stage_growth
 from sfapp.model import Aim, Culprit, Diagnosis, EvidenceLine, Reference
 from sfapp.model.diagnosis import HEALTHY_SEVERITY, AimBasis, CulpritKind
 from sfapp.model.stages import FORWARD, broad_stage
@@ -45,7 +46,7 @@ def with_reference(diagnosis: Diagnosis, reference: Reference | None) -> Diagnos
         change=change,
         severity=_severity(diagnosis.exposed_imbalance, change),
     )
-    compared = with_noise_floor(with_findings(compared))
+    compared = with_stage_growth(with_noise_floor(with_findings(compared)))
     stage, basis = _aim_stage(compared)
     culprit = _culprit(compared, stage)
     aim = _aim(compared, stage, basis, culprit)

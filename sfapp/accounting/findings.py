@@ -16,10 +16,11 @@ from sfapp.accounting.late_ranks import Floats, StageLateness, chance_of_events,
 from sfapp.accounting.layout_table import hidden_stages
 from sfapp.accounting.measures import Measures
 from sfapp.accounting.noise import (
+    INTERVAL,
     MeanError,
     WindowSpread,
     difference_error,
-    long_run,
+    mean_error,
     step_noise,
     step_spread,
 )
@@ -35,9 +36,6 @@ POWER = 0.05
 LARGEST_RESOLUTION = 10.0
 """Largest resolution, as a multiple of the step; a stage in which only a longer delay would be found has
 none."""
-
-INTERVAL = 0.025
-"""Chance that the true effect lies above (or below) an interval."""
 
 GROWTH_PART, PERSISTENT_PART, SINGLE_PART = 0.5, 0.25, 0.25
 """How alpha is divided among growth, ranks late on average, and ranks late in single steps."""
@@ -138,10 +136,8 @@ def _late_finding(
 
 def _margin_of_mean(value_N: Floats) -> float:
     """Return the half-width of the interval of a mean over some steps."""
-    noise = step_noise(value_N)
-    if noise is None:
-        return 0.0
-    return long_run(noise, noise.steps).error(noise.steps, noise.steps).margin(INTERVAL)
+    error = mean_error(value_N)
+    return 0.0 if error is None else error.margin(INTERVAL)
 
 
 def _ordered(alone: Mapping[int, float], whole: float) -> list[int]:

@@ -34,6 +34,7 @@ from sfapp.accounting.leaders import (
 )
 from sfapp.accounting.measures import Measures
 from sfapp.accounting.own_time import own_excess
+from sfapp.accounting.pipeline import with_pipeline
 from sfapp.accounting.routing import by_name, names, ranked, rivals, routing_set
 from sfapp.accounting.run_waits import wait_stages
 from sfapp.accounting.shared_attributes import with_shared_attributes
@@ -97,15 +98,10 @@ def judge(
         return raw.changed(labels=(Label("frontier_accounting"), below))
     judged = _judge_shares(measures, raw, waits, carry)
     judged = with_late_ranks(_with_waits(judged, measures, gates, waits), measures, carry)
-    judged = _with_reasons(with_layout(judged, measures), measures)
-    return with_reference(judged, reference)
-
-
-def _with_reasons(judged: Diagnosis, measures: Measures) -> Diagnosis:
-    """Return the diagnosis with what may explain its late ranks (§21)."""
-    explained = with_shared_attributes(with_explanations(judged, measures), measures.window)
+    judged = with_explanations(with_pipeline(with_layout(judged, measures), measures), measures)
+    judged = with_shared_attributes(judged, measures.window)
     periods = known_periods(measures.window.manifest)
-    return explained.changed(periods=periods) if periods else explained
+    return with_reference(judged.changed(periods=periods) if periods else judged, reference)
 
 
 @dataclass(frozen=True, slots=True)

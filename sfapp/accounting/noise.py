@@ -36,6 +36,9 @@ independent noise."""
 OUTLYING = 3.0
 """Largest noise of one series that counts, as a multiple of the median of several."""
 
+INTERVAL = 0.025
+"""Chance that the true effect lies above (or below) an interval."""
+
 JUMP = 12.0
 """Multiple of the usual difference between neighbouring steps from which one may be a change of level."""
 
@@ -77,6 +80,12 @@ class MeanError:
         """Return how far above its true value a mean lies with this chance; infinite without degrees of
         freedom."""
         return self.se * student_t_quantile(chance, self.df) if self.se > 0.0 else 0.0
+
+
+def mean_error(value_N: npt.ArrayLike) -> MeanError | None:
+    """Return the error of the mean of a series of consecutive steps; None if it is too short."""
+    noise = step_noise(value_N)
+    return None if noise is None else long_run(noise, noise.steps).error(noise.steps, noise.steps)
 
 
 def squared_differences(values: Floats, lag: int) -> Floats:

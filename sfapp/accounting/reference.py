@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from sfapp.accounting.measures import Measures
 from sfapp.accounting.noise import WindowSpread, difference_error, pooled, window_spread
+from sfapp.accounting.pipeline_past import past_of, pooled_past
 from sfapp.model import Diagnosis, Reference
 from sfapp.model.findings import StepNoise
 
@@ -46,6 +47,7 @@ def _from_diagnosis(diagnosis: Diagnosis, stage_median_ns: dict[str, float]) -> 
         steps=steps,
         windows=(diagnosis.window,),
         noise=diagnosis.noise,
+        pipeline=past_of(diagnosis.pipeline),
     )
 
 
@@ -217,6 +219,7 @@ def pooled_reference(
         noise=noise,
         between_ns=spread.ns,
         between_windows=spread.windows,
+        pipeline=pooled_past([one.pipeline for one in windows], weights),
     )
 
 

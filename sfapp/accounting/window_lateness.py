@@ -109,6 +109,12 @@ def own_in_stage(measures: Measures, broad: int) -> Array:
     return broad_own(measures.window, measures.members(broad), _split_SN(measures))
 
 
+def own_in_recorded(measures: Measures, stage: int) -> Array:
+    """Return each rank's own time in a recorded stage, int64 ns [N, R]; the whole time where waits are not
+    known."""
+    return broad_own(measures.window, (stage,), _split_SN(measures))
+
+
 MANY_RANKS = 1024
 """Of more ranks only some are looked at."""
 

@@ -29,6 +29,7 @@ from sfapp.terminal import printable
 from sfapp.views import format
 from sfapp.views import text as words
 from sfapp.views.text.host_evidence import causes_of
+from sfapp.views.text.pipeline import pipeline_sentences
 from sfapp.views.text.problems import problem_text, problems_headline
 from sfapp.views.text.verdict import verdict_reasons
 
@@ -263,6 +264,8 @@ def _print_run(
         click.secho(_aligned(row, widths), fg=_colour(group[0]))
         for sentence in verdict_reasons(group[0]):
             click.echo(f"{'':{widths[0]}}  {printable(sentence)}")
+        for line in pipeline_sentences(group[0]):
+            click.echo(f"{'':{widths[0]}}  {printable(line)}")
         if (found := seen.get(_key(group[0]))) is not None:
             for line in (found.headline, *found.sentences):
                 click.echo(f"{'':{widths[0]}}  {printable(line)}")

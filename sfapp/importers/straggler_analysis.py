@@ -98,9 +98,10 @@ def _windows(path: Path, mapping: Mapping) -> list[ImportedWindow]:
     last_N1 = matrix.duration_KNR[-1].max(axis=1, keepdims=True)
     wall_NR = last_N1.repeat(len(matrix.rank_R), axis=1)
     ranks, first = np.unique(table["rank"], return_index=True)
+    places = zip(table["stage"][first].tolist(), table["dp_rank"][first].tolist(), strict=True)
     identities = [
-        RankIdentity(rank, 0, 0, "", mapping.role_of(rank) or f"pp{stage}")
-        for rank, stage in zip(ranks.tolist(), table["stage"][first].tolist(), strict=True)
+        RankIdentity(rank, 0, 0, "", mapping.role_of(rank) or f"pp{stage}", {"dp": replica, "pp": stage})
+        for rank, (stage, replica) in zip(ranks.tolist(), places, strict=True)
     ]
     micro_steps = max(int(table["mb_id"].max()), 0) + 1
     about = WindowInfo(

@@ -17,6 +17,7 @@ from sfapp.model.findings import Finding, Resolution, StepNoise
 from sfapp.model.gates import Baseline, Frontier, Gates
 from sfapp.model.manifest import Label
 from sfapp.model.parallel_layout import LayoutTable
+from sfapp.model.pipeline import Pipeline, StagePast
 
 CulpritKind = Literal["chronic", "rotating", "periodic", "one-off", "mixed", "none"]
 AimBasis = Literal["delta", "excess", "share"]
@@ -159,6 +160,7 @@ class Reference:
         noise: of the steps of the run; None if not known.
         between_ns: standard deviation of the means of the run's windows beyond that noise; 0 if there are
             too few (§17). between_windows: number of windows from which it was estimated.
+        pipeline: own time of each pipeline stage; empty without a pipeline (§22).
     """
 
     run_id: str
@@ -174,6 +176,7 @@ class Reference:
     noise: StepNoise | None = None
     between_ns: float = 0.0
     between_windows: int = 0
+    pipeline: tuple[StagePast, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)  # Without slots, ``changed`` can copy all fields at once.
@@ -195,7 +198,8 @@ class Diagnosis:
     shows the ranks by their coordinates, if the packet has them (§20); a large table has no cells.
     ``explanations`` hold host evidence against the lateness of the first rank of each finding; ``shared`` is
     what several late ranks have in common, and ``periods`` what is known to happen every so many steps (§21).
-    They are None without such evidence. The JSON object also has ``needs_attention``.
+    They are None without such evidence. ``pipeline`` compares pipeline stages (§22). The JSON object also has
+    ``needs_attention``.
     """
 
     run_id: str
@@ -260,6 +264,7 @@ class Diagnosis:
     explanations: tuple[Explanation, ...] | None = None
     shared: tuple[SharedAttribute, ...] | None = None
     periods: dict[str, int] | None = None
+    pipeline: Pipeline | None = None
     rivals: tuple[Rival, ...] = ()
     recorder_labels: tuple[Label, ...] = field(default_factory=tuple)
 

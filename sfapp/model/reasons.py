@@ -175,6 +175,8 @@ REASONS: Mapping[str, ReasonSpec] = by_name(
         ("no_wait_measured", "no wait measured", "The window shows no stage that ranks wait in."),
         ("waits_measured", "waits measured", "Own time and waiting in the suspect stage are known."),
         ("no_waits_recorded", "no waits recorded", "The packet holds no waits within stages."),
+        ("pipeline_too_large", "pipeline too large", "The pipeline has too many stages and micro-steps for a "
+         "replay."),
         ("replay_differs", "replay differs", "A replay of the window misses its step time by over 5 %."),
         ("not_sampled", "not sampled", "No device events were sampled."),
         ("too_few_events", "too few device events", "Too few device events finished."),

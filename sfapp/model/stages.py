@@ -84,6 +84,11 @@ def with_between(stages: Sequence[str], between: bool) -> tuple[str, ...]:
     return (BETWEEN, *others) if between and others else others
 
 
+def is_waiting_stage(stage: str) -> bool:
+    """Return whether a stage is nothing but waiting for other ranks, as in traces: ``pipeline.wait``."""
+    return broad_stage(stage).rpartition(".")[2] == "wait"
+
+
 def stage_category(stage: str) -> str:
     """Return one of ``between, data, forward, backward, callbacks, optimizer, other``: the stage's family."""
     name = broad_stage(stage)

@@ -122,7 +122,7 @@ def causes_of(operators: Operators | None, window: Window, diagnosis: Diagnosis)
     return Causes(
         source=found.findings.source,
         agreement=found_agreement,
-        headline=words.stragglers_headline(found.findings, found_agreement, window.ranks),
+        headline=words.stragglers_headline(found.findings, found_agreement, window.ranks, diagnosis.pipeline),
         sentences=(*sentences, *found.notes),
         notes=(*found.notes, *words.findings_notes(found.findings)),
         ranks=window.ranks,

@@ -194,3 +194,20 @@ def test_whole_numbers_of_the_description_are_read_and_nothing_else(tmp_path: Pa
     assert _meta(path) == ({"dp_size": 2}, [])
     (each,) = imported("straggler-analysis", path).windows
     assert each.window.run_id == "J"
+
+
+def test_the_heavy_last_stage_bounds_the_published_job_and_balance_brings_what_was_published(
+    tmp_path: Path,
+) -> None:
+    trace = real(f"{SAMPLES}/trace-ST.parquet")
+    (found,) = diagnosed(imported("straggler-analysis", trace), tmp_path)
+
+    pipeline = found.pipeline
+    assert pipeline is not None
+    assert (pipeline.bounding, pipeline.schedule, pipeline.micro_steps) == (3, "1f1b", 4)
+    assert pipeline.of(3).balance == pytest.approx(0.41, abs=0.02)
+    assert pipeline.error == pytest.approx(0.02, abs=0.01)
+    assert pipeline.balanced_ns is not None
+    assert found.step_time.mean_ns / pipeline.balanced_ns == pytest.approx(1.1787, abs=0.05)  # the publisher
+    assert found.layout is not None
+    assert found.layout.dimensions == ("dp", "pp")

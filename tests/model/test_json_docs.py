@@ -14,6 +14,7 @@ from sfapp.model.explanation import ChannelEvidence, Explanation, HostCause, Sha
 from sfapp.model.findings import Finding, Resolution, StepNoise
 from sfapp.model.onsets import Episode
 from sfapp.model.parallel_layout import LayoutPattern, LayoutTable
+from sfapp.model.pipeline import Pipeline, PipelineStage, StageGrowth, StagePast
 from sfapp.model.problems import Cost, Problem
 
 PAGE = Path(__file__).parents[2] / "docs" / "json.md"
@@ -35,6 +36,10 @@ SECTIONS: dict[str, tuple[type, set[str]]] = {
     "Cause": (HostCause, set()),
     "Channel evidence": (ChannelEvidence, set()),
     "Shared attribute": (SharedAttribute, set()),
+    "Pipeline": (Pipeline, set()),
+    "Pipeline stage": (PipelineStage, set()),
+    "Stage growth": (StageGrowth, set()),
+    "Stage past": (StagePast, set()),
     "Problem": (Problem, {"status", "mark"}),
     "Episode": (Episode, set()),
     "Cost": (Cost, set()),

@@ -113,7 +113,7 @@ def test_drawings_take_the_place_of_those_before_and_leave_other_files_alone(tmp
     assert run(*asked, cwd=tmp_path).exit_code == 0
     assert (folder / "mine.txt").read_text() == "mine"
     shown = re.findall(r"\(<r_files/([^>]+\.svg)>\)", (tmp_path / "r.md").read_text())
-    assert len(shown) == len(report_names(WindowInput)) - 1  # without a parallel layout
+    assert len(shown) == len(report_names(WindowInput)) - 2  # without a parallel layout and a pipeline
     assert sorted(path.name for path in folder.glob("*.svg")) == sorted(shown)
 
 

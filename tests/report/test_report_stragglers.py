@@ -28,7 +28,9 @@ from sfapp.views.plot_registry import FindingsInput, WindowInput
 from tests.report.report_cases import GivenEvidence, evidence_of
 from tests.views import simulated_findings as found_in
 
-WINDOW_PLOTS = tuple(name for name in report_names(WindowInput) if name != "parallel_layout")
+WINDOW_PLOTS = tuple(
+    name for name in report_names(WindowInput) if name not in ("parallel_layout", "pipeline")
+)
 """Those of a window without a layout."""
 
 OPERATOR_PLOTS = report_names(FindingsInput)

@@ -57,7 +57,11 @@ def headline_card(model: TabViewModel, _: Reactions) -> None:
         with box(f"small-verdict tone-{TONES[agreement.kind]}"):
             label_text(_extent(findings), "div", "eyebrow")
             label_text(
-                text.stragglers_headline(findings, agreement, model.measures.window.ranks), "h2", "headline"
+                text.stragglers_headline(
+                    findings, agreement, model.measures.window.ranks, model.diagnosis.pipeline
+                ),
+                "h2",
+                "headline",
             )
             with box("lines", "ul"):
                 for sentence in text.agreement_sentences(agreement, model.diagnosis):

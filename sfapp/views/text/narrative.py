@@ -16,6 +16,7 @@ from sfapp.views.text.frontiers import frontier_difference
 from sfapp.views.text.host_evidence import period_sentence
 from sfapp.views.text.limitations import waits_inside
 from sfapp.views.text.long_steps import long_steps
+from sfapp.views.text.pipeline import pipeline_sentences
 
 _WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
@@ -30,8 +31,10 @@ def explanation(diagnosis: Diagnosis) -> tuple[str, ...]:
             f"{format.duration(diagnosis.gates.floor_ns)}: too little for meaningful shares.",
         )
     if diagnosis.is_healthy:
+        compared = pipeline_sentences(diagnosis)
         sentences = (
-            _healthy_sentence(diagnosis),
+            *compared,
+            "" if compared and diagnosis.mixes_roles else _healthy_sentence(diagnosis),
             resolution_sentence(diagnosis),
             *other_findings(diagnosis),
             frontier_difference(diagnosis),
@@ -46,6 +49,7 @@ def explanation(diagnosis: Diagnosis) -> tuple[str, ...]:
         _recurrence_sentence(diagnosis),
         effect_sentence(diagnosis),
         *other_findings(diagnosis),
+        *pipeline_sentences(diagnosis),
     )
     return tuple(sentence for sentence in sentences if sentence)
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sfapp.model import RECORDED_STAGES, Diagnosis, broad_stage
+from sfapp.model.pipeline import Pipeline
 from sfapp.model.window import RankTable
 from sfapp.operators import AGREEMENT_REASONS, Agreement, Cause, Findings
 from sfapp.operators.blame import HALF
 from sfapp.operators.cohorts import MIN_COHORT
 from sfapp.views import format
+from sfapp.views.text.pipeline import is_compared, pipeline_headline
 
 CAUSE_KINDS: Mapping[str, str] = {
     "operator": "This operator took abnormally long.",
@@ -83,12 +85,18 @@ _NAME_LENGTH = 60
 """Maximum number of characters of an operator's name in a sentence."""
 
 
-def stragglers_headline(findings: Findings, agreement: Agreement, ranks: RankTable | None = None) -> str:
+def stragglers_headline(
+    findings: Findings,
+    agreement: Agreement,
+    ranks: RankTable | None = None,
+    pipeline: Pipeline | None = None,
+) -> str:
     """Return ``Rank 5's next_batch on node-1 (input) delayed 7 ranks: 120 ms over 8 steps``, or why no
     cause is named.
 
     Args:
         ranks: of the window, for the host of the rank.
+        pipeline: of the window; compared where too few ranks play the same role.
     """
     cause = agreement.cause
     if cause is not None:
@@ -98,7 +106,10 @@ def stragglers_headline(findings: Findings, agreement: Agreement, ranks: RankTab
         few = f"{format.counted(count, 'rank')} with events"
         if findings.comparable_ranks < count:
             few = f"at most {findings.comparable_ranks} of {count} ranks play the same role"
-        return f"No cause can be named: {few}; a comparison needs at least three"
+        instead = ""
+        if pipeline is not None and is_compared(pipeline):
+            instead = f". {' '.join(pipeline_headline(pipeline))}"
+        return f"No cause can be named: {few}; a comparison needs at least three{instead}"
     found = findings.blame
     first = next(iter(found.causes), None)
     if first is not None and first.holds_up:

@@ -18,6 +18,7 @@ from sfapp.views.text.long_steps import long_steps
 from sfapp.views.text.moved_gates import headline_stays
 from sfapp.views.text.narrative import action, explanation
 from sfapp.views.text.parallel_layout import verdict_pattern
+from sfapp.views.text.pipeline import is_compared, pipeline_headline
 from sfapp.views.text.problems import missing_title
 
 Tone = Literal["alarm", "warn", "quiet", "unknown"]
@@ -154,6 +155,8 @@ def _finding_of(diagnosis: Diagnosis, ranks: RankTable | None) -> tuple[str, str
         return "Single rank: no comparison possible", f"(largest share: {stage}, {share})"
     if diagnosis.is_healthy and diagnosis.mixes_roles:
         compared = diagnosis.resolution is not None and diagnosis.resolution.rank
+        if not compared and diagnosis.pipeline is not None and is_compared(diagnosis.pipeline):
+            return pipeline_headline(diagnosis.pipeline)
         within = (
             "Healthy: no straggler found within a role"
             if compared
