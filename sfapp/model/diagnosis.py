@@ -325,7 +325,7 @@ class Diagnosis:
 
     @property
     def aim_explanation(self) -> Explanation | None:
-        """Why the suspect rank is late (§21), or that of the largest finding where the suspect is none; None
+        """Why the suspect rank is late (§21); if none is named, that of the largest finding of late ranks. None
         if hosts recorded nothing."""
         found = self.explanations or ()
         if self.aim is None or self.aim.rank is None:
