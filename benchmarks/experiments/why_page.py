@@ -62,7 +62,7 @@ def why_document(rows: Sequence[WhySeen], command: str, machine: str, skipped: M
 
 def why_bars(rows: Sequence[WhySeen]) -> list[AcceptanceBar]:
     """Return every bar for which there are rows."""
-    found = []
+    found: list[AcceptanceBar | None] = []
     by_family = {family: [row for row in rows if row.fault.family == family] for family in FAMILIES}
     tried = {family: chosen for family, chosen in by_family.items() if chosen}
     if tried:

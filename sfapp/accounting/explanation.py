@@ -153,7 +153,7 @@ def _refusal(record: HostRecord) -> str | None:
 def _test(channel: HostChannel, late_NR: Floats, late: Sequence[int]) -> _Tested | None:
     """Return a channel held against the lateness; None if it has no values or the same one everywhere."""
     known_N = ~np.isnan(channel.value_NR[:, 0])
-    compared_R = ~np.isnan(channel.value_NR[known_N]).any(axis=0)
+    compared_R = np.asarray(~np.isnan(channel.value_NR[known_N]).any(axis=0))
     if not compared_R[0] or compared_R.sum() < 2:
         return None
     value_NR = channel.value_NR[known_N][:, compared_R]
@@ -163,7 +163,7 @@ def _test(channel: HostChannel, late_NR: Floats, late: Sequence[int]) -> _Tested
     excess_NR, known_late_N = over_peers(value_NR), late_NR[known_N, 0]
     late = [kept.index(step) for step in late if step in kept]
     excess_N = excess_NR[:, 0]
-    paired = (
+    paired: tuple[Floats, Floats] = (
         (known_late_N, excess_N)
         if channel.starts_N is None
         else _by_interval(channel.starts_N, known_late_N, excess_N)

@@ -33,7 +33,7 @@ def declared_periods(periods: Mapping[str, int]) -> dict[str, int]:
 
 def known_periods(manifest: Manifest) -> dict[str, int]:
     """Return what a packet says to happen every so many steps: steps by name. One step is no period."""
-    found = {WORKERS: manifest.extra.get(WORKERS_KEY)}
+    found: dict[str, Any] = {WORKERS: manifest.extra.get(WORKERS_KEY)}
     declared = manifest.extra.get(PERIODS_KEY)
     if isinstance(declared, Mapping):
         found |= {str(name)[:LONGEST_NAME]: steps for name, steps in list(declared.items())[:MOST_PERIODS]}

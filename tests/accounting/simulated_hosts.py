@@ -83,7 +83,7 @@ def host_job(
         MAJOR_FAULTS: np.zeros((steps, ranks)),
         MINOR_FAULTS: random.poisson(200, (steps, ranks)).astype(np.float64),
     }
-    if cause in _OF_TIME:
+    if cause is not None and cause in _OF_TIME:
         values[_OF_TIME[cause]] = values[_OF_TIME[cause]] + cause_NR
     if cause == "page_faults":
         values[MINOR_FAULTS] = values[MINOR_FAULTS] + (cause_NR * 1000.0).round()

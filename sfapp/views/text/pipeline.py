@@ -33,7 +33,7 @@ def pipeline_sentences(diagnosis: Diagnosis) -> tuple[str, ...]:
     pipeline = diagnosis.pipeline
     if pipeline is None:
         return ()
-    compared = ()
+    compared: tuple[str, ...] = ()
     if len(pipeline.stages) > 1:
         compared = (_bounding(pipeline), _idle(pipeline), _what_if(pipeline, diagnosis))
     sentences = (*_growth(pipeline, diagnosis), *compared, *_micro_steps(pipeline))
