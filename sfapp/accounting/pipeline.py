@@ -7,15 +7,16 @@ which micro-steps are longer than the others, and how a stage differs from its o
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
-from sfapp.accounting.late_ranks import Floats, has_enough_steps
+from sfapp.accounting.late_ranks import Floats, has_enough_steps, lateness, stages_lateness
 from sfapp.accounting.layout_table import hidden_stages
 from sfapp.accounting.measures import Measures
-from sfapp.accounting.noise import INTERVAL, mean_error, step_noise
+from sfapp.accounting.noise import INTERVAL, MeanError, mean_error, step_noise
 from sfapp.accounting.pipeline_micro_steps import MicroSteps, compare_micro_steps
 from sfapp.accounting.pipeline_replay import SCHEDULES, can_replay, mean_steps
 from sfapp.accounting.pipeline_times import PipelineTimes, body_stages, pipeline_times
@@ -136,14 +137,12 @@ def _lead(times: PipelineTimes) -> tuple[float, float]:
     own_NP = times.own_NP
     own_P = own_NP.mean(axis=0)
     largest = int(own_P.argmax())
-    chance = 0.0
-    for other in range(len(own_P)):
-        lead_N = _without_outliers(own_NP[:, largest] - own_NP[:, other])
-        error = None if other == largest else mean_error(lead_N)
-        if error is not None:
-            chance = max(chance, error.chance(float(lead_N.mean())))
-    lead = float(own_P[largest] - np.delete(own_P, largest).max())
-    return lead, min(1.0, chance * len(own_P))
+    late_NP = np.apply_along_axis(_without_outliers, 0, lateness(own_NP))
+    (late,) = stages_lateness(late_NP[None])
+    error = late.error(largest)
+    of_lead = MeanError(math.sqrt(2.0) * error.se, error.df)
+    lead = float(late.mean_R[largest] - np.delete(late.mean_R, largest).max())
+    return lead, min(1.0, of_lead.chance(lead) * len(own_P))
 
 
 def _without_outliers(value_N: Floats) -> Floats:

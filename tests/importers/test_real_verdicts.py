@@ -93,7 +93,7 @@ def test_one_rank_shows_its_times_and_that_nothing_is_compared() -> None:
             "pipeline/primus_pp8",
             "table",
             "primus_pipeline",
-            "Pipeline: no stage bounds the step (own times −3 % to +10 % vs the mean stage)",
+            "Pipeline stage 7 bounds the step (rank 7, +10 % vs the mean stage)",
             "No cause can be named: at most 1 of 8 ranks play the same role",
             "both healthy",
         ),
