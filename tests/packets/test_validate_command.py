@@ -25,7 +25,7 @@ def test_good_packets_pass() -> None:
     result = validate(GOLDEN / "valid")
 
     assert (result.returncode, result.stderr) == (0, "")
-    assert result.stdout == "20 files checked: no faults\n"
+    assert result.stdout == "21 files checked: no faults\n"
 
 
 def test_every_fault_is_printed_with_file_row_and_column(tmp_path: Path) -> None:

@@ -272,7 +272,7 @@ def test_steps_that_a_full_send_queue_discards_are_counted(tmp_path: Path) -> No
         spool_memory_bytes=3000,  # four windows of ten steps
         spool_disk_bytes=20_000,  # two or three of their files
     )
-    with recorder(tmp_path, options) as perf:
+    with recorder(tmp_path, options, evidence=False) as perf:
         train(perf, 200)
         until(lambda: any("the send queue is full" in failure for failure in perf.failures))
         held = until(lambda: len(list(tmp_path.rglob("*.rank0.parquet"))))
