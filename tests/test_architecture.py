@@ -283,7 +283,8 @@ ONE_CONCEPT = frozenset(
         """
         address blame capture capture_mailbox causes collectives compare comparison device_waits examples
         findings frequency frontier glossary hang heatmap history incidents ingest labels live live_rows
-        explanation host_evidence manifest notebook onsets operator_findings operators packets parallel_layout plot_help problems
+        explanation host_evidence manifest notebook onsets operator_findings operators packets
+        parallel_layout plot_help problems
         rank_similarity recorder reduced relay routing run_waits samples swim_lane tables verdict_map what_if
         window
         """,

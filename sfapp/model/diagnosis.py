@@ -320,7 +320,7 @@ class Diagnosis:
 
     @property
     def aim_explanation(self) -> Explanation | None:
-        """Why the suspect rank is late (§21); if none is named, that of the largest finding of late ranks. None
+        """Why the suspect rank is late (§21); if none is named, of the largest finding of late ranks. None
         if hosts recorded nothing."""
         found = self.explanations or ()
         if self.aim is None or self.aim.rank is None:
