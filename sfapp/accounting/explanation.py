@@ -25,10 +25,12 @@ from sfapp.accounting.associations import (
 from sfapp.accounting.host_channels import OF_MACHINE, HostChannel, HostRecord, has_host_evidence, host_record
 from sfapp.accounting.late_ranks import Floats, has_enough_steps
 from sfapp.accounting.measures import Measures
+from sfapp.accounting.shared_attributes import with_shared_attributes
 from sfapp.model import Diagnosis
 from sfapp.model.explanation import CAUSES, CauseKind, ChannelEvidence, Explanation, HostCause
 from sfapp.model.findings import Finding
 from sfapp.model.host_evidence import MINOR_FAULTS, THROTTLED
+from sfapp.model.periods import known_periods
 
 LEAST_PART = 0.25
 """Least part of the delay that a cause must account for."""
@@ -71,6 +73,13 @@ class _Tested:
     correlation: float | None
     accounts_ms: float
     chance: float
+
+
+def with_reasons(judged: Diagnosis, measures: Measures) -> Diagnosis:
+    """Return the diagnosis with what may explain its late ranks (§21)."""
+    explained = with_shared_attributes(with_explanations(judged, measures), measures.window)
+    periods = known_periods(measures.window.manifest)
+    return explained.changed(periods=periods) if periods else explained
 
 
 def with_explanations(judged: Diagnosis, measures: Measures) -> Diagnosis:

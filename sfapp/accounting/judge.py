@@ -9,7 +9,7 @@ import numpy as np
 from sfapp.accounting.aim import with_reference
 from sfapp.accounting.carry_over import CarryOver
 from sfapp.accounting.device import device_labels
-from sfapp.accounting.explanation import with_explanations
+from sfapp.accounting.explanation import with_reasons
 from sfapp.accounting.findings import with_late_ranks
 from sfapp.accounting.kernels import quantile
 from sfapp.accounting.labels import (
@@ -36,7 +36,6 @@ from sfapp.accounting.measures import Measures
 from sfapp.accounting.own_time import own_excess
 from sfapp.accounting.routing import by_name, names, ranked, rivals, routing_set
 from sfapp.accounting.run_waits import wait_stages
-from sfapp.accounting.shared_attributes import with_shared_attributes
 from sfapp.model import (
     ALL_RANKS,
     DEFAULT_FRONTIER,
@@ -50,7 +49,6 @@ from sfapp.model import (
     StepTime,
     WaitFit,
 )
-from sfapp.model.periods import known_periods
 from sfapp.model.stages import FORWARD, RESIDUAL
 
 
@@ -97,15 +95,8 @@ def judge(
         return raw.changed(labels=(Label("frontier_accounting"), below))
     judged = _judge_shares(measures, raw, waits, carry)
     judged = with_late_ranks(_with_waits(judged, measures, gates, waits), measures, carry)
-    judged = _with_reasons(with_layout(judged, measures), measures)
+    judged = with_reasons(with_layout(judged, measures), measures)
     return with_reference(judged, reference)
-
-
-def _with_reasons(judged: Diagnosis, measures: Measures) -> Diagnosis:
-    """Return the diagnosis with what may explain its late ranks (§21)."""
-    explained = with_shared_attributes(with_explanations(judged, measures), measures.window)
-    periods = known_periods(measures.window.manifest)
-    return explained.changed(periods=periods) if periods else explained
 
 
 @dataclass(frozen=True, slots=True)
