@@ -185,7 +185,9 @@ def _test(channel: HostChannel, late_NR: Floats, late: Sequence[int]) -> _Tested
         usual = float(excess_NR[:, 1:].std(axis=0).max())
         if channel.is_time and (channel.name == THROTTLED or _may_explain(*paired, usual)):
             by_steps = 2.0 * min(by_correlation, chance_of_signs(paired[1], effective_steps(*paired)))
-        chance = max(chance_of_excess(paired[1]), min(1.0, by_steps))
+        by_signs = chance_of_signs(paired[1], effective_steps(paired[1], paired[1]))
+        against_peers = 2.0 * min(chance_of_excess(paired[1]), by_signs)
+        chance = min(1.0, max(against_peers, by_steps))
     delay_ms = _in_steps(known_late_N, late)
     accounts = _accounts(channel, paired, _in_steps(excess_N, late))
     shown = late or slice(None)

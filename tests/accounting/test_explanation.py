@@ -114,7 +114,6 @@ def single_steps(steps: tuple[int, ...]) -> Explanation:
     return explain(DATA, LATE, HostRecord(own_NR, channels), steps, 0.01)
 
 
-@pytest.mark.xfail(reason="throttling read in every third step is named blocked", strict=True)
 def test_readings_from_time_to_time_are_tested_by_interval() -> None:
     """Throttling is read in every third step: the increase counts for the steps since the last reading."""
     window = host_job("throttled", steps=60)
