@@ -281,8 +281,8 @@ ONE_CONCEPT = frozenset(
         r"\w+",
         """
         address blame capture capture_mailbox causes collectives compare comparison device_waits examples
-        findings frequency frontier glossary hang heatmap history host_evidence incidents ingest labels
-        live live_rows manifest notebook onsets operator_findings operators packets parallel_layout
+        explanation findings frequency frontier glossary hang heatmap history host_evidence incidents
+        ingest labels live live_rows manifest notebook onsets operator_findings operators packets parallel_layout
         pipeline plot_help problems rank_similarity recorder reduced relay routing run_waits samples
         stacks standstill swim_lane tables verdict_map what_if window
         """,
@@ -363,7 +363,6 @@ OPENED_OTHERWISE = {
     "importers/capture_converter.py": "/proc of the kernel",
     "packets/host_files.py": "/proc of the kernel, and control groups",
     "packets/job.py": "/proc of the kernel",
-    "packets/stack_signal.py": "/proc of the kernel",
     "packets/memory_budget.py": "/proc of the kernel, and control groups",
     "recorder/side_channels/memory.py": "/proc of the kernel",
     "store/lock.py": "/proc of the kernel",

@@ -26,9 +26,9 @@ RECORD_SECONDS = 0.010
 
 _SIZE = 1 << 30
 _ROOT, _FILE = 1, 2
-_LOOKUP, _FORGET, _GETATTR, _OPEN, _READ, _INIT, _OPENDIR = 1, 2, 3, 14, 15, 26, 27
-_NO_REPLY = (_FORGET, 36, 42)
-"""Requests without a reply: forget, interrupt, several forgets."""
+_LOOKUP, _DROP, _GETATTR, _OPEN, _READ, _INIT, _OPENDIR = 1, 2, 3, 14, 15, 26, 27
+_NO_REPLY = (_DROP, 36, 42)
+"""Requests without a reply: FUSE_FORGET, interrupt, FUSE_BATCH_FORGET."""
 
 _EMPTY_REPLY = (18, 25, 29, 34, 38)
 """Requests with an empty reply: release, flush, release of a folder, access, destroy."""

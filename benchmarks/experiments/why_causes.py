@@ -37,7 +37,7 @@ while connection.recv(1):
 """
 
 
-class Causes:
+class PlantedCauses:
     """What can delay this rank. ``stack`` ends everything that was started.
 
     Attributes:

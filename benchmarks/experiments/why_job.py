@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader, Dataset
 import sfapp
 from benchmarks.experiments.plan import BACKWARD, DATA, FORWARD, OPTIMIZER
 from benchmarks.experiments.routing_job import JITTER, WIDTH
-from benchmarks.experiments.why_causes import Causes, join_group, leave_group
+from benchmarks.experiments.why_causes import PlantedCauses, join_group, leave_group
 from benchmarks.experiments.why_plan import WhyFault, WhyJob
 from sfapp.model import RankIdentity
 
@@ -65,7 +65,7 @@ class WhyTraining:
         self.job = job
         self.rank = dist.get_rank()
         self.random = random.Random(f"{job.name} {self.rank}")
-        self.causes = Causes(job, out / f"{job.name}-{self.rank}", self.random)
+        self.causes = PlantedCauses(job, out / f"{job.name}-{self.rank}", self.random)
         torch.manual_seed(0)
         network = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(4)))
         self.model = DistributedDataParallel(network)

@@ -32,7 +32,7 @@ the verdict names first ([why.md](../why.md), [accounting.md](../accounting.md#2
 - A cause lasts for one window of 30 steps, on one rank. Its delay is about 45 ms a step on an idle machine
   and varies by half of it; throttling and the hog delay as long as they do. A healthy window follows each.
 - A file system in user space delays a reader like any other service, so both *waiting for a block device* and
-  *blocked* count as right for slow storage. Families that only block cannot be told apart by their host:
+  *blocked* count as right for slow storage. Families that only block cannot be distinguished by their host:
   `blocked` is the right class for lock, worker and service."""
 
 

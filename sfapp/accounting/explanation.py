@@ -25,10 +25,12 @@ from sfapp.accounting.associations import (
 from sfapp.accounting.host_channels import OF_MACHINE, HostChannel, HostRecord, has_host_evidence, host_record
 from sfapp.accounting.late_ranks import Floats, has_enough_steps
 from sfapp.accounting.measures import Measures
+from sfapp.accounting.shared_attributes import with_shared_attributes
 from sfapp.model import Diagnosis
 from sfapp.model.explanation import CAUSES, CauseKind, ChannelEvidence, Explanation, HostCause
 from sfapp.model.findings import Finding
 from sfapp.model.host_evidence import MINOR_FAULTS, THROTTLED
+from sfapp.model.periods import known_periods
 
 LEAST_PART = 0.25
 """Least part of the delay that a cause must account for."""
@@ -71,6 +73,13 @@ class _Tested:
     correlation: float | None
     accounts_ms: float
     chance: float
+
+
+def with_reasons(judged: Diagnosis, measures: Measures) -> Diagnosis:
+    """Return the diagnosis with what may explain its late ranks (§21)."""
+    explained = with_shared_attributes(with_explanations(judged, measures), measures.window)
+    periods = known_periods(measures.window.manifest)
+    return explained.changed(periods=periods) if periods else explained
 
 
 def with_explanations(judged: Diagnosis, measures: Measures) -> Diagnosis:
@@ -176,7 +185,9 @@ def _test(channel: HostChannel, late_NR: Floats, late: Sequence[int]) -> _Tested
         usual = float(excess_NR[:, 1:].std(axis=0).max())
         if channel.is_time and (channel.name == THROTTLED or _may_explain(*paired, usual)):
             by_steps = 2.0 * min(by_correlation, chance_of_signs(paired[1], effective_steps(*paired)))
-        chance = max(chance_of_excess(paired[1]), min(1.0, by_steps))
+        by_signs = chance_of_signs(paired[1], effective_steps(paired[1], paired[1]))
+        against_peers = 2.0 * min(chance_of_excess(paired[1]), by_signs)
+        chance = min(1.0, max(against_peers, by_steps))
     delay_ms = _in_steps(known_late_N, late)
     accounts = _accounts(channel, paired, _in_steps(excess_N, late))
     shown = late or slice(None)

@@ -9,7 +9,7 @@ import numpy as np
 from sfapp.accounting.aim import with_reference
 from sfapp.accounting.carry_over import CarryOver
 from sfapp.accounting.device import device_labels
-from sfapp.accounting.explanation import with_explanations
+from sfapp.accounting.explanation import with_reasons
 from sfapp.accounting.findings import with_late_ranks
 from sfapp.accounting.kernels import quantile
 from sfapp.accounting.labels import (
@@ -37,7 +37,6 @@ from sfapp.accounting.own_time import own_excess
 from sfapp.accounting.pipeline import with_pipeline
 from sfapp.accounting.routing import by_name, names, ranked, rivals, routing_set
 from sfapp.accounting.run_waits import wait_stages
-from sfapp.accounting.shared_attributes import with_shared_attributes
 from sfapp.model import (
     ALL_RANKS,
     DEFAULT_FRONTIER,
@@ -51,7 +50,6 @@ from sfapp.model import (
     StepTime,
     WaitFit,
 )
-from sfapp.model.periods import known_periods
 from sfapp.model.stages import FORWARD, RESIDUAL
 
 
@@ -98,10 +96,8 @@ def judge(
         return raw.changed(labels=(Label("frontier_accounting"), below))
     judged = _judge_shares(measures, raw, waits, carry)
     judged = with_late_ranks(_with_waits(judged, measures, gates, waits), measures, carry)
-    judged = with_explanations(with_pipeline(with_layout(judged, measures), measures), measures)
-    judged = with_shared_attributes(judged, measures.window)
-    periods = known_periods(measures.window.manifest)
-    return with_reference(judged.changed(periods=periods) if periods else judged, reference)
+    judged = with_reasons(with_pipeline(with_layout(judged, measures), measures), measures)
+    return with_reference(judged, reference)
 
 
 @dataclass(frozen=True, slots=True)

@@ -325,8 +325,8 @@ class Diagnosis:
 
     @property
     def aim_explanation(self) -> Explanation | None:
-        """Why the suspect rank is late (§21); if none is named, that of the largest finding of late ranks.
-        None if hosts recorded nothing."""
+        """Why the suspect rank is late (§21); if none is named, of the largest finding of late ranks. None
+        if hosts recorded nothing."""
         found = self.explanations or ()
         if self.aim is None or self.aim.rank is None:
             return found[0] if found else None

@@ -245,8 +245,8 @@ class RollCall(Struct, frozen=True, kw_only=True):
     Attributes:
         kind: how the ranks that hold the job are found.
         certainty: ``shown``: observed on the rank, or all others wait for it in a call that it is not in;
-            ``likely``: it is at another place than most; ``possible``: one of several that cannot be told
-            apart.
+            ``likely``: it is at another place than most; ``possible``: one of several that cannot be
+            distinguished.
         step: the step that no rank has finished.
         idle_s: seconds since any rank finished a step. limit_s: the limit that was exceeded.
         groups: all ranks, those that hold the job first, then the largest group; at most ``MAX_GROUPS``.

@@ -44,7 +44,7 @@ def test_ranks_drawn_at_random_share_something_at_most_as_often_as_alpha() -> No
     assert wrong <= 17  # expected at most 10; 17 have a chance of 0.02
 
 
-def test_the_verdict_says_which_host_the_late_ranks_share() -> None:
+def test_the_verdict_names_the_host_the_late_ranks_share() -> None:
     extra = {(DATA, rank): 40 * MS for rank in (4, 5, 6, 7)}
     window = window_of(ddp_job(ranks=16, extra=extra), ranks_per_node=4)
     shared = diagnose(window).shared

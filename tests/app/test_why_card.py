@@ -39,7 +39,7 @@ def workspace(packets: Path, store: Store) -> Workspace:
     return Workspace(store, [packets])
 
 
-async def test_the_card_says_how_much_of_the_delay_the_cause_accounts_for(user: User) -> None:
+async def test_the_card_shows_how_much_of_the_delay_the_cause_accounts_for(user: User) -> None:
     await user.open("/w/why/1")
     await user.should_see(marker="reasons", content="Rank 3 is late in data by")
     await user.should_see(marker="reasons", content="garbage collection; no throttling")
@@ -52,7 +52,7 @@ async def test_a_healthy_window_has_no_reasons(user: User) -> None:
     await user.should_not_see(marker="reasons")
 
 
-async def test_a_window_without_host_evidence_says_so_among_its_limitations(user: User) -> None:
+async def test_a_window_without_host_evidence_lists_that_among_its_limitations(user: User) -> None:
     await user.open("/w/silent/0")
     await user.should_not_see(marker="reasons")
     await user.should_see("Why rank 3 is late is not known: no host evidence was recorded.")

@@ -28,7 +28,7 @@ def by_hand(cause: CauseKind = "blocked") -> list[WhySeen]:
 
 @pytest.mark.torchrun
 @pytest.mark.quiet  # which rank is late is a matter of milliseconds
-def test_a_collector_and_a_lock_are_told_apart_on_real_ranks(
+def test_a_collector_and_a_lock_are_distinguished_on_real_ranks(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     rows, _ = why_experiment(small_why(), tmp_path_factory.mktemp("packets"))

@@ -12,7 +12,7 @@ from tests.accounting.simulated_hosts import host_job
 from tests.builders import DATA, MS, ddp_job, window_of
 
 
-def test_the_first_sentence_says_how_much_of_the_delay_is_accounted_for() -> None:
+def test_the_first_sentence_states_how_much_of_the_delay_is_accounted_for() -> None:
     reasons = verdict(diagnose(host_job("blocked"))).reasons
     assert reasons[0].startswith("Rank 3 is late in data by ")
     assert "blocked, not computing; no throttling, no collections, no faults" in reasons[0]
