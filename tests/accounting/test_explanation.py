@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -17,9 +17,9 @@ from tests.accounting.simulated_hosts import LATE, host_job
 from tests.builders import BACKWARD, DATA, MS, ddp_job, window_of
 
 
-def explained(cause: CauseKind, **job: object) -> Explanation:
+def explained(cause: CauseKind, **job: Any) -> Explanation:
     """Return why rank 3 is late according to the verdict."""
-    diagnosis = diagnose(host_job(cause, **job))  # type: ignore[arg-type]
+    diagnosis = diagnose(host_job(cause, **job))
     found = diagnosis.aim_explanation
     assert found is not None, diagnosis.aim
     assert (found.stage, found.rank) == (DATA, LATE)
@@ -37,7 +37,7 @@ def test_the_planted_cause_is_named_first_and_accounts_for_the_delay(cause: Caus
 
 
 @pytest.mark.parametrize("cause", ["computing", "gc", "no_core", "blocked"])
-def test_a_delay_that_is_the_same_in_every_step_is_told_from_the_peers(cause: CauseKind) -> None:
+def test_a_delay_that_is_the_same_in_every_step_is_found_by_the_peers(cause: CauseKind) -> None:
     found = explained(cause, varies=0.0)
     assert found.causes[0].kind == cause
 
@@ -47,7 +47,7 @@ def test_faults_that_never_vary_account_for_nothing_since_no_step_shows_their_co
     assert found.causes[0].kind == "computing"
 
 
-def test_classes_without_evidence_are_told_from_classes_that_were_not_recorded() -> None:
+def test_classes_without_evidence_are_separate_from_classes_that_were_not_recorded() -> None:
     found = explained("blocked", unrecorded=("host.gc_ms", "host.block_io_ms"))
     assert found.causes[0].kind == "blocked"
     assert set(found.unrecorded) == {"gc", "storage"}

@@ -112,8 +112,8 @@ def _unrecorded(found: Explanation) -> str:
 
 
 def causes_of(diagnosis: Diagnosis) -> tuple[CauseKind, ...]:
-    """Return the classes of causes on the suspect's host, by which windows with the same verdict are told
-    apart."""
+    """Return the classes of causes on the suspect's host, by which windows with the same verdict are
+    distinguished."""
     found = diagnosis.aim_explanation
     return () if found is None else tuple(cause.kind for cause in found.causes)
 
