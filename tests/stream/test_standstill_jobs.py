@@ -117,4 +117,4 @@ def test_the_rank_that_holds_a_real_job_is_named_with_its_cause(tmp_path: Path) 
             time.sleep(4.0)  # A job is ended some time after it stands still.
         time.sleep(3.5)  # All processes are gone, and the same page still answers.
         assert named() == states
-    assert len(watched.every()) == 2
+        assert len(watched.every()) == 2
