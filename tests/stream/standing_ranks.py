@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import sfapp
+import sfapp.recorder
+import sfapp.stream.stream_writer  # Before the fork: once instead of four times.
 from sfapp.model import RankIdentity
 from sfapp.model.stages import BACKWARD, DATA
 
