@@ -86,7 +86,7 @@ class Problem:
         began_at, ended_at: when these steps ran; None if packets hold no times.
         recovered: windows of the run since it ended.
         cost: None if data are missing.
-        roll_call: of a standstill: who has arrived, who has not, and who holds the job.
+        roll_call: of a standstill: which ranks have arrived, which have not, and which hold the job.
     """
 
     id: str

@@ -164,7 +164,7 @@ class StandstillSample(Sample, frozen=True, tag="standstill", kw_only=True):
     roll_call: Annotated[
         str,
         msgspec.Meta(
-            description="who has arrived, who has not, and who holds the job, JSON",
+            description="which ranks have arrived, which have not, and which hold the job, JSON",
             max_length=_LONGEST_DOCUMENT,
             extra={"aggregation": "newest"},
         ),

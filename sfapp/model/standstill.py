@@ -160,7 +160,7 @@ class RankPosition:
     Attributes:
         place: from its newest heartbeat; None if that had none, as that of an older sfapp.
         silent_s: seconds since its last message.
-        look: the newest result of looking at its process; None if nobody could.
+        look: the newest result of looking at its process; None if no process could.
         pipeline_stage: its coordinate ``pp`` in the parallel layout, or its role; None without one.
     """
 
@@ -240,13 +240,13 @@ def spans_of(ranks: Iterable[int]) -> tuple[tuple[int, int], ...]:
 
 
 class RollCall(Struct, frozen=True, kw_only=True):
-    """Who has arrived at the place where a job stands still, and who has not.
+    """Which ranks have arrived at the place where a job stands still, and which have not.
 
     Attributes:
         kind: how the ranks that hold the job are found.
         certainty: ``shown``: observed on the rank, or all others wait for it in a call that it is not in;
-            ``likely``: it is at another place than most; ``possible``: one of several that cannot be told
-            apart.
+            ``likely``: it is at another place than most; ``possible``: one of several that cannot be
+            distinguished.
         step: the step that no rank has finished.
         idle_s: seconds since any rank finished a step. limit_s: the limit that was exceeded.
         groups: all ranks, those that hold the job first, then the largest group; at most ``MAX_GROUPS``.

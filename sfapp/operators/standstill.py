@@ -80,7 +80,7 @@ class _RankClass:
 
 
 def roll_call(job: JobPositions, limits: StandstillLimits | None = None) -> RollCall | None:
-    """Return who holds a job that stands still; None if it does not, or has ended.
+    """Return which ranks hold a job that stands still; None if it does not, or has ended.
 
     A job of which no rank reports has ended, unless a process was seen that still exists. Ranks that report
     no place may have stopped recording, so nothing is known of a job where none does.

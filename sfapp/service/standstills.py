@@ -28,7 +28,7 @@ class Standstill:
     """A standstill of a run.
 
     Attributes:
-        roll: who has arrived, who has not, and who holds the job, with the times of ``at``.
+        roll: which ranks have arrived, which have not, and which hold the job, with the times of ``at``.
         began_at: when a rank last finished a step. at: time of the newest sample of it, UTC.
         has_ended: whether a step was finished, or all ranks left, by then.
     """

@@ -47,7 +47,7 @@ class RankSnapshot:
         idle_seconds: time since its newest step arrived; None before the first one.
         known_seconds: time since its process connected.
         place: where its training thread was at its newest heartbeat; None if that is not known.
-        look: the newest result of looking at its process while it is silent; None if nobody could.
+        look: the newest result of looking at its process while it is silent; None if no process could.
     """
 
     run_id: str
@@ -175,7 +175,7 @@ class RankStates:
             state.received_at = self._clock()
 
     def set_place(self, hello: StreamHello, place: ReportedPlace | None) -> None:
-        """Record where a rank's training thread is. It reports, so nobody has to look at its process."""
+        """Record where a rank's training thread is. It reports, so no process has to look at its process."""
         with self._lock:
             state = self._state(hello)
             state.place, state.look = place, None

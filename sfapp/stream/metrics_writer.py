@@ -43,7 +43,7 @@ class MetricsWriter:
 
     Args:
         root: the packet directory.
-        standstills: finds who holds a job that stands still; None to not look for it.
+        standstills: finds which ranks hold a job that stands still; None to not look for it.
 
     Attributes:
         dropped: samples that were not written, because too many were queued or too many runs exist.

@@ -1,4 +1,4 @@
-"""Notice that a job stands still, and keep who holds it as samples next to the packets."""
+"""Notice that a job stands still, and keep which ranks hold it as samples next to the packets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sfapp.packets.window_rows import STEP_COLUMN, WALL_COLUMN
 from sfapp.stream.live_state import LiveSnapshot, RankSnapshot
 
 RollCallRule = Callable[[JobPositions], RollCall | None]
-"""Function that returns who holds a job that stands still; None if it does not."""
+"""Function that returns which ranks hold a job that stands still; None if it does not."""
 
 REPEAT_SECONDS = 30.0
 """Seconds after which an unchanged standstill is written again."""
@@ -71,7 +71,7 @@ class StandstillWatch:
     """Watch of all runs of an aggregator, called about once a second.
 
     Args:
-        rule: finds who holds a job.
+        rule: finds which ranks hold a job.
         clock: monotonic seconds.
     """
 

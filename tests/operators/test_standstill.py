@@ -75,14 +75,14 @@ def test_a_rank_outside_the_call_that_all_others_are_in_is_shown() -> None:
         (look("S"), "lock"),
     ],
 )
-def test_the_process_of_a_silent_rank_tells_its_state(seen: ProcessLook, state: str) -> None:
+def test_the_process_of_a_silent_rank_shows_its_state(seen: ProcessLook, state: str) -> None:
     waiting = [at(rank, BACKWARD, call="all_reduce") for rank in range(3)]
     roll = found(*waiting, at(3, BACKWARD, silent_s=35.0, look=seen))
     assert (roll.holders, roll.certainty, roll.held_by[0].state) == ((3,), "shown", state)
     assert roll.held_by[0].still_s == 35.0
 
 
-def test_a_silent_rank_that_nobody_can_look_at_is_silent_and_a_node_of_them_is_a_silent_node() -> None:
+def test_a_silent_rank_that_no_process_can_look_at_is_silent_and_a_node_of_them_is_a_silent_node() -> None:
     roll = found(at(0, BACKWARD), at(1, BACKWARD), at(2, BACKWARD, silent_s=35.0))
     assert (roll.holders, roll.certainty, roll.held_by[0].state) == ((2,), "likely", "silent")
     cut = [at(rank, BACKWARD, silent_s=35.0, node_rank=1) for rank in (2, 3)]

@@ -1,4 +1,4 @@
-"""Four ranks without torch.distributed that meet in backward: standing_ranks.py ROOT ENDPOINT.
+"""Four ranks without torch.distributed that synchronise in backward: standing_ranks.py ROOT ENDPOINT.
 
 While the file ``hold`` exists in ROOT, rank 3 stays in data. Once ``lock`` exists, rank 2 holds the
 interpreter lock. Each rank writes its process id to ``<rank>.pid``.
@@ -23,7 +23,7 @@ from sfapp.model.stages import BACKWARD, DATA
 RANKS = 4
 
 
-def train(rank: int, meeting: Any, root: Path, endpoint: str) -> None:
+def train(rank: int, barrier: Any, root: Path, endpoint: str) -> None:
     with sfapp.Recorder(
         root / "left",
         run_id="run",
@@ -45,7 +45,7 @@ def train(rank: int, meeting: Any, root: Path, endpoint: str) -> None:
                         (root / "locked").touch()
                         ctypes.PyDLL(None).sleep(60)
                 with perf.stage(BACKWARD):
-                    meeting.wait()
+                    barrier.wait()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What heartbeats say of the training thread, and what becomes of silent ranks."""
+"""What heartbeats report of the training thread, and what becomes of silent ranks."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_place_is_read_from_the_state_of_the_step(
     assert seen[2].since_ns is not None
 
 
-def test_a_report_says_for_how_long_and_whether_the_thread_works() -> None:
+def test_a_report_has_how_long_and_whether_the_thread_works() -> None:
     place = TrainingPlace(5, "data", None, "mark", threading.get_ident())
     clock = [time.perf_counter_ns()]
     reporter = PlaceReporter(lambda: place, lambda: clock[0])

@@ -1,4 +1,4 @@
-"""Describe a job that stands still: who has arrived, who has not, and who holds it (docs/hangs.md)."""
+"""Describe a job that stands still: which ranks have arrived, which have not, and which hold it (docs/hangs.md)."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def _where(group: RankGroup) -> str:
 
 def _certainty(roll: RollCall) -> str:
     if not roll.holders:
-        return "All ranks are alike."
+        return "All ranks are in the same state."
     if roll.kind == "deadlock":
         return "These ranks wait for each other in calls of different groups."
     if roll.kind == "mismatch":
