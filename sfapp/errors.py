@@ -203,7 +203,8 @@ class MissingExtraError(SfappError):
 EXTRA_OF_MODULE = {
     **dict.fromkeys(
         (
-            *("cachetools", "duckdb", "fastapi", "filelock", "jinja2", "nicegui", "plotly", "polars"),
+            *("cachetools", "duckdb", "fastapi", "filelock", "jinja2", "nicegui", "orjson"),
+            *("plotly", "polars"),
             *("prometheus_client", "rich", "starlette", "typst", "uvicorn", "watchfiles"),
         ),
         "app",

@@ -48,6 +48,13 @@ def test_the_slow_stage_bounds_the_step_and_fixing_it_is_predicted(
     assert found.schedule is not None
 
 
+def test_a_pipeline_of_too_many_micro_steps_is_not_replayed() -> None:
+    window = pipeline_window(*work(), merged=True)
+    many = replace(window.manifest, accumulation=replace(window.manifest.accumulation, factor=5000))
+    found = pipeline_of(replace(window, manifest=many))
+    assert (found.reason, found.fixed_ns) == ("pipeline_too_large", None)
+
+
 @given(some.integers(2, 6), some.integers(1, 12), some.sampled_from(["1f1b", "gpipe"]))
 @settings(max_examples=25, deadline=None)
 def test_a_balanced_pipeline_has_the_bubble_of_theory_and_no_bounding_stage(

@@ -63,6 +63,7 @@ def titles(user: User) -> set[str]:
 async def test_the_pattern_of_late_ranks_is_named_above_the_heat_map(user: User) -> None:
     await user.open("/w/two/0?tab=ranks")
     await user.should_see("The last pipeline stage (pp 1, on node-1): ranks 4–7")
+    await user.should_see("Parallel layout")  # the verdict, which names the pattern too, is there before
     heat = plot(user, "Parallel layout").figure["data"][0]
     assert heat["x"] == ["pp 0", "pp 1"]
     assert heat["y"] == ["dp 0", "dp 1"]

@@ -11,12 +11,14 @@ from sfapp.views.figures.node import node_ranks
 from sfapp.views.figures.plot_table import MOST_COLUMNS, MOST_ROWS, plot_table
 from sfapp.views.figures.step_timeline import step_timeline
 from sfapp.views.plot_registry import PLOTS, PlotSpec, WindowInput
+from tests.accounting.simulated_pipelines import pipeline_window, work
 from tests.views import simulated_windows as jobs
 
 
 @pytest.mark.parametrize("spec", PLOTS.of(WindowInput), ids=lambda spec: spec.name)
 def test_every_plot_of_a_window_has_a_sentence_and_a_table(spec: PlotSpec[WindowInput]) -> None:
-    measures, diagnosis = jobs.look(jobs.hand_overs())
+    subject = pipeline_window(*work()) if spec.name == "pipeline" else jobs.hand_overs()
+    measures, diagnosis = jobs.look(subject)
     found = plot_table(spec.build(WindowInput(measures, diagnosis, ViewState()), False))
     assert found.sentence
     assert found.rows

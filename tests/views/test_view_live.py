@@ -308,7 +308,7 @@ def test_a_row_a_rank_of_the_node() -> None:
     processes = [{"rank": 6, "cpu_percent": 180.0, "rss_bytes": 2_500_000_000}]
     first, second = rank_rows(job(), links, processes, {6: 12.0}, 1)
     assert [first[column.shown] for column in RANK_COLUMNS] == [
-        6, 2, 36, "130.0 ms", "180 %", "2.5 GB", 4, 0, "12 s ago",
+        6, 2, 36, "", "130.0 ms", "180 %", "2.5 GB", 4, 0, "12 s ago",
     ]  # fmt: skip
     assert (second["rank"], second["silent_s_text"]) == (7, "disconnected")
 
