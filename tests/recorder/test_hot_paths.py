@@ -199,14 +199,16 @@ def test_both_read_the_cpu_time_and_the_counters_of_the_thread(
         with state.new_step():
             with state.find_stage(DATA):
                 time.sleep(0.02)
+            begun = time.perf_counter_ns()
             with state.find_stage(FORWARD):
                 until = time.perf_counter() + 0.01
                 while time.perf_counter() < until:
                     pass
+            over = time.perf_counter_ns()
     after = thread_usage()
     _, wall, waited, worked = state.cpu_page[:4]
     assert waited < 0.5 * state.page[2]
-    assert worked <= state.page[3] + CPU_SLACK_NS
+    assert worked <= over - begun + CPU_SLACK_NS  # the CPU time is read right after the stage's clock
     assert waited + worked <= wall
     collected, runnable, *counted = state.host_page[:6]
     assert (collected, runnable) == (-1, 456_789)

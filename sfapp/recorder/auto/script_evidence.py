@@ -32,8 +32,10 @@ class ScriptEvidence:
 
         The stages' CPU times follow from the events as their durations do.
         """
+        if not self._state.reads_cpu:
+            return None if step is None else StepEvidence(0, (), self._counted)
         before, end = self._previous, events[-1].cpu_end
-        cpu_events = [event._replace(begin=event.cpu_begin, end=event.cpu_end) for event in events]
+        cpu_events = [TrainingEvent(e.kind, e.cpu_begin, e.cpu_end, e.key, e.mark) for e in events]
         spent = None if step is None else read_step(cpu_events, before)
         if step is None or spent is None:
             lost = 0 if before.end is None else end - before.end + before.held_ns

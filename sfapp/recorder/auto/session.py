@@ -169,9 +169,9 @@ class Session:
     def add_optimizer_step(self, optimizer: Any, begin: tuple[int, int] | None = None) -> None:
         """Add an optimizer step, including one that was skipped because gradients overflowed.
         It began at this time and CPU time."""
-        end, cpu = self._clock(), self._evidence.cpu()
         if self.active and threading.get_ident() == self._thread:
-            self._evidence.read_counters()
+            self._evidence.read_counters()  # The optimizer's step contains this call, so its end follows.
+            end, cpu = self._clock(), self._evidence.cpu()
             self.optimizer_steps += 1
             since, cpu_since = (end, cpu) if begin is None else begin
             self._events.append(TrainingEvent("optimizer", since, end, id(optimizer), None, cpu_since, cpu))

@@ -8,6 +8,11 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
+try:
+    from resource import RUSAGE_THREAD, getrusage
+except ImportError:  # The system does not count by thread, or has no such module.
+    getrusage = None  # type: ignore[assignment]  # there is no other object of its type
+
 from sfapp.packets.window_rows import FIRST_STAGE_COLUMN, WALL_COLUMN
 
 if TYPE_CHECKING:
@@ -54,10 +59,8 @@ def thread_usage() -> tuple[int, int, int, int]:
     Raises:
         OSError: the system counts only those of the process.
     """
-    try:
-        from resource import RUSAGE_THREAD, getrusage
-    except ImportError:
-        raise OSError("the system does not count them by thread") from None
+    if getrusage is None:
+        raise OSError("the system does not count them by thread")
     usage = getrusage(RUSAGE_THREAD)
     return usage.ru_nvcsw, usage.ru_nivcsw, usage.ru_majflt, usage.ru_minflt
 
