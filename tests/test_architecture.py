@@ -362,7 +362,6 @@ OPENED_OTHERWISE = {
     "files.py": "is the one place",
     "importers/capture_converter.py": "/proc of the kernel",
     "packets/host_files.py": "/proc of the kernel, and control groups",
-    "packets/job.py": "/proc of the kernel",
     "packets/memory_budget.py": "/proc of the kernel, and control groups",
     "recorder/side_channels/memory.py": "/proc of the kernel",
     "store/lock.py": "/proc of the kernel",

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path, PurePosixPath
 
 _MAX_BYTES = 4096
@@ -14,7 +16,10 @@ _MAX_BYTES = 4096
 _PROC, _CGROUP = Path("/proc"), Path("/sys/fs/cgroup")
 
 MAX_GROUPS = 8
-"""Maximum number of control groups, from the process's own upwards."""
+"""Maximum number of control groups whose throttling is read, from the process's own upwards."""
+
+STATE, USER_TICKS, SYSTEM_TICKS, STARTED = 0, 11, 12, 19
+"""Positions in ``process_fields``: state letter, CPU time, and start time in ticks since boot."""
 
 Parser = Callable[[bytes], int]
 
@@ -112,11 +117,10 @@ def pressure_file(resource: str) -> HostFile:
     Raises:
         OSError, ValueError: neither can be read.
     """
-    for folder in control_groups():
-        try:
-            return HostFile(folder / f"{resource}.pressure", pressure_ns)
-        except (OSError, ValueError):
-            break
+    group = next(control_groups("cpu"), None)
+    if group is not None:
+        with suppress(OSError, ValueError):
+            return HostFile(group / f"{resource}.pressure", pressure_ns)
     return machine_pressure_file(resource)
 
 
@@ -136,7 +140,7 @@ def throttling_files() -> list[HostFile]:
         OSError: none can be read.
     """
     found = []
-    for folder in control_groups():
+    for folder in islice(control_groups("cpu"), MAX_GROUPS):
         try:
             found.append(HostFile(folder / "cpu.stat", throttled_ns))
         except (OSError, ValueError):
@@ -159,8 +163,27 @@ def accounts_delays() -> bool:
         return True
 
 
-def control_groups() -> Iterator[Path]:
-    """Yield the folders of this process's control group and the groups around it, from the inside out."""
+def process_fields(process: int | str, thread: int | None = None) -> list[str]:
+    """Return the fields of a process's or a thread's ``stat`` after the program's name, which may itself hold
+    spaces and brackets.
+
+    Args:
+        process: its number, or ``self``. thread: native id of one of its threads.
+
+    Raises:
+        OSError: there is no such process, or no ``/proc``.
+    """
+    folder = _PROC / str(process)
+    of_thread = folder if thread is None else folder / "task" / str(thread)
+    return (of_thread / "stat").read_text(errors="replace").rpartition(")")[2].split()
+
+
+def control_groups(controller: str) -> Iterator[Path]:
+    """Yield the folders of this process's control group and the groups around it, from the inside out.
+
+    Args:
+        controller: ``cpu`` or ``memory``; in version 1, each has groups of its own.
+    """
     try:
         lines = (_PROC / "self" / "cgroup").read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
@@ -168,10 +191,10 @@ def control_groups() -> Iterator[Path]:
     for line in lines:
         _, controllers, path = (*line.split(":", 2), "", "")[:3]
         root = _CGROUP if not controllers else _CGROUP / controllers
-        if controllers and "cpu" not in controllers.split(","):
+        if controllers and controller not in controllers.split(","):
             continue
         inside = PurePosixPath(path).relative_to("/") if path.startswith("/") else PurePosixPath(path)
         if ".." in inside.parts:  # It lies outside the namespace of this process.
             inside = PurePosixPath()
         folders = [root / inside, *(root / parent for parent in inside.parents)]
-        yield from [folder for folder in dict.fromkeys(folders) if folder.is_dir()][:MAX_GROUPS]
+        yield from (folder for folder in dict.fromkeys(folders) if folder.is_dir())

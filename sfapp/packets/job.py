@@ -11,6 +11,7 @@ from typing import Any
 
 from sfapp.model.manifest import Parallelism, Prefetch, RecorderInfo, Wrapper
 from sfapp.model.window import RankIdentity
+from sfapp.packets.host_files import STARTED, process_fields
 from sfapp.packets.paths import packet_path
 
 _PACKET_NAME = re.compile(r"^(\d{8,})(?:(?:\.[0-9a-f]{16})?(\.rank\d+))?\.parquet$")
@@ -94,7 +95,7 @@ class JobRank:
 def _process_start_time() -> float:
     """Return when this process started, in seconds since the epoch; 0 if the system does not provide it."""
     try:
-        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+        ticks = int(process_fields("self")[STARTED])
         age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
     except (OSError, AttributeError):
         return 0.0

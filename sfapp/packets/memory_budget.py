@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sfapp.errors import PacketError
+from sfapp.packets.host_files import control_groups
 
 UNCOUNTED_BYTES = 16 * 2**20
 """Files that need less are not counted: reading one takes a few milliseconds."""
@@ -85,21 +86,10 @@ def _left_on_machine() -> int:
 
 def _limits_of_groups() -> list[int]:
     """Return the limits of this process's control groups and of their parents, of version 1 and 2."""
-    found: list[int] = []
-    with suppress(OSError, ValueError):
-        for line in Path("/proc/self/cgroup").read_text().splitlines():
-            _, controllers, path = line.split(":", 2)
-            if not controllers:
-                root, name = Path("/sys/fs/cgroup"), "memory.max"
-            elif "memory" in controllers.split(","):
-                root, name = Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"
-            else:
-                continue
-            group = root / path.lstrip("/")
-            for folder in (group, *group.parents):
-                if folder.is_relative_to(root):
-                    found += _limit_in(folder / name)
-    return found
+    names = ("memory.max", "memory.limit_in_bytes")
+    return [
+        limit for folder in control_groups("memory") for name in names for limit in _limit_in(folder / name)
+    ]
 
 
 def _limit_in(path: Path) -> list[int]:

@@ -20,6 +20,9 @@ from sfapp.packets.read import read_packet
 from sfapp.packets.stack_files import encode_stacks, write_file
 from sfapp.packets.stack_signal import StackProcess, stack_processes, stacks_by_signal
 
+OUTSIDE_SECONDS = 6.0
+"""Seconds after which a process outside the job answers for the ranks of its machine that have not."""
+
 _PACKET = re.compile(r"\d{8,}(\.[0-9a-f]{16})?(\.rank\d+)?\.parquet")
 _MOST_FOLDERS = 10_000
 

@@ -27,6 +27,7 @@ from sfapp.errors import CaptureError
 from sfapp.files import open_regular, read_regular, write_atomic
 from sfapp.model.parse import UNREADABLE_JSON
 from sfapp.model.stacks import MAX_FRAMES, MAX_TEXT, MAX_THREADS, RankStacks, StackFrame, ThreadStack
+from sfapp.packets.host_files import STARTED, STATE, process_fields
 from sfapp.packets.job import JobRank
 
 ANSWER_SECONDS = 2.0
@@ -300,9 +301,8 @@ def _state(process: int) -> tuple[str, int]:
     Raises:
         OSError: there is no such process, or no ``/proc``.
     """
-    text = read_regular(f"/proc/{process}/stat", _MAX_FILE_BYTES).decode(errors="replace")
-    fields = text.rpartition(")")[2].split()
-    return fields[0], int(fields[19])
+    fields = process_fields(process)
+    return fields[STATE], int(fields[STARTED])
 
 
 def _mask(process: str, name: str) -> int:

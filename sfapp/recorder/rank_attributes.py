@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from sfapp.errors import RecorderError
+from sfapp.files import open_regular
 from sfapp.model.host_evidence import (
     CPU_MODEL,
     GPU_DRIVER,
@@ -81,8 +82,9 @@ def _found() -> Iterator[tuple[str, str]]:
 def _after(path: Path, name: str, separator: str) -> str:
     """Return the rest of a file's first line that begins with a name; empty if there is none."""
     try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            for line in file:
+        with open_regular(path) as file:
+            for raw in file:
+                line = raw.decode(errors="replace")
                 if line.startswith(name):
                     return line.partition(separator)[2].strip()
     except OSError:

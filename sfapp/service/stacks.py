@@ -23,14 +23,11 @@ from sfapp.packets.captures import (
 )
 from sfapp.packets.paths import folder_name
 from sfapp.packets.stack_files import read_stacks
-from sfapp.packets.stack_requests import RunPlace, answer_from_outside, find_run
+from sfapp.packets.stack_requests import OUTSIDE_SECONDS, RunPlace, answer_from_outside, find_run
 from sfapp.views.text.stacks import stack_lines, stacks_headline
 
 WAIT_SECONDS = 12.0
 """Longest wait for stacks: recorders check about once a second, and answer for silent ranks 3 s later."""
-
-OUTSIDE_SECONDS = 6.0
-"""Seconds after which this process answers for the ranks of its machine that have not."""
 
 _POLL_SECONDS = 0.2
 

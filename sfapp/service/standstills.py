@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from sfapp.accounting.problems import NS_PER_HOUR
 from sfapp.model.onsets import StepEstimate
 from sfapp.model.problems import Cost, Problem
 from sfapp.model.samples import StandstillSample
@@ -19,8 +20,6 @@ from sfapp.views import text as words
 
 if TYPE_CHECKING:
     from sfapp.store import Store
-
-NS_PER_HOUR = 3.6e12
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,16 +7,16 @@ from functools import cache
 from pathlib import Path
 
 from sfapp.model.standstill import ProcessId, ProcessLook
+from sfapp.packets.host_files import STARTED, STATE, SYSTEM_TICKS, USER_TICKS, process_fields
 
 _PROC = Path("/proc")
-_STATE, _USER_TICKS, _SYSTEM_TICKS, _STARTED = 0, 11, 12, 19  # fields after the name of the program
 
 
 def this_process() -> ProcessId | None:
     """Return the identity of this process; None if the system has no ``/proc``."""
     host = this_host()
-    fields = _stat(_PROC / "self")
-    return None if host is None or fields is None else ProcessId(os.getpid(), int(fields[_STARTED]), host)
+    fields = _fields("self")
+    return None if host is None or fields is None else ProcessId(os.getpid(), int(fields[STARTED]), host)
 
 
 @cache
@@ -38,20 +38,20 @@ def look_at(process: ProcessId) -> ProcessLook | None:
     if process.host != this_host():
         return None
     try:
-        fields = _fields((_PROC / str(process.pid) / "stat").read_text())
+        fields = process_fields(process.pid)
     except (FileNotFoundError, ProcessLookupError):
         return ProcessLook(process, "")
     except OSError:
         return None
-    if int(fields[_STARTED]) != process.started:  # The number belongs to another process by now.
+    if int(fields[STARTED]) != process.started:  # The number belongs to another process by now.
         return ProcessLook(process, "")
-    return ProcessLook(process, fields[_STATE], int(fields[_USER_TICKS]) + int(fields[_SYSTEM_TICKS]))
+    return ProcessLook(process, fields[STATE], int(fields[USER_TICKS]) + int(fields[SYSTEM_TICKS]))
 
 
 def thread_ticks(native_id: int) -> int | None:
     """Return the CPU time of a thread of this process, in ticks of the kernel; None if it cannot be read."""
-    fields = _stat(_PROC / "self/task" / str(native_id))
-    return None if fields is None else int(fields[_USER_TICKS]) + int(fields[_SYSTEM_TICKS])
+    fields = _fields("self", native_id)
+    return None if fields is None else int(fields[USER_TICKS]) + int(fields[SYSTEM_TICKS])
 
 
 def storage_bytes() -> int | None:
@@ -63,13 +63,8 @@ def storage_bytes() -> int | None:
     return sum(int(line.split()[1]) for line in lines if line.startswith(("read_bytes", "write_bytes")))
 
 
-def _stat(folder: Path) -> list[str] | None:
+def _fields(process: int | str, thread: int | None = None) -> list[str] | None:
     try:
-        return _fields((folder / "stat").read_text())
+        return process_fields(process, thread)
     except OSError:
         return None
-
-
-def _fields(stat: str) -> list[str]:
-    """Return the fields after the program's name, which may itself hold spaces and brackets."""
-    return stat.rpartition(")")[2].split()

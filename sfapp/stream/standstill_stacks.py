@@ -13,14 +13,11 @@ from sfapp.model.capture import MAX_REASON, MAX_STACK_RANKS, CaptureRequest
 from sfapp.model.samples import StandstillSample
 from sfapp.model.standstill import parse_roll_call
 from sfapp.packets.captures import ask_for_capture, new_stacks_request, state_of
-from sfapp.packets.stack_requests import answer_from_outside
+from sfapp.packets.stack_requests import OUTSIDE_SECONDS, answer_from_outside
 from sfapp.stream.live_state import LiveSnapshot
 
 VARIABLE = "SFAPP_STANDSTILL_STACKS"
 """Environment variable of the aggregator that switches these requests off if it is ``off``."""
-
-OUTSIDE_SECONDS = 6.0
-"""Seconds after which this process answers for ranks of its machine that have not."""
 
 MOST_PER_RUN = 20
 """Standstills of one run whose stacks are taken while the aggregator runs."""

@@ -65,5 +65,5 @@ def test_the_command_shows_the_rank_that_holds_its_lock_and_the_ranks_that_wait(
     assert (state.status, state.request.reason) == ("done", "it stands still")
 
     dumps = CliRunner().invoke(hang, [str(standing), "--json"])
-    if dumps.exit_code == 0:  # Gloo's calls are recorded by some versions of torch only.
-        assert json.loads(dumps.output)["ranks_with_dump"] == [0, 2]
+    assert dumps.exit_code == 0, dumps.output
+    assert json.loads(dumps.output)["ranks_with_dump"] == [0, 2]

@@ -11,6 +11,7 @@ from nicegui import ui
 from sfapp.app.theme import box, label_text, link
 from sfapp.errors import CaptureError, PacketError, WindowNotFoundError
 from sfapp.model.stacks import StackGroup
+from sfapp.packets.stack_requests import RunPlace
 from sfapp.service.live import is_running
 from sfapp.service.stacks import (
     RunStacks,
@@ -60,6 +61,7 @@ class StacksCard:
         self._collect = collect
         self._found: RunStacks | None = None
         self._asked: RunStacks | None = None
+        self._place: RunPlace | None = None  # Finding it may read a packet.
         self._shown: object = None
         with box("card stacks", "section").mark("stacks") as self._card:
             with box("toolbar"):
@@ -78,7 +80,8 @@ class StacksCard:
 
     async def _request(self) -> None:
         def ask() -> RunStacks:
-            place = place_of(self._workspace.paths, self._run_id)
+            # Found anew: a restarted job may have other ranks.
+            place = self._place = place_of(self._workspace.paths, self._run_id)
             return request_stacks(place, reason="requested from its page", asked_by=self._author())
 
         try:
@@ -113,7 +116,7 @@ class StacksCard:
     def _read(self) -> RunStacks | None:
         """Return the stacks of this page's request or else the newest ones; None if there are none."""
         try:
-            place = place_of(self._workspace.paths, self._run_id)
+            place = self._place = self._place or place_of(self._workspace.paths, self._run_id)
             if self._asked is not None:
                 self._asked = follow_stacks(place.root, self._asked)
                 if self._asked.stacks:
