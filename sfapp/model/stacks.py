@@ -18,7 +18,8 @@ MAX_TEXT = 500
 """Longest name of a file, function or thread, in characters."""
 
 StackSource = Literal["interpreter", "signal"]
-"""How a stack was read: by the rank itself, or by a signal because its interpreter lock was held."""
+"""How a stack was read: by the rank itself, or through a signal because it did not answer: its interpreter
+lock was held, or its recorder's thread got no core in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +85,13 @@ class StackGroup:
         thread: name of the thread; empty for the training thread.
         frames: the innermost call first.
         ranks: ascending, each once.
-        locked_ranks: those of them whose interpreter lock was held: another thread could not run there.
+        signalled_ranks: those of them whose stacks were read through a signal.
     """
 
     thread: str
     frames: tuple[StackFrame, ...]
     ranks: tuple[int, ...]
-    locked_ranks: tuple[int, ...] = ()
+    signalled_ranks: tuple[int, ...] = ()
 
     @property
     def is_training(self) -> bool:

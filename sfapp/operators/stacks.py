@@ -22,16 +22,16 @@ def merge_stacks(stacks: Iterable[RankStacks], all_threads: bool = False) -> Mer
         all_threads: whether other threads than the training threads are merged too, after these.
     """
     ranks: dict[tuple[str, Frames], set[int]] = {}
-    locked: set[int] = set()
+    signalled: set[int] = set()
     for one in stacks:
         if one.source == "signal":
-            locked.add(one.rank)
+            signalled.add(one.rank)
         for each in one.threads:
             if each.is_training or all_threads:
                 name = "" if each.is_training else each.name or "unnamed thread"
                 ranks.setdefault((name, each.frames), set()).add(one.rank)
     groups = [
-        StackGroup(name, frames, tuple(sorted(members)), tuple(sorted(members & locked)))
+        StackGroup(name, frames, tuple(sorted(members)), tuple(sorted(members & signalled)))
         for (name, frames), members in ranks.items()
     ]
     groups.sort(key=lambda group: (not group.is_training, len(group.ranks), group.ranks, group.thread))

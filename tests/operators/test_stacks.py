@@ -44,7 +44,7 @@ def test_the_stack_of_the_fewest_ranks_comes_first_and_ranks_are_folded() -> Non
         "called by step (train.py:41)."
     )
     assert lines[2:6] == [
-        "Rank 3 (interpreter lock held)",
+        "Rank 3 (read by signal: interpreter lock held, or too busy to answer)",
         "  load (/job/data.py:7)",
         "  batches (/job/train.py:30)",
         "  … 1 outer frame as in all stacks",

@@ -50,16 +50,16 @@ def test_the_command_shows_the_rank_that_holds_its_lock_and_the_ranks_that_wait(
     assert run.exit_code == 0, run.output
     found = json.loads(run.stdout)
     first, second = found["stacks"][:2]
-    assert (first["ranks"], first["locked_ranks"]) == ([HOLDER], [HOLDER])
+    assert (first["ranks"], first["signalled_ranks"]) == ([HOLDER], [HOLDER])
     assert [frame["function"] for frame in first["frames"][:3]] == ["hold_the_lock", "main", "<module>"]
-    assert (second["ranks"], second["locked_ranks"]) == ([0, 2], [])
+    assert (second["ranks"], second["signalled_ranks"]) == ([0, 2], [])
     assert "wait_in_all_reduce" in [frame["function"] for frame in second["frames"]]
     assert found["missing"] == []
     assert found["headline"].startswith("Rank 1 in hold_the_lock (stack_jobs.py:")
 
     again = CliRunner().invoke(stacks, [str(standing / "job"), "--last", "--all-threads"])
     assert again.exit_code == 0, again.output
-    assert "Rank 1 (interpreter lock held)" in again.output
+    assert "Rank 1 (read by signal: interpreter lock held, or too busy to answer)" in again.output
     assert "thread sfapp-captures" not in again.output
     (state,) = captures(standing, "job")
     assert (state.status, state.request.reason) == ("done", "it stands still")

@@ -37,9 +37,13 @@ def group_title(group: StackGroup) -> str:
     """Return ranks and thread of a stack."""
     thread = "" if group.is_training else f", thread {group.thread}"
     held = ""
-    if group.locked_ranks:
-        of = "" if group.locked_ranks == group.ranks else f" on {format.ranges(group.locked_ranks, limit=8)}"
-        held = f" (interpreter lock held{of})"
+    if group.signalled_ranks:
+        of = (
+            ""
+            if group.signalled_ranks == group.ranks
+            else f" on {format.ranges(group.signalled_ranks, limit=8)}"
+        )
+        held = f" (read by signal{of}: interpreter lock held, or too busy to answer)"
     return f"{ranks_words(group)}{thread}{held}"
 
 
