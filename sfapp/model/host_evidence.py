@@ -38,9 +38,6 @@ KERNEL, CPU_MODEL, GPU_MODEL, GPU_DRIVER, IMAGE = "kernel", "cpu_model", "gpu_mo
 MODEL_ATTRIBUTES = (KERNEL, CPU_MODEL, GPU_MODEL, GPU_DRIVER)
 """Attributes that name products and neither machines nor users."""
 
-KNOWN_ATTRIBUTES = (*MODEL_ATTRIBUTES, IMAGE)
-"""Attributes that the recorder determines itself, where it can; jobs may declare others."""
-
 MAX_ATTRIBUTES = 32
 """Maximum number of attributes of a packet."""
 
@@ -125,10 +122,3 @@ def evidence_channels(kinds: Collection[str], stages: Sequence[str]) -> list[str
     for kind in kinds_among(kinds):
         found += cpu_channels(stages) if kind == "cpu" else [channel.name for channel in EVIDENCE[kind]]
     return found
-
-
-def cpu_stage(channel: str) -> str | None:
-    """Return the recorded stage whose CPU time a channel holds; None for any other channel."""
-    if channel.startswith(CPU_PREFIX) and channel.endswith(CPU_SUFFIX):
-        return channel[len(CPU_PREFIX) : -len(CPU_SUFFIX)]
-    return None

@@ -21,6 +21,10 @@ RollCallRule = Callable[[JobPositions], RollCall | None]
 REPEAT_SECONDS = 30.0
 """Seconds after which an unchanged standstill is written again."""
 
+MOVING_SECONDS = 1.0
+"""Time since the last step of any rank below which a job moves, whatever the limit: watches are a second
+apart."""
+
 _LONGEST_PAUSE = 5.0
 """Seconds between two looks above which this process itself was stopped: ranks then only seem silent."""
 
@@ -102,6 +106,8 @@ class StandstillWatch:
         self, run_id: str, ranks: Sequence[RankSnapshot], now: float, at_ns: int
     ) -> StandstillSample | None:
         known = self._standing.get(run_id)
+        if known is None and any(_has_just_stepped(rank) for rank in ranks):
+            return None  # Positions of 100,000 ranks take as many objects.
         job = positions_of(ranks)
         if known is not None and (known.is_over(job, at_ns) or all(rank.has_left for rank in ranks)):
             del self._standing[run_id]
@@ -116,6 +122,10 @@ class StandstillWatch:
         standing = _Standstill(began_ns, roll, content, now if known is None else known.found_at, now)
         self._standing[run_id] = standing
         return _sample(standing, at_ns, has_ended=False)
+
+
+def _has_just_stepped(rank: RankSnapshot) -> bool:
+    return rank.idle_seconds is not None and rank.idle_seconds < MOVING_SECONDS
 
 
 def positions_of(ranks: Sequence[RankSnapshot]) -> JobPositions:

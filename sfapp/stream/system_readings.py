@@ -130,8 +130,7 @@ class ProcessSampler:
             if counted is not None:
                 counters["read_bytes_per_s"] = counted.read_bytes
                 counters["written_bytes_per_s"] = counted.write_bytes
-            faults = self._read(_major_faults)
-            if faults is not None:
+            if (faults := _major_faults()) is not None:
                 counters["major_faults_per_s"] = faults
             return ProcessSample(
                 at_ns=at_ns,
@@ -307,11 +306,12 @@ def _machine_pressure(resource: str) -> list[HostFile]:
     return [machine_pressure_file(resource)]
 
 
-def _major_faults() -> int:
+def _major_faults() -> int | None:
+    """Return the major page faults of this process so far; None if the system does not count them."""
     try:
         from resource import RUSAGE_SELF, getrusage
     except ImportError:
-        raise NotImplementedError from None
+        return None
     return getrusage(RUSAGE_SELF).ru_majflt
 
 

@@ -293,7 +293,8 @@ class HostEvidence:
                 self._store(name, ms)
             if self._readings.is_empty:
                 self._state.host_due = NEVER
-        except Exception:  # fail-open: nothing more is read
+        except Exception as error:  # fail-open: nothing more is read, and the packet says why
+            self.unavailable.setdefault("interval", describe_error(error))
             self._state.host_due = NEVER
 
     # ---- rows -----------------------------------------------------------------------------------
