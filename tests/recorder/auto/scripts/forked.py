@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import runpy
 import sys
 from multiprocessing.pool import ThreadPool
@@ -15,6 +16,10 @@ import sfapp.packets  # noqa: F401  # loaded once, for all of them
 from sfapp.recorder.auto.session import Session
 from sfapp.recorder.auto.settings import Settings
 from sfapp.recorder.auto.torch_hooks import install
+from sfapp.recorder.side_channels.host_evidence import VARIABLE
+
+EVIDENCE_NAMES = {"on": "", "off": "_bare"}
+"""Kinds of host evidence, with what they add to the name of a run."""
 
 LOOPS = Path(__file__).with_name("loops.py")
 STEPS_OF = {
@@ -39,11 +44,13 @@ STEPS_OF = {
 }
 
 
-def run(kind: str, steps: int, root: Path) -> None:
-    session = Session(Settings(output=root, run_id=kind, window_steps=1000))
+def run(kind: str, steps: int, root: Path, evidence: str) -> None:
+    os.environ[VARIABLE] = evidence
+    name = f"{kind}{EVIDENCE_NAMES[evidence]}"
+    session = Session(Settings(output=root, run_id=name, window_steps=1000))
     install(session)
-    sys.argv = [str(LOOPS), kind, f"--steps={steps}", f"--write={root / kind}.txt"]
-    sys.stderr = (root / f"{kind}.err").open("w")
+    sys.argv = [str(LOOPS), kind, f"--steps={steps}", f"--write={root / name}.txt"]
+    sys.stderr = (root / f"{name}.err").open("w")
     try:
         runpy.run_path(str(LOOPS), run_name="__main__")
     finally:
@@ -51,9 +58,9 @@ def run(kind: str, steps: int, root: Path) -> None:
         sys.stderr.flush()
 
 
-def forked(kind: str) -> str:
+def forked(kind: str, evidence: str = "on") -> str:
     """Run one; what went wrong."""
-    arguments = (kind, STEPS_OF[kind], Path(sys.argv[1]))
+    arguments = (kind, STEPS_OF[kind], Path(sys.argv[1]), evidence)
     process = multiprocessing.get_context("fork").Process(target=run, args=arguments)
     process.start()
     process.join()
@@ -63,7 +70,7 @@ def forked(kind: str) -> str:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     timed = "by_hand"  # held against its own clock: undisturbed
-    wrong = [forked(timed)]
+    wrong = [forked(timed, evidence) for evidence in EVIDENCE_NAMES]
     with ThreadPool(2) as pool:
         wrong += pool.map(forked, [kind for kind in STEPS_OF if kind != timed], chunksize=1)
     sys.exit("\n".join(filter(None, wrong)) or None)
