@@ -11,6 +11,16 @@ from sfapp.accounting.late_ranks import Floats
 from sfapp.accounting.noise import long_run, step_noise, student_t_sf
 from sfapp.model.arrays import to_numpy
 
+_OUTLYING = 5.0
+"""Largest distance of a step from the median that counts, as a multiple of the usual distance."""
+
+
+def without_outliers(value_N: Floats) -> Floats:
+    """Return the values with those far from the median moved to the edge of the others."""
+    middle = float(np.median(value_N))
+    reach = _OUTLYING * float(np.median(np.abs(value_N - middle)))
+    return value_N.clip(middle - reach, middle + reach)
+
 
 def chance_of_excess(excess_N: Floats) -> float:
     """Return the one-sided chance of a mean excess this large if the rank were like its peers."""

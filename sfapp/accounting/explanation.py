@@ -21,6 +21,7 @@ from sfapp.accounting.associations import (
     over_peers,
     rank_correlation,
     slope,
+    without_outliers,
 )
 from sfapp.accounting.host_channels import OF_MACHINE, HostChannel, HostRecord, has_host_evidence, host_record
 from sfapp.accounting.late_ranks import Floats, has_enough_steps
@@ -216,6 +217,8 @@ def _may_explain(late_N: Floats, excess_N: Floats, usual: float) -> bool:
         usual: largest standard deviation of the time on another rank. Variation of that size shows nothing,
             since it may lie in other stages; nor does one that is small against the time.
     """
+    # A single step far outside, as with a collection between two windows, tells nothing about the others.
+    late_N, excess_N = without_outliers(late_N), without_outliers(excess_N)
     spread = float(excess_N.std())
     if spread < max(STEADY * float(excess_N.mean()), 1.5 * usual):
         return True

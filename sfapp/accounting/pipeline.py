@@ -13,6 +13,7 @@ from functools import partial
 
 import numpy as np
 
+from sfapp.accounting.associations import without_outliers
 from sfapp.accounting.late_ranks import Floats, has_enough_steps, lateness, stages_lateness
 from sfapp.accounting.layout_table import hidden_stages
 from sfapp.accounting.measures import Measures
@@ -23,9 +24,6 @@ from sfapp.accounting.pipeline_times import PipelineTimes, body_stages, pipeline
 from sfapp.accounting.what_if import MAX_ERROR
 from sfapp.model import Diagnosis
 from sfapp.model.pipeline import Pipeline, PipelineStage, Schedule
-
-_OUTLYING = 5.0
-"""Largest distance of a step from the median that counts, as a multiple of the usual distance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,19 +135,12 @@ def _lead(times: PipelineTimes) -> tuple[float, float]:
     own_NP = times.own_NP
     own_P = own_NP.mean(axis=0)
     largest = int(own_P.argmax())
-    late_NP = np.apply_along_axis(_without_outliers, 0, lateness(own_NP))
+    late_NP = np.apply_along_axis(without_outliers, 0, lateness(own_NP))
     (late,) = stages_lateness(late_NP[None])
     error = late.error(largest)
     of_lead = MeanError(math.sqrt(2.0) * error.se, error.df)
     lead = float(late.mean_R[largest] - np.delete(late.mean_R, largest).max())
     return lead, min(1.0, of_lead.chance(lead) * len(own_P))
-
-
-def _without_outliers(value_N: Floats) -> Floats:
-    """Return the values with those far from the median moved to the edge of the others."""
-    middle = float(np.median(value_N))
-    reach = _OUTLYING * float(np.median(np.abs(value_N - middle)))
-    return value_N.clip(middle - reach, middle + reach)
 
 
 def _replayed(times: PipelineTimes, step_ns: float) -> _Replayed | None:

@@ -13,8 +13,9 @@ from sfapp.accounting.explanation import explain
 from sfapp.accounting.host_channels import CAUSE_OF, MOST_PEERS, HostChannel, HostRecord, host_record
 from sfapp.model import SideChannel
 from sfapp.model.explanation import CAUSES, CauseKind, Explanation
+from sfapp.model.host_evidence import GC
 from tests.accounting.simulated_hosts import LATE, host_job
-from tests.builders import BACKWARD, DATA, MS, ddp_job, window_of
+from tests.builders import BACKWARD, DATA, FORWARD, MS, ddp_job, window_of
 
 
 def explained(cause: CauseKind, **job: Any) -> Explanation:
@@ -61,6 +62,17 @@ def test_a_window_without_host_evidence_has_no_explanation() -> None:
     assert diagnosis.aim.rank == LATE
     assert diagnosis.explanations is None
     assert "explanations" not in diagnosis.document()
+
+
+def test_one_collection_outside_the_stage_does_not_hide_the_others() -> None:
+    # As measured on a real rank that collects in forward; the first step has a collection before it, too.
+    collected = [462, 187, 144, 169, 166, 150, 169, 166, 143, 166, 167, 167, 152, 152, 172, 179]
+    late = [136, 184, 140, 168, 163, 148, 169, 164, 139, 166, 168, 171, 154, 154, 169, 177]
+    value_NR, own_NR = np.zeros((16, 8)), np.full((16, 8), 20.0)
+    value_NR[:, 0], own_NR[:, 0] = collected, np.add(late, 20.0)
+    record = HostRecord(own_NR, (HostChannel(GC, "gc", value_NR, True),))
+    found = explain(FORWARD, 0, record, (), alpha=0.005)  # half, as for two channels
+    assert [cause.kind for cause in found.causes] == ["gc"]
 
 
 def test_where_evidence_does_not_follow_the_delay_nothing_explains_it() -> None:
