@@ -281,7 +281,7 @@ ONE_CONCEPT = frozenset(
         r"\w+",
         """
         address blame capture capture_mailbox causes collectives compare comparison device_waits examples
-        explanation findings frequency frontier glossary hang heatmap history host_evidence incidents
+        explanation findings fleet frequency frontier glossary hang heatmap history host_evidence incidents
         ingest labels live live_rows manifest notebook onsets operator_findings operators packets
         parallel_layout pipeline plot_help problems rank_similarity recorder reduced relay routing run_waits
         samples stacks standstill swim_lane tables verdict_map what_if window

@@ -15,7 +15,7 @@ from fastapi import Path as PathParameter
 from starlette.responses import PlainTextResponse, Response
 
 from sfapp.accounting import suspect_fix
-from sfapp.app import api_docs, finder, problems_api, stragglers_api
+from sfapp.app import api_docs, finder, fleet_api, problems_api, stragglers_api
 from sfapp.app.address import run_of
 from sfapp.app.answers import MAX_ROWS, REFUSALS, CsvResponse, csv_answer, json_answer
 from sfapp.app.asked_window import asked_view, judge_asked
@@ -143,6 +143,7 @@ def build(application: FastAPI, workspace: Workspace) -> None:
     _add_health(routes, workspace, metrics)
     _add_windows(routes, workspace)
     problems_api.add(routes, workspace)
+    fleet_api.add(routes, workspace)
     _add_window(routes, workspace)
     stragglers_api.add(routes, workspace)
     _add_runs(routes, workspace)

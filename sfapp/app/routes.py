@@ -54,6 +54,7 @@ PAGES = (
     PageModule("windows", ("/windows",), "All windows"),
     PageModule("window", ("/w/{run_id:run}/{number:window}",), timeout_s=60.0),
     PageModule("history", ("/runs/{run_id:run}",)),
+    PageModule("fleet", ("/fleet",), "All runs and hosts", "Fleet", "f"),
     PageModule("live", ("/live", "/live/{run_id:run}"), "Running jobs", "Live", "l"),
     PageModule("incidents", ("/incidents",), "All incidents", "Incidents", "i"),
     PageModule("incident", ("/incident/{incident_id}",)),

@@ -22,10 +22,12 @@ from sfapp.errors import StoreError, WindowNotFoundError
 from sfapp.incidents import IncidentLog
 from sfapp.model import Fix, Operators, Reference, Window
 from sfapp.model.examples import EXAMPLES, Example
+from sfapp.model.fleet import Fleet
 from sfapp.model.problems import Problem
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.operators import events_of
 from sfapp.service.examples import ExampleStore
+from sfapp.service.fleet import StoredFleet
 from sfapp.service.incidents import IncidentService
 from sfapp.service.judging import JudgedWindow, WindowJudge, WindowSource
 from sfapp.service.live_rolling import RollingFeed, RollingView
@@ -102,6 +104,7 @@ class Workspace:
         self._status = StoreStatus("reading", newest=store.newest_packet_at())
         self._judge = WindowJudge(self.store_of)
         self._problems = StoredProblems(self.store_of, EpisodeLocator(self._judge))
+        self._fleet = StoredFleet(store)
         self._predictor = StepPredictor()
         self._rolling = RollingFeed(store, self.paths)
         self._findings: MemoryCache[Examined] = MemoryCache(FINDINGS_BYTES, lambda found: found.nbytes)
@@ -274,6 +277,10 @@ class Workspace:
         """
         runs = self.store.troubled_runs() if run_id is None else [run_id]
         return self._problems.of_runs(runs, locates)
+
+    def fleet(self) -> Fleet:
+        """Return what all runs of the user's store show together; cached until the store changes."""
+        return self._fleet.read()
 
     def problems_of_window(self, key: WindowKey) -> list[Problem]:
         """Return the problems that a window belongs to. Reads packets."""

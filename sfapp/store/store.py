@@ -19,16 +19,12 @@ from sfapp.model import Diagnosis, Operators, Reference, Window
 from sfapp.model.problems import TimedDiagnosis
 from sfapp.model.samples import PaceSample, Sample
 from sfapp.packets import Packet, group, load_packet, read_packet_operators
-from sfapp.store import cells_view, opening, queries, samples, window_queries
+from sfapp.store import cells_view, fleet_queries, opening, queries, samples, window_queries
 from sfapp.store.database import Database
+from sfapp.store.fleet_queries import FleetRows
 from sfapp.store.ingest import Ingest, IngestProgress, IngestReport
 from sfapp.store.operator_files import OperatorFiles
-from sfapp.store.queries import (
-    PacketSource,
-    QuarantinedFile,
-    RunSummary,
-    WindowConflict,
-)
+from sfapp.store.queries import PacketSource, QuarantinedFile, RunSummary, WindowConflict
 from sfapp.store.reference_choices import ReferenceChoices
 from sfapp.store.references import update_reference
 from sfapp.store.run_waits import stored_waits
@@ -321,6 +317,10 @@ class Store:
     def newest_packet_at(self) -> datetime | None:
         """Return the modification time of the newest packet."""
         return queries.newest_packet_at(self._database)
+
+    def fleet(self) -> FleetRows:
+        """Return hosts, lost time and states of all runs."""
+        return fleet_queries.fleet(self._database)
 
     def samples(self, query: SampleQuery) -> list[dict[str, Any]]:
         """Return samples of nodes, GPUs, processes or the pace of ranks over time; see ``SampleQuery``.

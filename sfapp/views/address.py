@@ -63,6 +63,11 @@ def problem_page(problem: Problem) -> str:
     return f"{page}?run={quote(problem.run_id, safe='')}" if problem.run_id in EXAMPLES else page
 
 
+def fleet_page(text: str = "") -> str:
+    """Return the page of all runs, filtered by a search."""
+    return f"/fleet?text={quote(text, safe='')}" if text else "/fleet"
+
+
 def incident_page(incident_id: str) -> str:
     """Return the page of one incident."""
     return f"/incident/{quote(incident_id, safe='')}"

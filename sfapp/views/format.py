@@ -113,6 +113,11 @@ def percent(fraction: float | None, digits: int = 0) -> str:
     return f"{_MINUS if round(value, digits) < 0 else ''}{abs(value):,.{digits}f} %"
 
 
+def chance(value: float) -> str:
+    """Return a probability as ``1.3 %``; ``below 0.1 %`` if it rounds to that or less."""
+    return "below 0.1 %" if value < 0.0005 else percent(value, 1)
+
+
 def percent_interval(fraction: float, low: float, high: float) -> str:
     """Return ``38.0 % (36.1–40.2 %)``: a part of a whole with its interval, unless this has no width."""
     if low == high:

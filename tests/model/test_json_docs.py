@@ -12,6 +12,7 @@ from sfapp.model import Diagnosis, Reference
 from sfapp.model.diagnosis import Aim, Culprit, EvidenceLine, StepTime, WaitFit
 from sfapp.model.explanation import ChannelEvidence, Explanation, HostCause, SharedAttribute
 from sfapp.model.findings import Finding, Resolution, StepNoise
+from sfapp.model.fleet import Fleet, FleetHost, FleetRun, LostTime
 from sfapp.model.onsets import Episode
 from sfapp.model.parallel_layout import LayoutPattern, LayoutTable
 from sfapp.model.pipeline import Pipeline, PipelineStage, StageGrowth, StagePast
@@ -43,6 +44,10 @@ SECTIONS: dict[str, tuple[type, set[str]]] = {
     "Problem": (Problem, {"status", "mark"}),
     "Episode": (Episode, set()),
     "Cost": (Cost, set()),
+    "Fleet": (Fleet, {"suspects", "total_runs"}),
+    "Fleet host": (FleetHost, set()),
+    "Lost time": (LostTime, set()),
+    "Fleet run": (FleetRun, set()),
 }
 """Class behind each section, and the keys that its JSON object has besides its fields."""
 

@@ -92,17 +92,13 @@ def _evidence_sentence(found: Explanation, cause: HostCause) -> str:
     text = f"{title}: {_amount(best, best.value)} per step, {_amount(best, best.peers)} on other ranks"
     if best.correlation is not None:
         text += f"; rank correlation with its lateness {best.correlation:.2f}"
-    return f"{text}; chance {_chance(best.chance)}."
+    return f"{text}; chance {format.chance(best.chance)}."
 
 
 def _amount(one: ChannelEvidence, value: float) -> str:
     if one.channel.endswith("_ms") or one.channel == "blocked":
         return format.duration(max(0.0, value) * 1e6)
     return f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
-
-
-def _chance(chance: float) -> str:
-    return "below 0.1 %" if chance < 0.0005 else format.percent(chance, 1)
 
 
 def _unrecorded(found: Explanation) -> str:

@@ -129,12 +129,14 @@ def problems_headline(ongoing: int, ended: int) -> str:
 
 
 def rank_time(hours: float) -> str:
-    """Return the total time of all ranks:  ``25 rank-seconds``, ``3.1 rank-minutes``, ``0.7 rank-hours``."""
+    """Return the total time of all ranks: ``25 rank-seconds``, ``3.1 rank-minutes``, ``0.7 rank-hours``."""
+    if hours * 3600 <= -0.5:
+        return f"−{rank_time(-hours)}"
     for size, name in ((1.0, "rank-hours"), (1 / 60, "rank-minutes")):
         value = hours / size
         if value >= 0.95:
             return f"{value:,.0f} {name}" if value >= 9.95 else f"{value:.1f} {name}"
-    return f"{hours * 3600:.0f} rank-seconds"
+    return f"{max(0.0, hours * 3600):.0f} rank-seconds"
 
 
 def _ranks(ranks: Sequence[int]) -> str:
@@ -264,7 +266,7 @@ def problem_facts(problem: Problem, diagnosis: Diagnosis | None) -> tuple[Number
         ]
         finding = None if diagnosis is None else diagnosis.main_finding
         if finding is not None and finding.stage == problem.stage:
-            chance_words = "not known" if finding.chance is None else _chance(finding.chance)
+            chance_words = "not known" if finding.chance is None else format.chance(finding.chance)
             facts.append(Number("False alarm", chance_words, f"its chance in window {problem.windows[-1]}"))
     stretches = f"in {len(problem.episodes)} stretches" if len(problem.episodes) > 1 else "in a row"
     facts.append(Number("Windows", format.count(len(problem.windows)), stretches))
@@ -273,7 +275,3 @@ def problem_facts(problem: Problem, diagnosis: Diagnosis | None) -> tuple[Number
 
 def _limit(roll: RollCall) -> str:
     return f"the limit is {format.lasting(roll.limit_s)}"
-
-
-def _chance(chance: float) -> str:
-    return "below 0.1 %" if chance < 0.0005 else format.percent(chance, 1)

@@ -1,0 +1,75 @@
+"""``sfapp fleet``: what the runs under some folders show together."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import click
+
+from sfapp.model.fleet import Fleet
+from sfapp.terminal import printable
+
+_MOST_HOSTS = 10
+_MOST_RUNS = 20
+"""Hosts and runs that are listed in a terminal."""
+
+
+@click.command()
+@click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.option("--text", default="", help="Only hosts and runs whose name, stage or state has these words.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object with every host and run.")
+@click.option(
+    "--db",
+    type=click.Path(path_type=Path),
+    help="Keep results in this file, so that the next call reads new packets only. It may be the store of "
+    "`sfapp serve` while that does not run.",
+)
+def fleet(paths: Sequence[Path], text: str, as_json: bool, db: Path | None) -> None:
+    """Show what the runs under PATHS have in common.
+
+    It names hosts that have the late rank in more runs than chance would have it, and says where time is lost
+    and which runs need attention.
+
+    \b
+    sfapp fleet packets
+    sfapp fleet packets --db fleet.duckdb --json | jq '.suspects'
+    """
+    from sfapp.service.fleet import FleetQuery, fleet_document, fleet_of
+    from sfapp.store import Store
+
+    with Store.open(paths, db, memory=db is None) as store:
+        store.ingest()
+        found = FleetQuery(text).select(fleet_of(store))
+    if as_json:
+        click.echo(json.dumps(fleet_document(found), ensure_ascii=False, separators=(",", ":")))
+        return
+    for line in _lines(found):
+        click.echo(printable(line))
+
+
+def _lines(fleet: Fleet) -> Iterator[str]:
+    from sfapp.views import format
+    from sfapp.views.text.fleet import STATE_WORDS, fleet_headline, host_advice, host_sentence
+    from sfapp.views.text.problems import rank_time
+
+    yield fleet_headline(fleet)
+    for host in fleet.suspects[:_MOST_HOSTS]:
+        yield from (
+            "",
+            format.clip(host.hostname, 80),
+            f"  {host_sentence(host)}",
+            f"  {host_advice(host)}",
+        )
+    yield from ("", f"{'time lost in':<25}{'above healthy steps':>20}{'imbalance':>20}")
+    for lost in fleet.lost:
+        stage = format.clip(format.short_stage(lost.stage), 23)
+        yield f"  {stage:<23}{rank_time(lost.above_healthy):>20}{rank_time(lost.imbalance):>20}"
+    yield from ("", f"{'run':<42}{'state':<17}{'windows':>10}{'above healthy steps':>22}")
+    for run in fleet.runs[:_MOST_RUNS]:
+        troubled = f"{run.troubled_windows:,} of {run.windows:,}"
+        name = format.clip(run.run_id, 40)
+        yield f"  {name:<40}{STATE_WORDS[run.state]:<17}{troubled:>10}{rank_time(run.above_healthy):>22}"
+    if len(fleet.runs) > _MOST_RUNS:
+        yield f"  … {len(fleet.runs) - _MOST_RUNS:,} more runs: --json has all"
