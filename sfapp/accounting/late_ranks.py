@@ -24,6 +24,7 @@ from sfapp.accounting.noise import (
     block_means,
     long_run,
     squared_differences,
+    step_noise,
     without_jump,
 )
 from sfapp.model import Window
@@ -83,8 +84,8 @@ class StageLateness:
 
     Attributes:
         mean_R: own time minus that of the other ranks, mean over steps, ns.
-        error_R: standard error of it. df: its degrees of freedom.
-        typical_error: standard error for a typical rank.
+        error_R: standard error of it. df_R: its degrees of freedom.
+        typical_error, df: the same for a typical rank.
         inflation: how many steps are worth an independent one.
         upper: upper quartile of |lateness| over steps and ranks, ns.
         late_steps: by position of the rank, single steps far outside.
@@ -92,15 +93,16 @@ class StageLateness:
 
     mean_R: Floats
     error_R: Floats
-    df: float
+    df_R: Floats
     typical_error: float
+    df: float
     inflation: float
     upper: float
     late_steps: dict[int, LateSteps]
 
     def error(self, rank: int) -> MeanError:
         """Return the error of a rank's mean lateness."""
-        return MeanError(float(self.error_R[rank]), self.df)
+        return MeanError(float(self.error_R[rank]), float(self.df_R[rank]))
 
 
 def lateness(own_NR: Array, typical_N: Floats | None = None) -> Floats:
@@ -150,12 +152,14 @@ def stages_lateness(late_SNR: Floats) -> tuple[StageLateness, ...]:
         noise = StepNoise(steps, *common_4S[:, stage].tolist())
         run = long_run(noise, steps, max(1, sampled - 1))
         error = run.error(steps, steps * min(_KNOWN_FROM, max(1, sampled - 1)))
+        error_R, df_R = _errors(late_SNR[stage], mean_SR[stage], noisier_SR[stage], error)
         found.append(
             StageLateness(
                 mean_SR[stage],
-                error.se * np.sqrt(noisier_SR[stage]),
-                error.df,
+                error_R,
+                df_R,
                 error.se,
+                error.df,
                 run.inflation,
                 float(upper_S[stage]),
                 single,
@@ -179,14 +183,39 @@ def _noisier(late_SNR: Floats, mean_SR: Floats, lag1_SR: Floats, common_S: Float
     return noisier_SR
 
 
+def _errors(late_NR: Floats, mean_R: Floats, noisier_R: Floats, common: MeanError) -> tuple[Floats, Floats]:
+    """Return the error of each rank's mean lateness, and its degrees of freedom.
+
+    A rank's noise beyond the common one has a memory of its own. It is examined where a rank may be late;
+    elsewhere all of its noise has that of the common one.
+    """
+    error_R, df_R = common.se * np.sqrt(noisier_R), np.full(len(mean_R), common.df)
+    steps = len(late_NR)
+    examined = np.flatnonzero((noisier_R > 1.0) & (mean_R > _CLEAR * common.se))
+    for rank in examined[np.argsort(-mean_R[examined])][:_CANDIDATES].tolist():
+        noise = step_noise(late_NR[:, rank])
+        if noise is None:
+            break
+        own = long_run(noise, steps)
+        more = own.variance / steps * (1.0 - 1.0 / float(noisier_R[rank]))
+        both = common.se**2 + more
+        if both < error_R[rank] ** 2:
+            # Welch and Satterthwaite
+            parts = common.se**4 / common.df + more**2 / own.error(steps, steps).df
+            error_R[rank], df_R[rank] = math.sqrt(both), both**2 / parts
+    return error_R, df_R
+
+
 def persistently_late(stage: StageLateness, chance: float) -> Flags:
     """Return which ranks are late on average, bool [R].
 
     Args:
         chance: that one healthy rank is among them.
     """
-    margin = MeanError(1.0, stage.df).margin(chance)
-    late: Flags = (stage.mean_R > stage.error_R * margin) & (stage.mean_R > 0.0)
+    margin_R = np.full(len(stage.mean_R), MeanError(1.0, stage.df).margin(chance))
+    for rank in np.flatnonzero(stage.df_R != stage.df).tolist():
+        margin_R[rank] = MeanError(1.0, float(stage.df_R[rank])).margin(chance)
+    late: Flags = (stage.mean_R > stage.error_R * margin_R) & (stage.mean_R > 0.0)
     return late
 
 

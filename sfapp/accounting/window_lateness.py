@@ -190,9 +190,10 @@ def _lateness_of_some(
 def _of_all(stage: StageLateness, some: Ints, ranks: int) -> StageLateness:
     """Return lateness of some ranks as that of all, the others not late."""
     mean_R, error_R = np.zeros(ranks), np.full(ranks, stage.typical_error)
-    mean_R[some], error_R[some] = stage.mean_R, stage.error_R
+    df_R = np.full(ranks, stage.df)
+    mean_R[some], error_R[some], df_R[some] = stage.mean_R, stage.error_R, stage.df_R
     late_steps = {int(some[rank]): late for rank, late in stage.late_steps.items()}
-    return replace(stage, mean_R=mean_R, error_R=error_R, late_steps=late_steps)
+    return replace(stage, mean_R=mean_R, error_R=error_R, df_R=df_R, late_steps=late_steps)
 
 
 def _saved(measures: Measures, key: tuple[int | None, int, tuple[int, ...], SingleSteps]) -> SavedTime:

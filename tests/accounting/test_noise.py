@@ -107,3 +107,24 @@ def late_ranks(seed: int, late: float) -> npt.NDArray[np.bool_]:
 def test_the_noise_of_other_ranks_helps_to_find_a_late_rank_in_a_short_window() -> None:
     assert np.mean([late_ranks(seed, 8.0)[3] for seed in range(100)]) >= 0.65
     assert np.mean([late_ranks(seed, 0.0).any() for seed in range(300)]) <= 0.01
+
+
+def late_by_varying_times(seed: int, late: float, memory: float) -> npt.NDArray[np.bool_]:
+    """Return which of 8 ranks with a long memory are late on average in 30 steps; rank 3 has much more noise
+    of its own.
+
+    Args:
+        memory: autocorrelation of that noise.
+    """
+    own_NR = series(0.8, count=8, steps=30, seed=seed)
+    own_NR[:, 3] += late + 4.0 * series(memory, count=1, steps=30, seed=seed + 1000)[:, 0]
+    return persistently_late(stages_lateness(lateness(own_NR)[None])[0], 2.5e-3 / (6 * 8))
+
+
+def test_a_rank_late_by_varying_times_is_found_although_all_ranks_have_a_long_memory() -> None:
+    assert np.mean([late_by_varying_times(seed, 12.0, 0.0)[3] for seed in range(100)]) >= 0.6
+
+
+@pytest.mark.parametrize("memory", [0.0, 0.5, 0.8])
+def test_a_rank_with_more_noise_than_others_is_not_late_for_that(memory: float) -> None:
+    assert np.mean([late_by_varying_times(seed, 0.0, memory).any() for seed in range(400)]) <= 0.01
