@@ -7,6 +7,7 @@ of alpha, ranks late on average and ranks late in single steps a quarter each.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -289,13 +290,25 @@ def _excess_N(judged: Diagnosis, measures: Measures, carry: CarryOver | None) ->
 
 
 def with_findings(diagnosis: Diagnosis) -> Diagnosis:
-    """Return the diagnosis with growth added to the findings of its own matrix, largest first."""
+    """Return the diagnosis with growth added to the findings of its own matrix, largest first.
+
+    What one rank costs in several stages counts together: whatever slows a rank down does so in every stage.
+    """
     gates = diagnosis.gates
     findings = [found for found in diagnosis.findings if found.kind != "growth"]
     growth = growth_finding(diagnosis, gates)
     if growth is not None:
         findings.append(growth)
-    findings.sort(key=lambda found: (not found.needs_attention, -found.effect))
+    of_rank: dict[int, float] = defaultdict(float)
+    for found in findings:
+        if found.needs_attention and len(found.ranks) == 1:
+            of_rank[found.ranks[0]] += found.effect
+
+    def size(found: Finding) -> float:
+        is_of_one = found.needs_attention and len(found.ranks) == 1
+        return of_rank[found.ranks[0]] if is_of_one else found.effect
+
+    findings.sort(key=lambda found: (not found.needs_attention, -size(found), -found.effect))
     resolution = (
         Resolution(growth_resolution(diagnosis, gates), rank=diagnosis.resolution.rank)
         if diagnosis.resolution

@@ -58,6 +58,20 @@ def test_two_effects_are_two_findings_and_the_larger_one_is_the_suspect() -> Non
     assert (found.aim.stage, found.aim.rank) == (DATA, 3)
 
 
+def test_what_one_rank_costs_in_several_stages_counts_together() -> None:
+    # data and forward of rank 3 cost less each than backward on all ranks, and more together
+    faults = (
+        Fault("persistent", DATA, 3, 0.20),
+        Fault("persistent", FORWARD, 3, 0.18),
+        Fault("all", BACKWARD, 0, 0.30),
+    )
+    found = last_window(replace(HEALTHY_JOB, faults=faults))
+    assert kinds(found) == [("rank", DATA, (3,)), ("rank", FORWARD, (3,)), ("growth", BACKWARD, ())]
+    assert found.findings[2].effect > found.findings[0].effect
+    assert found.aim is not None
+    assert (found.aim.stage, found.aim.rank) == (DATA, 3)
+
+
 def test_half_of_the_ranks_late_are_named_together() -> None:
     found = diagnose(window_of(ddp_job(extra={(DATA, rank): 60 * MS for rank in range(4, 8)})))
     assert found.findings[0].ranks == (4, 5, 6, 7) or set(found.findings[0].ranks) == {4, 5, 6, 7}
