@@ -24,7 +24,6 @@ from sfapp.accounting.noise import (
     block_means,
     long_run,
     squared_differences,
-    step_noise,
     without_jump,
 )
 from sfapp.model import Window
@@ -136,9 +135,7 @@ def stages_lateness(late_SNR: Floats) -> tuple[StageLateness, ...]:
     sample = np.ascontiguousarray(sample_SNR.swapaxes(0, 1)).reshape(steps, stages * sampled)
     if ranks <= _FEW_RANKS:
         sample = without_jump(sample)
-    blocks = block_means(sample)
-    lags = [squared_differences(values, lag) for values in (sample, blocks) for lag in (1, 2)]
-    lag_4SR = np.array(lags).reshape(4, stages, sampled)
+    lag_4SR = np.array(_lags(sample)).reshape(4, stages, sampled)
     # Medians: one rank that becomes late within the window must not look like a long memory of all ranks.
     common_4S = to_numpy(median_last(lag_4SR))
     some = np.abs(sample[:: max(1, steps * sampled // _QUARTILE_VALUES)])
@@ -168,6 +165,11 @@ def stages_lateness(late_SNR: Floats) -> tuple[StageLateness, ...]:
     return tuple(found)
 
 
+def _lags(values: Floats) -> list[Floats]:
+    """Return the mean squared differences of steps and of blocks, each 1 and 2 apart, [N, ...] to [...]."""
+    return [squared_differences(series, lag) for series in (values, block_means(values)) for lag in (1, 2)]
+
+
 def _noisier(late_SNR: Floats, mean_SR: Floats, lag1_SR: Floats, common_S: Floats) -> Floats:
     """Return how many times noisier than usual each rank is, at least 1 [S, R]; among many ranks only those
     that may be late are examined."""
@@ -193,10 +195,8 @@ def _errors(late_NR: Floats, mean_R: Floats, noisier_R: Floats, common: MeanErro
     steps = len(late_NR)
     examined = np.flatnonzero((noisier_R > 1.0) & (mean_R > _CLEAR * common.se))
     for rank in examined[np.argsort(-mean_R[examined])][:_CANDIDATES].tolist():
-        noise = step_noise(late_NR[:, rank])
-        if noise is None:
-            break
-        own = long_run(noise, steps)
+        # A lasting change of level counts as a long memory: such a rank is late in some of the steps.
+        own = long_run(StepNoise(steps, *map(float, _lags(late_NR[:, rank]))), steps)
         more = own.variance / steps * (1.0 - 1.0 / float(noisier_R[rank]))
         both = common.se**2 + more
         if both < error_R[rank] ** 2:
