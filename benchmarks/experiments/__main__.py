@@ -94,6 +94,7 @@ def main() -> None:
     arguments = parser.parse_args()
     chosen = [f"--plan {arguments.plan}"] * (arguments.plan != "routing") + ["--small"] * arguments.small
     chosen += [f"--only {name}" for name in arguments.only or []]
+    chosen += [f"--healthy-minutes {arguments.healthy_minutes:g}"] * (arguments.healthy_minutes > 0)
     command = " ".join(["python -m benchmarks.experiments", *chosen])
     if arguments.plan == "standstill":
         page = arguments.out / "hangs.md"
