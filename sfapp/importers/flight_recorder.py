@@ -28,8 +28,8 @@ from sfapp.importers.import_result import (
 from sfapp.importers.table import run_names
 from sfapp.importers.window_builder import WindowInfo, build_window
 from sfapp.model import Lane, Operators, RankIdentity
+from sfapp.model.manifest import MAX_WORLD_SIZE
 from sfapp.model.operators import NONE
-from sfapp.packets.packet_layout import MAX_WORLD_SIZE
 
 Ints = npt.NDArray[np.int64]
 

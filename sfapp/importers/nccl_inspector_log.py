@@ -16,9 +16,9 @@ import msgspec
 
 from sfapp.errors import TraceError
 from sfapp.importers.source_files import open_source
+from sfapp.model.manifest import MAX_WORLD_SIZE
 from sfapp.model.operators import NONE
 from sfapp.model.parse import UNREADABLE_JSON
-from sfapp.packets.packet_layout import MAX_WORLD_SIZE
 from sfapp.terminal import first_line
 
 MAX_RECORDS = 2**22

@@ -27,7 +27,7 @@ from sfapp.importers.flight_recorder_dump import (
 from sfapp.importers.import_formats import find_files
 from sfapp.importers.import_result import ImportNote, ImportOptions
 from sfapp.model.calls import ROOTED, CallGroup, JobCalls, PendingCall, RankCalls
-from sfapp.packets.packet_layout import MAX_WORLD_SIZE
+from sfapp.model.manifest import MAX_WORLD_SIZE
 
 MAX_TEXT = 256
 """Longest name of a group or call; longer ones are cut."""

@@ -45,10 +45,10 @@ from sfapp.importers.straggler_replay import (
 from sfapp.importers.window_builder import WindowInfo, build_window
 from sfapp.model import Accumulation, Lane, Operators, Parallelism, RankIdentity
 from sfapp.model import stages as names
+from sfapp.model.manifest import MAX_WORLD_SIZE
 from sfapp.model.operators import COLLECTIVE, KERNEL, NONE
 from sfapp.model.parse import whole_number
 from sfapp.packets import WindowDraft
-from sfapp.packets.packet_layout import MAX_WORLD_SIZE
 
 WAIT = "pipeline.wait"
 _STAGES = {

@@ -27,10 +27,10 @@ from sfapp.importers.mapping import Mapping
 from sfapp.importers.sqlite_reader import SqliteDatabase, open_database
 from sfapp.importers.window_builder import WindowInfo, build_window
 from sfapp.model import RankIdentity
-from sfapp.model.manifest import Wrapper
+from sfapp.model.manifest import MAX_WORLD_SIZE, Wrapper
 from sfapp.model.stages import BACKWARD, DATA, FORWARD, OPTIMIZER
 from sfapp.packets import WindowDraft
-from sfapp.packets.packet_layout import MAX_RANK_VALUE, MAX_VALUE, MAX_WORLD_SIZE
+from sfapp.packets.packet_layout import MAX_RANK_VALUE, MAX_VALUE
 from sfapp.terminal import first_line, quoted
 
 Ints = npt.NDArray[np.int64]

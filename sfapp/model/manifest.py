@@ -13,6 +13,9 @@ FORMAT = 1
 DIMENSIONS = ("dp", "pp", "tp", "ep", "cp")
 """Dimensions of a parallel layout: data, pipeline, tensor, expert and context parallelism."""
 
+MAX_WORLD_SIZE = 2**20
+"""Largest world size, so that a few bytes of manifest cannot claim billions of missing ranks."""
+
 ClosedBy = Literal[
     "full", "schema_change", "world_change", "accumulation_change", "role_change", "flush", "shutdown"
 ]

@@ -9,6 +9,7 @@ from typing import Annotated, Literal, get_args
 import msgspec
 from msgspec import Meta, Struct
 
+from sfapp.model.manifest import MAX_WORLD_SIZE
 from sfapp.model.parse import UNREADABLE_JSON
 from sfapp.model.stages import MAX_NAME_LENGTH
 
@@ -30,7 +31,7 @@ MAX_LOOKS = 64
 _Name = Annotated[str, Meta(max_length=MAX_NAME_LENGTH)]
 _Count = Annotated[int, Meta(ge=0, le=2**62)]
 _Rank = Annotated[int, Meta(ge=0, le=2**31 - 1)]
-_Seconds = Annotated[float, Meta(ge=0)]
+_Seconds = Annotated[float, Meta(ge=0, le=1e10)]  # more than `still_ns` can say
 
 
 class ProcessId(Struct, frozen=True):
@@ -217,6 +218,10 @@ class RankGroup(Struct, frozen=True, omit_defaults=True, kw_only=True):
     group: _Name = ""
     still_s: _Seconds = 0.0
 
+    def __post_init__(self) -> None:
+        if any(last < first for first, last in self.spans):
+            raise ValueError("a stretch of ranks ends before it begins")
+
     @property
     def ranks(self) -> tuple[int, ...]:
         """The ranks, ascending."""
@@ -257,8 +262,12 @@ class RollCall(Struct, frozen=True, kw_only=True):
     step: _Count
     idle_s: _Seconds
     limit_s: _Seconds
-    world_size: _Count
-    groups: Annotated[tuple[RankGroup, ...], Meta(max_length=MAX_GROUPS)]
+    world_size: Annotated[int, Meta(ge=0, le=MAX_WORLD_SIZE)]
+    groups: Annotated[tuple[RankGroup, ...], Meta(min_length=1, max_length=MAX_GROUPS)]
+
+    def __post_init__(self) -> None:
+        if sum(group.size for group in self.groups) > MAX_WORLD_SIZE:  # A few bytes can claim billions.
+            raise ValueError(f"the groups have more than {MAX_WORLD_SIZE:,} ranks")
 
     @property
     def holders(self) -> tuple[int, ...]:

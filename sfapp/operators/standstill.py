@@ -8,7 +8,7 @@ waits for the other ranks of that stage.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from sfapp.model.stages import stage_category
@@ -172,8 +172,9 @@ def _add_waits(classes: Sequence[_RankClass], stages: Sequence[str]) -> None:
     crowds = _crowds(classes, stages)
     for place, each in enumerate(classes):
         if each.state == "collective" and each.place is not None:
-            members = each.place.group_ranks or class_of.keys()
-            each.waits_for = {class_of[rank] for rank in members if rank in class_of} - {place}
+            members = each.place.group_ranks
+            named = {class_of[rank] for rank in members if rank in class_of}
+            each.waits_for = (named if members else set(range(len(classes)))) - {place}
         elif place in crowds and not (has_calls and _is_small(each, classes)):
             same = [other for other, one in enumerate(classes) if one.pipeline_stage == each.pipeline_stage]
             others = set(same) - {place}
@@ -273,22 +274,23 @@ def _is_waited_for(part: frozenset[int], classes: Sequence[_RankClass]) -> bool:
 
 def _last_components(classes: Sequence[_RankClass]) -> list[frozenset[int]]:
     """Return the sets of classes that wait for each other and for none outside."""
-    reach = [_reachable(place, classes) for place in range(len(classes))]
+    reach = _reachable(classes)
     found = []
     for place, seen in enumerate(reach):
-        part = frozenset(other for other in seen if place in reach[other])
-        if part == seen and min(part) == place:
-            found.append(part)
+        part = [other for other in range(len(classes)) if seen >> other & 1]
+        if part[0] == place and all(reach[other] >> place & 1 for other in part):
+            found.append(frozenset(part))
     return found
 
 
-def _reachable(place: int, classes: Sequence[_RankClass]) -> set[int]:
-    seen, waiting = {place}, [place]
-    while waiting:
-        for other in classes[waiting.pop()].waits_for - seen:
-            seen.add(other)
-            waiting.append(other)
-    return seen
+def _reachable(classes: Sequence[_RankClass]) -> list[int]:
+    """Return for each class, as bits, which classes it waits for, directly or through others, and itself."""
+    reach = [1 << place | sum(1 << other for other in each.waits_for) for place, each in enumerate(classes)]
+    for middle in range(len(reach)):  # Warshall: paths through the classes up to this one.
+        for place, seen in enumerate(reach):
+            if seen >> middle & 1:
+                reach[place] = seen | reach[middle]
+    return reach
 
 
 def _factor(job: JobPositions, holding: Sequence[_RankClass], usual_s: float) -> float:
@@ -337,14 +339,24 @@ def _group(one: _RankClass, holds: bool) -> RankGroup:
 def _absent(job: JobPositions) -> list[RankGroup]:
     """Return the ranks that have never reported, and those that have left."""
     present = {each.rank for each in job.ranks}
-    absent = tuple(rank for rank in range(job.world_size) if rank not in present)
+    absent = _spans_between(spans_of(present), job.world_size)
     left = tuple(sorted(each.rank for each in job.ranks if each.has_left))
     found: list[RankGroup] = []
     if absent:
-        found.append(RankGroup(spans=spans_of(absent), state="absent", has_place=False))
+        found.append(RankGroup(spans=absent, state="absent", has_place=False))
     if left:
         found.append(RankGroup(spans=spans_of(left), state="left", has_place=False))
     return found
+
+
+def _spans_between(spans: Iterable[tuple[int, int]], size: int) -> tuple[tuple[int, int], ...]:
+    """Return the stretches of ranks between others, of so many ranks from 0."""
+    found, begin = [], 0
+    for first, last in (*spans, (size, size)):
+        if first > begin:
+            found.append((begin, first - 1))
+        begin = last + 1
+    return tuple(found)
 
 
 def _step(job: JobPositions) -> int:

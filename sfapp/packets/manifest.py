@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from sfapp.errors import PacketError, PacketVersionError
 from sfapp.model import DIMENSIONS, FORMAT, LAG_BINS, Manifest, Reduction, broad_stage, stage_hash
 from sfapp.model.host_evidence import MAX_ATTRIBUTE_LENGTH, MAX_ATTRIBUTES
+from sfapp.model.manifest import MAX_WORLD_SIZE
 from sfapp.model.stages import MAX_NAME_LENGTH, MAX_STAGES
 from sfapp.packets.faults import Faults
 from sfapp.packets.packet_layout import (
     FIXED_COLUMNS,
     MAX_RANK_VALUE,
     MAX_VALUE,
-    MAX_WORLD_SIZE,
     RESERVED_PREFIXES,
 )
 from sfapp.packets.value_checks import is_unicode
 from sfapp.terminal import first_line, quoted
+
+MAX_DEPTH = 32
+"""Largest depth of lists and objects in ``extra``: deeper ones can be read and not shown."""
 
 
 class _FormatNumber(msgspec.Struct):
@@ -83,6 +86,8 @@ def check_manifest(manifest: Manifest, faults: Faults) -> bool:
         faults.add(f"window number {manifest.window} is outside 0…2^62")
     if not 1 <= manifest.world_size <= MAX_WORLD_SIZE:
         faults.add(f"world_size {manifest.world_size} is outside 1…{MAX_WORLD_SIZE:,}")
+    if _is_deep(manifest.extra):
+        faults.add(f"extra of the manifest is nested more than {MAX_DEPTH} deep")
     usable = _check_stages(manifest, faults)
     if len(manifest.stages) > MAX_STAGES:
         return False  # What follows takes time for each of them.
@@ -155,6 +160,21 @@ def check_name(what: str, name: str, faults: Faults) -> None:
         faults.add(f"{what} {quoted(name)} is not valid Unicode")
 
 
+def _is_deep(value: object) -> bool:
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [child for each in level for child in _children(each)]
+        if not level:
+            return False
+    return True
+
+
+def _children(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list | tuple) else ()
+
+
 def _check_stages(manifest: Manifest, faults: Faults) -> bool:
     stages = manifest.stages
     if len(stages) > MAX_STAGES:
@@ -182,8 +202,8 @@ def _check_micro_steps(manifest: Manifest, faults: Faults) -> None:
     """
     accumulation = manifest.accumulation
     factor = accumulation.factor
-    if factor < 1:
-        faults.add(f"accumulation factor {factor} is below 1")
+    if not 1 <= factor <= MAX_VALUE:
+        faults.add(f"accumulation factor {factor} is outside 1…2^62")
         return
     micro_steps: defaultdict[str, list[str]] = defaultdict(list)
     for stage in manifest.stages:

@@ -16,10 +16,10 @@ import numpy as np
 from sfapp.errors import MetricsError
 from sfapp.files import open_regular, write_atomic
 from sfapp.model.live_rows import FIRST_STAGE, LiveRank, LiveRows
+from sfapp.model.manifest import MAX_WORLD_SIZE
 from sfapp.model.parse import UNREADABLE_JSON
 from sfapp.model.stages import MAX_NAME_LENGTH, MAX_STAGES
 from sfapp.model.window import RankIdentity
-from sfapp.packets.packet_layout import MAX_WORLD_SIZE
 from sfapp.packets.paths import packet_path
 
 FOLDER, NAME = "metrics", "newest.steps"
@@ -27,16 +27,21 @@ VERSION = 1
 
 MAX_BYTES = 1 << 27
 ROW_BYTES = 2 << 20
-"""Approximate number of bytes of rows in a file, which is written twice a second; at least ``LEAST_STEPS`` of
-every rank are kept."""
+"""Approximate number of bytes of rows in a file, which is written twice a second; ``LEAST_STEPS`` of every
+rank are kept if that takes no more than half of ``MAX_BYTES``."""
 
 LEAST_STEPS = 8
+
+MOST_LAYOUTS = 1024
+"""Number of different lists of stages in a file; ranks with others are in it without rows."""
+
+_MOST_NAMES = 1 << 16  # of stages, in all lists
 _BIG = 2**31 - 1
 _LONGEST = 1 << 50  # ns, 13 days: sums over a few thousand steps stay exact.
 
 _Index = Annotated[int, msgspec.Meta(ge=0, le=_BIG)]
 _Name = Annotated[str, msgspec.Meta(max_length=MAX_NAME_LENGTH)]
-_Seconds = Annotated[float, msgspec.Meta(ge=0)]
+_Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e10)]
 
 
 class StoredRank(msgspec.Struct, frozen=True, array_like=True):
@@ -60,10 +65,10 @@ class StoredSteps(msgspec.Struct, frozen=True, kw_only=True):
     version: Annotated[int, msgspec.Meta(ge=1)]
     run_id: _Name
     at_ns: Annotated[int, msgspec.Meta(ge=0)]
-    world_size: Annotated[int, msgspec.Meta(ge=1, le=_BIG)]
+    world_size: Annotated[int, msgspec.Meta(ge=1, le=MAX_WORLD_SIZE)]
     layouts: Annotated[
         tuple[Annotated[tuple[_Name, ...], msgspec.Meta(max_length=MAX_STAGES)], ...],
-        msgspec.Meta(max_length=1024),
+        msgspec.Meta(max_length=MOST_LAYOUTS),
     ]
     ranks: Annotated[tuple[StoredRank, ...], msgspec.Meta(max_length=MAX_WORLD_SIZE)]
     rows: bytes
@@ -88,9 +93,8 @@ def write_newest_steps(path: Path, found: LiveRows) -> int:
     Raises:
         OSError: the file cannot be written.
     """
-    layouts = list(dict.fromkeys(rank.stages for rank in found.ranks))
-    place = {stages: number for number, stages in enumerate(layouts)}
-    kept = _kept_rows([rank.row_NC for rank in found.ranks])
+    place = _layouts(found.ranks)
+    kept = _kept_rows([rank.row_NC if rank.stages in place else rank.row_NC[:0] for rank in found.ranks])
     ranks = tuple(
         StoredRank(
             rank.identity.rank,
@@ -98,7 +102,7 @@ def write_newest_steps(path: Path, found: LiveRows) -> int:
             rank.identity.node_rank,
             rank.identity.hostname[:MAX_NAME_LENGTH],
             rank.identity.role,
-            place[rank.stages],
+            place.get(rank.stages, 0),
             len(row_NC),
             rank.silent_s,
             rank.idle_s,
@@ -111,7 +115,7 @@ def write_newest_steps(path: Path, found: LiveRows) -> int:
         run_id=found.run_id,
         at_ns=found.at_ns,
         world_size=found.world_size,
-        layouts=tuple(layouts),
+        layouts=tuple(place),
         ranks=ranks,
         rows=b"".join(np.ascontiguousarray(row_NC, "<i8").tobytes() for row_NC in kept),
     )
@@ -140,11 +144,23 @@ def read_newest_steps(path: Path) -> LiveRows:
     return LiveRows(stored.run_id, stored.at_ns, stored.world_size, ordered)
 
 
+def _layouts(ranks: Sequence[LiveRank]) -> dict[tuple[str, ...], int]:
+    """Return the position of each list of stages, as many as the file has room for: names come from ranks."""
+    found: dict[tuple[str, ...], int] = {}
+    names = 0
+    for stages in dict.fromkeys(rank.stages for rank in ranks):
+        names += len(stages)
+        if found and (len(found) == MOST_LAYOUTS or names > _MOST_NAMES):
+            break
+        found[stages] = len(found)
+    return found
+
+
 def _kept_rows(rows: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
     """Return the newest rows of every rank, as many as the file has room for."""
-    widest = max((row_NC.shape[1] for row_NC in rows), default=1)
-    steps = max(LEAST_STEPS, ROW_BYTES // max(1, 8 * widest * len(rows)))
-    return [row_NC[-steps:] for row_NC in rows]
+    step_bytes = 8 * max(1, sum(row_NC.shape[1] for row_NC in rows if len(row_NC)))
+    steps = min(max(LEAST_STEPS, ROW_BYTES // step_bytes), MAX_BYTES // 2 // step_bytes)
+    return [row_NC[max(0, len(row_NC) - steps) :] for row_NC in rows]
 
 
 def _ranks(stored: StoredSteps, path: Path) -> list[LiveRank]:

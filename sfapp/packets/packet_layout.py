@@ -30,9 +30,6 @@ MAX_VALUE = 2**62
 """Largest duration, step time or step number, so that the difference of any two fits 64 bits. The accounting
 checks sums of durations itself."""
 
-MAX_WORLD_SIZE = 2**20
-"""Largest world size, so that a few bytes of manifest cannot claim billions of missing ranks."""
-
 MAX_RANK_VALUE = 2**31 - 1
 """Largest local or node rank (int32)."""
 

@@ -21,6 +21,9 @@ from sfapp.views import text as words
 if TYPE_CHECKING:
     from sfapp.store import Store
 
+MOST_STANDSTILLS = 256
+"""Number of a run's newest standstills that are read."""
+
 
 @dataclass(frozen=True, slots=True)
 class Standstill:
@@ -98,7 +101,7 @@ def standstills(store: Store, run_id: str, until: datetime | None = None) -> lis
         until: as known at this moment.
     """
     by_step: dict[int, Standstill] = {}
-    rows = store.newest_samples(StandstillSample, run_id, until)
+    rows = store.newest_samples(StandstillSample, run_id, until, most=MOST_STANDSTILLS)
     for row in sorted(rows, key=lambda each: each["sampled_at"]):
         roll = parse_roll_call(row["roll_call"])
         if roll is not None:

@@ -38,6 +38,9 @@ from sfapp.store.schema import METRIC_FILES, SAMPLE_TABLES, SchemaTable, quote_i
 
 Row = dict[str, Any]
 
+MOST_SUBJECTS = 2**20
+"""Largest number of subjects whose samples are returned: a file may name any number of ranks."""
+
 _UNREAD: Row = {"size": -1, "mtime_ns": 0, "run_id": None, "every_s": None, "read_bytes": 0}
 
 
@@ -233,12 +236,14 @@ def newest(
     until: datetime | None = None,
     since: datetime | None = None,
     node: int | None = None,
+    most: int = MOST_SUBJECTS,
 ) -> list[Row]:
     """Return the newest sample of every subject of a run or node, with the fields of ``series``.
 
     Args:
         until: newest at this moment.
         since: leave out subjects without a sample after this moment.
+        most: number of subjects; those with the newest samples.
 
     Raises:
         StoreError: a kind of sample does not exist.
@@ -249,11 +254,13 @@ def newest(
     shown = [quote_identifier(name) for name in table.names if name not in ("run_id", "path")]
     rows = database.rows(
         f"""
-        SELECT {", ".join(shown)} FROM {table.name} AS sample WHERE {where}
-        QUALIFY row_number() OVER (PARTITION BY {subjects} ORDER BY sampled_at DESC) = 1
-        ORDER BY {subjects}
+        FROM (
+            SELECT {", ".join(shown)} FROM {table.name} AS sample WHERE {where}
+            QUALIFY row_number() OVER (PARTITION BY {subjects} ORDER BY sampled_at DESC) = 1
+            ORDER BY sampled_at DESC LIMIT $most
+        ) ORDER BY {subjects}
         """,
-        parameters,
+        {**parameters, "most": most},
     )
     return [_aware(row) for row in rows]
 

@@ -28,7 +28,7 @@ from sfapp.store.queries import PacketSource, QuarantinedFile, RunSummary, Windo
 from sfapp.store.reference_choices import ReferenceChoices
 from sfapp.store.references import update_reference
 from sfapp.store.run_waits import stored_waits
-from sfapp.store.samples import Paces, SampleFollower, SampleQuery
+from sfapp.store.samples import MOST_SUBJECTS, Paces, SampleFollower, SampleQuery
 from sfapp.store.watch import watch
 from sfapp.store.window_queries import WindowQuery, WindowRows
 
@@ -337,17 +337,19 @@ class Store:
         until: datetime | None = None,
         since: datetime | None = None,
         node: int | None = None,
+        most: int = MOST_SUBJECTS,
     ) -> list[dict[str, Any]]:
         """Return the newest sample of every node, GPU or rank of a run or node, ascending.
 
         Args:
             until: newest at this moment.
             since: leave out subjects without a sample after this moment.
+            most: number of subjects; those with the newest samples.
 
         Raises:
             StoreError: a kind of sample does not exist.
         """
-        return samples.newest(self._database, kind, run, until, since, node)
+        return samples.newest(self._database, kind, run, until, since, node, most)
 
     def paces(
         self,

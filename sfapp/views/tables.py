@@ -29,6 +29,8 @@ from sfapp.views.figures.node import lead_shares, ranks_on, stragglers
 from sfapp.views.table_columns import Row, TableColumn
 from sfapp.views.text import evidence_lines
 
+_MOST_EXTRA, _LONGEST_EXTRA = 64, 1000  # entries of a manifest's `extra`, and characters of one
+
 
 def _numeric(field: str, title: str, help: str = "") -> TableColumn:
     return TableColumn(field, title, help, f"{field}_text")
@@ -352,7 +354,10 @@ def manifest_rows(manifest: Manifest) -> list[Row]:
         "overhead": format.ABSENT if cost is None else f"{format.percent(cost, 3)} of training time",
         "faults": ", ".join(manifest.faults) or "none",
     }
-    values |= {f"extra: {key}": str(value) for key, value in manifest.extra.items()}
+    for key, value in list(manifest.extra.items())[:_MOST_EXTRA]:
+        values[f"extra: {format.clip(key, 80)}"] = format.clip(
+            str(value)[: 2 * _LONGEST_EXTRA], _LONGEST_EXTRA
+        )
     return [{"key": key, "value": value} for key, value in values.items()]
 
 

@@ -8,15 +8,21 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from msgspec.json import encode
+from msgspec.structs import replace
 from nicegui import ui
 from nicegui.testing import User
 
+from sfapp.metrics import MetricsLog
+from sfapp.model.samples import StandstillSample
+from sfapp.service import standstills as module
 from sfapp.service.live import live_run_snapshot
 from sfapp.service.live_address import LiveState
 from sfapp.service.problems import listed
+from sfapp.service.standstills import standstills
 from sfapp.service.workspace import Workspace
 from sfapp.store import Store
-from tests.app.live_job import LIVE, SENTENCE, LiveJob, stand_still
+from tests.app.live_job import LIVE, SENTENCE, STANDING, LiveJob, stand_still
 from tests.app.page_elements import href, one
 from tests.app.simulation import simulated
 
@@ -70,3 +76,21 @@ async def test_a_standstill_is_the_headline_of_its_live_page_and_the_first_probl
     await watcher.should_see("Live: 8 ranks reporting.")
     await watcher.should_not_see(SENTENCE)
     assert one(watcher, ui.element, "standing")
+
+
+def test_of_endless_standstills_the_newest_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Samples are files: a page that is read every second must not read millions of lines."""
+    monkeypatch.setattr(module, "MOST_STANDSTILLS", 3)
+    LiveJob(tmp_path).go()
+    now = time.time()
+    for number in range(6):
+        began, roll = now - 1000 + number, replace(STANDING, step=number)
+        sample = StandstillSample(
+            at_ns=int(began * 1e9), node_rank=0, step=number, began_ns=int(began * 1e9), limit_s=30.0,
+            has_ended=True, roll_call=encode(roll).decode(),
+        )  # fmt: skip
+        MetricsLog(tmp_path, LIVE).add([sample])
+    with Store.open([tmp_path], memory=True) as store:
+        store.ingest()
+        found = standstills(store, LIVE)
+    assert [each.roll.step for each in found] == [3, 4, 5]

@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-from sfapp.model.standstill import JobPositions, ProcessId, ProcessLook, RankPosition, ReportedPlace, RollCall
+from sfapp.model.standstill import (
+    JobPositions,
+    ProcessId,
+    ProcessLook,
+    RankPosition,
+    ReportedPlace,
+    RollCall,
+    parse_roll_call,
+)
 from sfapp.operators.standstill import StandstillLimits, roll_call
 
 STAGES = ("step.between_cpu_wall", "data.next_wait", "model.backward_cpu_wall", "callbacks.cpu_wall")
@@ -160,3 +168,41 @@ def test_ranks_that_left_or_never_reported_are_listed() -> None:
         "left": (2,),
     }
     assert roll_call(job(left)) is None
+
+
+def test_ranks_that_never_reported_are_stretches_however_many_the_job_claims() -> None:
+    roll = found(at(1, BACKWARD), at(2, BACKWARD), at(5, DATA), world_size=2**20)
+    absent = next(group for group in roll.groups if group.state == "absent")
+    assert absent.spans == ((0, 0), (3, 4), (6, 2**20 - 1))
+    assert absent.size == 2**20 - 3
+
+
+def test_a_chain_of_many_groups_that_wait_for_each_other_ends_at_its_last() -> None:
+    """Rank k waits in a call with rank k + 1 alone: 500 classes, of which only the last waits for none."""
+    chain = [
+        at(rank, BACKWARD, call="recv", group=f"{rank}", group_ranks=(rank, rank + 1)) for rank in range(500)
+    ]
+    roll = found(*chain, at(500, DATA))
+    assert (roll.kind, roll.holders, roll.certainty) == ("rank", (500,), "shown")
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        '"groups":[]',
+        '"groups":[{"spans":[[0,2147483647]],"state":"absent"}]',
+        '"groups":[{"spans":[[5,3]],"state":"absent"}]',
+        '"groups":[{"spans":[[0,1048575]],"state":"absent"},{"spans":[[0,7]],"state":"left"}]',
+        '"groups":[{"spans":[[0,1]],"state":"absent"}],"world_size":2147483648',
+        '"groups":[{"spans":[[0,1]],"state":"absent","still_s":1e300}]',
+        '"groups":[{"spans":[[0,1]],"state":"absent"}],"idle_s":1e300',
+    ],
+)
+def test_a_roll_call_that_claims_more_than_a_job_has_is_damaged(hostile: str) -> None:
+    """Samples are files that anyone with access to the folder can write: a line must not take gigabytes."""
+    rest = '"kind":"rank","certainty":"shown","step":1,"idle_s":40.0,"limit_s":30.0,"world_size":8'
+    assert parse_roll_call("{" + rest + "}") is None
+    assert parse_roll_call("{" + rest + "," + hostile + "}") is None
+    valid = parse_roll_call("{" + rest + ',"groups":[{"spans":[[0,7]],"state":"absent"}]}')
+    assert valid is not None
+    assert valid.groups[0].size == 8

@@ -60,7 +60,7 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "duration_null": ("row 6, column 'data.next_wait': is null",),
     "duration_unsigned_above": ("row 11, column 'data.next_wait': 18446744073709551615 is above 2^62",),
     "empty_file": ("not a readable Parquet file: Parquet file size is 0 bytes",),
-    "factor_zero": ("accumulation factor 0 is below 1",),
+    "factor_zero": ("accumulation factor 0 is outside 1…2^62",),
     "format_missing": ("the manifest is wrong: Object missing required field `format`",),
     "format_newer": (
         "packet format 2 is newer than format 1, the newest this sfapp reads: install a newer sfapp",

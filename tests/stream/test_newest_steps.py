@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from threading import BrokenBarrierError
 
@@ -143,3 +144,33 @@ def test_a_run_that_ended_is_written_once_more_and_a_failing_disk_is_noted(tmp_p
     other = RankSnapshot("other", rank.identity, 1, ("a",), row_NC, 0, 0.1, False, 0, 0, 0.2)
     writer.write(LiveSnapshot((other,), {}, {}, 0))
     assert len(failures) == 1
+
+
+def test_wide_rows_and_many_lists_of_stages_leave_the_file_readable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both come from ranks: a file beyond its limit would show no rank at all."""
+    monkeypatch.setattr(newest_steps, "MAX_BYTES", 4096)
+    monkeypatch.setattr(newest_steps, "MOST_LAYOUTS", 2)
+    path = newest_steps_path(tmp_path, "run")
+    wide = live_rows(ddp_job(ranks=4, steps=30))
+    first, second, *others = (
+        replace(rank, stages=(*rank.stages[:-1], f"own {rank.identity.rank}")) for rank in wide.ranks
+    )
+    size = write_newest_steps(path, replace(wide, ranks=(first, second, *others)))
+    assert size < 4096
+    found = read_newest_steps(path).ranks
+    assert [rank.stages for rank in found] == [first.stages, second.stages, first.stages, first.stages]
+    assert [len(rank.row_NC) for rank in found] == [16, 16, 0, 0]
+    monkeypatch.setattr(newest_steps, "MAX_BYTES", 100)
+    write_newest_steps(path, wide)
+    monkeypatch.undo()
+    assert [len(rank.row_NC) for rank in read_newest_steps(path).ranks] == [0] * 4
+
+
+def test_a_world_size_beyond_any_job_is_rejected(tmp_path: Path) -> None:
+    """Every rank that did not report is counted: a few bytes must not claim billions."""
+    path = newest_steps_path(tmp_path, "run")
+    write_newest_steps(path, live_rows(ddp_job(ranks=2, steps=5), world_size=2**31 - 1))
+    with pytest.raises(MetricsError, match="damaged"):
+        read_newest_steps(path)

@@ -135,11 +135,12 @@ def test_suppressed_labels_are_listed_as_such() -> None:
 
 
 def test_the_manifest_is_shown_whole() -> None:
-    manifest = jobs.ddp(extra={"commit": "<b>abc</b>"}, missing_ranks=(8, 9)).manifest
+    manifest = jobs.ddp(extra={"commit": "<b>abc</b>", "long": "x" * 10**6}, missing_ranks=(8, 9)).manifest
     values = {row["key"]: row["value"] for row in tables.manifest_rows(manifest)}
     assert values["stage hash"] == manifest.stage_hash
     assert values["missing ranks"] == "8–9"
     assert values["extra: commit"] == "<b>abc</b>"
+    assert len(values["extra: long"]) == 1000
     assert values["overhead"] == "n/a"
 
 
