@@ -21,8 +21,10 @@ HOSTILE_TEXT = f"=HYPERLINK(1) {SCRIPT} {MARKUP} {TERMINAL}"
 
 
 def with_hostile_names(window: Window) -> Window:
-    """Return the window with hostile names of its run, its stages, hosts and roles."""
+    """Return the window with hostile names of its run, its stages, hosts, roles and attributes."""
     stages = tuple(name if name == RESIDUAL else f"{HOSTILE_TEXT}.{name}" for name in window.stages)
     manifest = replace(window.manifest, run_id=HOSTILE_TEXT, stages=stages, stage_hash=stage_hash(stages))
     names = (HOSTILE_TEXT,) * len(window.ranks)
-    return replace(window, manifest=manifest, ranks=replace(window.ranks, hostname=names, role=names))
+    attributes = {"kernel": names, HOSTILE_TEXT: names}
+    ranks = replace(window.ranks, hostname=names, role=names, attributes=attributes)
+    return replace(window, manifest=manifest, ranks=ranks)

@@ -106,11 +106,13 @@ def chance_in_steps(excess_NR: Floats, late: Sequence[int]) -> float:
 def hypergeometric_sf(found: int, population: int, marked: int, drawn: int) -> float:
     """Return the chance of at least ``found`` marked ones among those drawn."""
     total = _log_choose(population, drawn)
+    expected = drawn * marked / population
     chance = 0.0
     for count in range(max(found, drawn - (population - marked)), min(marked, drawn) + 1):
-        chance += math.exp(
-            _log_choose(marked, count) + _log_choose(population - marked, drawn - count) - total
-        )
+        part = math.exp(_log_choose(marked, count) + _log_choose(population - marked, drawn - count) - total)
+        chance += part
+        if count > expected + 1.0 and part < 1e-18 * chance:
+            break
     return min(1.0, chance)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from sfapp.accounting.late_ranks import Flags, Floats, broad_own
 from sfapp.accounting.measures import Measures
 from sfapp.model import RankTable, Window
-from sfapp.model.arrays import to_numpy
+from sfapp.model.arrays import Array, to_numpy
 from sfapp.model.explanation import CauseKind
 from sfapp.model.host_evidence import (
     BLOCK_IO,
@@ -36,6 +36,8 @@ BLOCKED = "blocked"
 """Name of the time in the stage without CPU time, which follows from two measurements."""
 
 MS = 1e6
+
+_MOST_VALUE = 1e12  # ms or counts in one step: 31 years
 
 CAUSE_OF: dict[str, CauseKind | None] = {
     THROTTLED: "throttled",
@@ -133,7 +135,7 @@ def _stage_channels(
     names = [cpu_channel(stage) for stage in stages]
     if not all(name in window.side for name in names):
         return []
-    cpu_NR = np.sum([to_numpy(window.side[name].value_NR[:, columns]) for name in names], axis=0)
+    cpu_NR = np.sum([_possible(window.side[name].value_NR[:, columns]) for name in names], axis=0)
     if not _is_known(cpu_NR[:, 0]).any():
         return []
     return [
@@ -148,7 +150,7 @@ def _step_channels(window: Window, columns: Sequence[int]) -> list[HostChannel]:
     for channel in (one for kind in EVIDENCE.values() for one in kind):
         if channel.name not in CAUSE_OF or channel.name not in window.side:
             continue
-        value_NR = np.array(to_numpy(window.side[channel.name].value_NR[:, columns]), dtype=np.float64)
+        value_NR = _possible(window.side[channel.name].value_NR[:, columns])
         if not _is_known(value_NR[:, 0]).any():
             continue
         starts = None
@@ -159,6 +161,13 @@ def _step_channels(window: Window, columns: Sequence[int]) -> list[HostChannel]:
             HostChannel(channel.name, CAUSE_OF[channel.name], value_NR, channel.unit == "ms", starts)
         )
     return found
+
+
+def _possible(value_NR: Array) -> Floats:
+    """Return evidence with NaN for values that no counter has: negative ones, and huge ones."""
+    values = np.array(to_numpy(value_NR), dtype=np.float64)
+    values[~((values >= 0.0) & (values <= _MOST_VALUE))] = np.nan
+    return values
 
 
 def _is_known(value_N: Floats) -> Flags:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,6 +23,10 @@ from sfapp.model.stages import broad_stage
 
 MOST_CELLS = 1024
 """Largest table that is part of a diagnosis, of which stores keep one per window; plots draw larger ones."""
+
+MOST_DRAWN = 1 << 16
+"""Number of cells of the largest table that is made, unless there are more ranks. Two dimensions of a job
+have about one cell for each rank or fewer, but the coordinates in a file can be any."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,19 +115,28 @@ def _table(measures: Measures, key: _TableKey) -> LayoutTable:
     places = [ranks.layout.get(name, (0,) * len(ranks)) for name in key.dimensions]
     rows, row_R = np.unique(places[0], return_inverse=True)
     columns, column_R = np.unique(places[1], return_inverse=True)
-    cell_R = np.asarray(row_R * len(columns) + column_R, dtype=np.int64)
-    slowest = _slowest(times.own_R, cell_R, len(rows) * len(columns))
-    shape = (len(rows), len(columns))
-    return LayoutTable(
+    table = LayoutTable(
         dimensions=key.dimensions,
         rows=tuple(rows.tolist()),
         columns=tuple(columns.tolist()),
+        own_ns=(),
+        late_ns=(),
+        slowdown=(),
+        rank=(),
+        hidden=key.hidden,
+        pattern=_pattern(measures, times, key),
+    )
+    shape = (len(rows), len(columns))
+    if math.prod(shape) > max(MOST_DRAWN, len(ranks)):
+        return table
+    cell_R = np.asarray(row_R * len(columns) + column_R, dtype=np.int64)
+    slowest = _slowest(times.own_R, cell_R, math.prod(shape))
+    return replace(
+        table,
         own_ns=_cells(times.own_R, slowest, shape),
         late_ns=_cells(times.late.mean_R, slowest, shape),
         slowdown=_cells(times.slowdown_R, slowest, shape),
         rank=_cells(np.array(ranks.rank), slowest, shape),
-        hidden=key.hidden,
-        pattern=_pattern(measures, times, key),
     )
 
 

@@ -58,7 +58,8 @@ def compare_stages(measures: Measures, judged: Diagnosis) -> Pipeline | None:
         return None
     step_ns, gates = judged.step_time.mean_ns, judged.gates
     micro = compare_micro_steps(times, gates.alpha, gates.min_effect * step_ns)
-    stages = tuple(_stage(measures, times, micro, place, step_ns) for place in range(len(times.stage_P)))
+    own_NP = times.own_NP  # Added up once: a pipeline may have a thousand stages.
+    stages = tuple(_stage(measures, times, own_NP, micro, place, step_ns) for place in range(own_NP.shape[1]))
     found = Pipeline(
         stages=stages,
         micro_steps=times.micro_steps,
@@ -70,15 +71,19 @@ def compare_stages(measures: Measures, judged: Diagnosis) -> Pipeline | None:
 
 
 def _stage(
-    measures: Measures, times: PipelineTimes, micro: MicroSteps | None, place: int, step_ns: float
+    measures: Measures,
+    times: PipelineTimes,
+    own_NP: Floats,
+    micro: MicroSteps | None,
+    place: int,
+    step_ns: float,
 ) -> PipelineStage:
-    own_NP = times.own_NP
     balance_N = own_NP[:, place] / np.maximum(1.0, own_NP.mean(axis=1)) - 1.0
     error = mean_error(balance_N)
     margin = 0.0 if error is None else error.margin(INTERVAL)
     balance, own = float(balance_N.mean()), float(own_NP[:, place].mean())
-    other_NDP = times.before_NDP + times.after_NDP + times.extra_MNDP.sum(axis=0)
-    other = float(other_NDP[..., place].mean())
+    around_ND = times.before_NDP[..., place] + times.after_NDP[..., place]
+    other = float((around_ND + times.extra_MNDP[..., place].sum(axis=0)).mean())
     slow = [] if micro is None else micro.slow_of(place).tolist()
     trend = np.nan if micro is None else float(micro.trend_P[place])
     return PipelineStage(

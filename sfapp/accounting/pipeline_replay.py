@@ -25,7 +25,8 @@ Work = tuple[bool, int, int]
 
 def can_replay(times: PipelineTimes) -> bool:
     """Return whether the pipeline is small enough for a replay."""
-    return times.micro_steps * len(times.stage_P) <= MOST_WORK
+    has_parts = len(times.forward_MNDP) == times.micro_steps
+    return has_parts and times.micro_steps * len(times.stage_P) <= MOST_WORK
 
 
 def mean_steps(times: PipelineTimes, schedule: Schedule, factor_VP: Floats) -> Floats:

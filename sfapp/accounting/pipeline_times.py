@@ -20,6 +20,10 @@ from sfapp.model.stages import RESIDUAL, is_waiting_stage, stage_category
 MOST_STAGES = 1024
 """Largest number of pipeline stages that are compared."""
 
+_MOST_CELLS = 1 << 26
+"""Largest number of ranks times steps times micro-steps that were merged: a few bytes of a file can claim any
+number of them."""
+
 _ROLE = re.compile(r"pp(?P<stage>[0-9]{1,7})")
 
 
@@ -33,7 +37,9 @@ class PipelineTimes:
     Attributes:
         stage_P: coordinates along ``pp``, ascending.
         rank_P: position of the rank with the most own time. ranks_P: number of ranks.
-        forward_MNDP, backward_MNDP: by micro-step; equal parts of the step if these were merged.
+        micro_steps: per step.
+        forward_MNDP, backward_MNDP: by micro-step; equal parts of the step if these were merged, or the whole
+            step as one if these are too many.
         extra_MNDP: of other stages that were recorded by micro-step, such as data.
         before_NDP, after_NDP: of other stages, before forward and after it, without residual and waiting.
         ordered: whether micro-steps were recorded separately.
@@ -43,6 +49,7 @@ class PipelineTimes:
     stage_P: Ints
     rank_P: Ints
     ranks_P: Ints
+    micro_steps: int
     forward_MNDP: Floats
     backward_MNDP: Floats
     extra_MNDP: Floats
@@ -50,10 +57,6 @@ class PipelineTimes:
     after_NDP: Floats
     ordered: bool
     knows_waits: bool
-
-    @property
-    def micro_steps(self) -> int:
-        return int(self.forward_MNDP.shape[0])
 
     @property
     def own_NP(self) -> Floats:
@@ -109,17 +112,18 @@ def _times(measures: Measures, _: None) -> PipelineTimes:
     cells = _Cells.of(_replicas(ranks, stage_R, place_R), place_R, len(stage_P))
     forward, backward = body_stages(measures)
     micro_steps = _micro_steps(measures, (*forward, *backward))
-    factor = max(1, measures.window.manifest.accumulation.factor)
-    forward_MNDP = _by_micro_step(measures, forward, cells, micro_steps, factor)
-    backward_MNDP = _by_micro_step(measures, backward, cells, micro_steps, factor)
-    extra_MNDP = np.zeros_like(forward_MNDP)
+    factor = micro_steps if micro_steps > 1 else max(1, measures.window.manifest.accumulation.factor)
+    parts = factor if factor * measures.window.wall_NR.size <= _MOST_CELLS else micro_steps
+    forward_MNDP = _by_micro_step(measures, forward, cells, micro_steps, parts)
+    backward_MNDP = _by_micro_step(measures, backward, cells, micro_steps, parts)
+    extra_MNDP = np.zeros((micro_steps, *forward_MNDP.shape[1:]))
     around = [np.zeros(forward_MNDP.shape[1:]) for _ in range(2)]
     for broad, name in enumerate(measures.broad):
         if broad in (*forward, *backward) or name == RESIDUAL or is_waiting_stage(name):
             continue
         members = measures.members(broad)
         if len(members) == micro_steps > 1:
-            extra_MNDP += _by_micro_step(measures, [broad], cells, micro_steps, factor)
+            extra_MNDP += _by_micro_step(measures, [broad], cells, micro_steps, parts)
         else:
             around[broad > forward[0]] += cells.slowest(_own(measures, members))
     own_R = _own(measures, [each for broad in (*forward, *backward) for each in measures.members(broad)])
@@ -127,9 +131,10 @@ def _times(measures: Measures, _: None) -> PipelineTimes:
         stage_P=stage_P,
         rank_P=_slowest_ranks(own_R.mean(axis=0), place_R, len(stage_P)),
         ranks_P=ranks_P,
+        micro_steps=factor,
         forward_MNDP=forward_MNDP,
         backward_MNDP=backward_MNDP,
-        extra_MNDP=extra_MNDP,
+        extra_MNDP=extra_MNDP if micro_steps > 1 else np.broadcast_to(extra_MNDP, forward_MNDP.shape),
         before_NDP=around[0],
         after_NDP=around[1],
         ordered=micro_steps > 1,
@@ -183,9 +188,9 @@ def _micro_steps(measures: Measures, body: tuple[int, ...]) -> int:
 
 
 def _by_micro_step(
-    measures: Measures, broads: list[int], cells: _Cells, micro_steps: int, factor: int
+    measures: Measures, broads: list[int], cells: _Cells, micro_steps: int, parts: int
 ) -> Floats:
-    """Return own time of some broad stages by micro-step, [M, N, D, P]."""
+    """Return own time of some broad stages by micro-step, [M, N, D, P]; merged ones are equal parts."""
     members = [measures.members(broad) for broad in broads]
     if micro_steps > 1:
         return np.stack(
@@ -195,7 +200,7 @@ def _by_micro_step(
             ]
         )
     whole_NDP = cells.slowest(_own(measures, [each for of_broad in members for each in of_broad]))
-    return np.repeat(whole_NDP[None] / factor, factor, axis=0)
+    return np.broadcast_to(whole_NDP[None] / parts, (parts, *whole_NDP.shape))
 
 
 def _own(measures: Measures, stages: list[int] | tuple[int, ...]) -> Floats:

@@ -57,8 +57,8 @@ def rank_columns(ranks: RankTable) -> dict[str, tuple[str, ...]]:
         "role": [role or "" for role in ranks.role],
         "local_rank": ranks.local_rank,
         **ranks.layout,
-        **ranks.attributes,
     }
+    columns |= {name: values for name, values in ranks.attributes.items() if name not in columns}
     return {name: tuple(map(str, column)) for name, column in columns.items()}
 
 
@@ -77,7 +77,9 @@ def shared_attributes(columns: Columns, late_R: Flags) -> tuple[SharedAttribute,
         if len(everywhere) > 1:
             among = Counter(value for value, is_late in zip(column, late_R, strict=True) if is_late)
             tried += [(name, value, count, everywhere[value]) for value, count in among.items()]
-    chances = holm([hypergeometric_sf(both, ranks, of, late) for _, _, both, of in tried])
+    counts = {(both, of) for _, _, both, of in tried}  # Of millions of values, nearly all occur once.
+    chance_of = {(both, of): hypergeometric_sf(both, ranks, of, late) for both, of in counts}
+    chances = holm([chance_of[both, of] for _, _, both, of in tried])
     found = [
         SharedAttribute(name, value, both, late, of - both, ranks - late, chance)
         for (name, value, both, of), chance in zip(tried, chances, strict=True)

@@ -58,7 +58,7 @@ class LayoutTable:
     Attributes:
         dimensions: the dimension of the rows and that of the columns.
         rows, columns: the coordinates present, ascending.
-        own_ns: mean own time per step.
+        own_ns: mean own time per step. Empty, as all cells, if there are too many of them.
         late_ns: own time less that of the other ranks, mean over steps.
         slowdown: by how much the own time exceeds the median rank's, as a fraction of it.
         rank: the slowest rank of each cell.

@@ -17,14 +17,14 @@ batches."""
 
 WORKERS = "the loader's number of workers"
 
-MOST_PERIODS, LONGEST_NAME = 32, 256
+MOST_PERIODS, LONGEST_NAME, MOST_STEPS = 32, 256, 2**62
 
 
 def declared_periods(periods: Mapping[str, int]) -> dict[str, int]:
     """Return declared periods as a packet holds them.
 
     Raises:
-        RecorderError: they are not numbers of steps from 1 on, by name.
+        RecorderError: they are not numbers of steps from 1 to 2^62, by name.
     """
     if not isinstance(periods, Mapping) or not all(_is_number(steps) for steps in periods.values()):
         raise RecorderError("periods must be numbers of steps by name, such as {'checkpoint': 500}")
@@ -41,7 +41,7 @@ def known_periods(manifest: Manifest) -> dict[str, int]:
 
 
 def _is_number(steps: Any) -> bool:
-    return isinstance(steps, int) and not isinstance(steps, bool) and steps >= 1
+    return isinstance(steps, int) and not isinstance(steps, bool) and 1 <= steps <= MOST_STEPS
 
 
 def fitting_periods(periods: Mapping[str, int], spacing: int) -> dict[str, int]:

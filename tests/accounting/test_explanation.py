@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from dataclasses import replace
 from typing import Any, get_args
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -13,9 +16,11 @@ from sfapp.accounting.explanation import explain
 from sfapp.accounting.host_channels import CAUSE_OF, MOST_PEERS, HostChannel, HostRecord, host_record
 from sfapp.model import SideChannel
 from sfapp.model.explanation import CAUSES, CauseKind, Explanation
-from sfapp.model.host_evidence import GC
+from sfapp.model.host_evidence import GC, VOLUNTARY, cpu_channel
+from sfapp.views.text.host_evidence import reason_sentences, shared_sentences
 from tests.accounting.simulated_hosts import LATE, host_job
 from tests.builders import BACKWARD, DATA, FORWARD, MS, ddp_job, window_of
+from tests.hostile_text import HOSTILE_TEXT
 
 
 def explained(cause: CauseKind, **job: Any) -> Explanation:
@@ -157,3 +162,36 @@ def test_a_wide_window_is_explained_from_an_even_sample_of_peers() -> None:
 def test_the_json_of_a_window_has_its_explanation() -> None:
     (found,) = diagnose(host_job("gc")).document()["explanations"]
     assert (found["rank"], found["causes"][0]["kind"], found["reason"]) == (LATE, "gc", None)
+
+
+@pytest.mark.parametrize("value", [1.7e308, -1.7e308, 5e-324, 1e300, np.nan, -0.0])
+def test_no_value_of_evidence_breaks_or_spoils_the_verdict(value: float) -> None:
+    """Evidence comes from packets: a value that no counter has counts as unknown."""
+    window = host_job("gc", late_ms=30.0)
+    for place, name in ((0, GC), (1, cpu_channel(DATA)), (2, VOLUNTARY)):
+        window.side[name].value_NR[place::7, LATE] = value
+        window.side[name].value_NR[place::5, 0] = value
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        diagnosis = diagnose(window)
+    found = diagnosis.aim_explanation
+    assert found is not None
+    assert found.causes[0].kind == "gc"
+    numbers = [
+        number for one in found.evidence for number in (one.value, one.peers, one.accounts_ns, one.chance)
+    ]
+    assert all(math.isfinite(number) for number in numbers)
+    assert reason_sentences(diagnosis)
+
+
+def test_numbers_and_names_of_periods_and_attributes_can_be_any() -> None:
+    extra = {"periods": {HOSTILE_TEXT: 2**63, "x": 10**40, "y": -1, "z": 1e300, "": 7}, "num_workers": True}
+    late = ddp_job(ranks=16, extra={(DATA, rank): 40 * MS for rank in (4, 5, 6, 7)})
+    names = [HOSTILE_TEXT if rank in (4, 5, 6, 7) else "other" for rank in range(16)]
+    window = window_of(late, extra=extra, attributes={"host": names, HOSTILE_TEXT: names})
+    diagnosis = diagnose(window)
+    assert diagnosis.shared is not None
+    assert {one.name for one in diagnosis.shared if one.value == HOSTILE_TEXT} == {HOSTILE_TEXT}
+    (sentence,) = shared_sentences(diagnosis)
+    assert "\n" not in sentence
+    msgspec.json.encode(diagnosis.document())

@@ -14,6 +14,7 @@ import pytest
 from sfapp.accounting import judge, layout_axes, layout_table, measure
 from sfapp.model import Diagnosis, Window
 from sfapp.model.parallel_layout import LayoutPattern, LayoutTable
+from sfapp.views.figures.parallel_layout import parallel_layout
 from tests.builders import BACKWARD, DATA, FORWARD, MS, ddp_job, reduced, window_of
 
 DP, PP, TP = 4, 4, 2
@@ -239,3 +240,18 @@ def test_a_large_table_is_left_to_the_plot() -> None:
     drawn = layout_table(measures, diagnosis)
     assert drawn is not None
     assert len(drawn.own_ns) == 1100
+
+
+def test_coordinates_of_which_no_two_ranks_share_any_take_no_table() -> None:
+    """A packet may claim any coordinates: 3,000 ranks would make nine million places."""
+    ranks = 3000
+    own = list(range(ranks))
+    window = window_of(ddp_job(ranks=ranks, steps=6), layout={"dp": own, "pp": own})
+    measures = measure(window)
+    diagnosis = judge(measures)
+    table = layout_table(measures, diagnosis)
+    assert table is not None
+    assert (len(table.rows), len(table.columns)) == (ranks, ranks)
+    assert table.own_ns == table.late_ns == table.slowdown == table.rank == ()
+    shown = json.dumps(parallel_layout(measures, diagnosis))
+    assert "3,000 dp rows by 3,000 pp columns are too many places to draw" in shown

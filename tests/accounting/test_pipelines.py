@@ -183,3 +183,25 @@ def test_the_verdict_names_the_stage_instead_of_too_few_ranks() -> None:
     document = json.loads(json.dumps(diagnosis.document()))
     assert document["pipeline"]["bounding"] == 3
     assert msgspec.json.decode(msgspec.json.encode(diagnosis), type=Diagnosis).pipeline == diagnosis.pipeline
+
+
+def test_a_claim_of_endless_merged_micro_steps_takes_no_memory() -> None:
+    window = pipeline_window(*work(), merged=True)
+    many = replace(window.manifest, accumulation=replace(window.manifest.accumulation, factor=2**62))
+    found = pipeline_of(replace(window, manifest=many))
+    assert (found.micro_steps, found.reason) == (2**62, "pipeline_too_large")
+    assert found.of(0).own_ns == pipeline_of(window).of(0).own_ns
+
+
+def test_a_thousand_pipeline_stages_are_compared() -> None:
+    window = pipeline_window(*work(stages=8, micro_steps=1, steps=6), merged=True)
+    wide = replace(
+        window,
+        duration_SNR=np.tile(window.duration_SNR, 128),
+        wall_NR=np.tile(window.wall_NR, 128),
+        ranks=window_of(ddp_job(ranks=1024), roles=[f"pp{stage}" for stage in range(1024)]).ranks,
+        manifest=replace(window.manifest, world_size=1024),
+    )
+    found = pipeline_of(wide)
+    assert [one.stage for one in found.stages] == list(range(1024))
+    assert found.of(1023).own_ns == found.of(7).own_ns

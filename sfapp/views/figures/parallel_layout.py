@@ -77,6 +77,13 @@ def parallel_layout(
             title=PLOT.title,
         )
     down, across = table.dimensions
+    if not table.slowdown:
+        return empty_figure(
+            f"{format.counted(len(table.rows), f'{down} row')} by "
+            f"{format.counted(len(table.columns), f'{across} column')} are too many places to draw.",
+            dark=dark,
+            title=PLOT.title,
+        )
     sentences = pattern_sentences(table.pattern, measures.window.layout)
     return figure(
         [_heat(measures, table, dark)],

@@ -137,7 +137,7 @@ def shared_sentences(diagnosis: Diagnosis) -> tuple[str, ...]:
     if not diagnosis.shared:
         return ()
     parts = [
-        f"{one.name.replace('_', ' ')} {format.clip(one.value)} ({format.count(one.late)} of "
+        f"{format.clip(one.name.replace('_', ' '))} {format.clip(one.value)} ({format.count(one.late)} of "
         f"{format.count(one.late_ranks)} late ranks, {format.count(one.others)} of "
         f"{format.count(one.other_ranks)} others)"
         for one in diagnosis.shared[:_MOST_SHARED]
