@@ -41,7 +41,7 @@ from sfapp.service.judging import JudgedWindow
 from sfapp.service.live import DOCUMENT_VERSION, live_run_snapshot, streaming_runs
 from sfapp.service.live_address import LATEST, LEAST_STEPS, MOST_STEPS, SPANS, LiveState, parse_live
 from sfapp.service.problems import episodes_in, listed
-from sfapp.service.stacks import newest_stacks, place_of
+from sfapp.service.stacks import newest_stacks_below
 from sfapp.service.workspace import Workspace
 from sfapp.store import SORTABLE, WindowQuery
 from sfapp.views import straggler_tables, tables
@@ -323,8 +323,7 @@ def _add_stacks(routes: APIRouter, workspace: Workspace) -> None:
         summary="The newest stacks of a run's ranks, equal ones merged, those of the fewest ranks first",
     )
     def stacks_json(request: Request, run: str, all_threads: bool = False) -> Response:
-        place = place_of(workspace.paths, run_of(request, ".json"))
-        found = newest_stacks(place.root, place.run_id)
+        found = newest_stacks_below(workspace.paths, run_of(request, ".json"))
         return json_answer({"version": DOCUMENT_VERSION, **found.document(all_threads)})
 
 

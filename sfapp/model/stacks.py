@@ -22,6 +22,14 @@ StackSource = Literal["interpreter", "signal"]
 lock was held, or its recorder's thread got no core in time."""
 
 
+def stack_text(name: str) -> str:
+    """Return a name of a file, function or thread as stacks hold it: bounded, and valid Unicode.
+
+    Names of files are bytes, which Python decodes to lone surrogates where they are not UTF-8.
+    """
+    return name[:MAX_TEXT].encode(errors="backslashreplace").decode()[:MAX_TEXT]
+
+
 @dataclass(frozen=True, slots=True)
 class StackFrame:
     """One call of a stack: file, function and line, 0 if the line is not known."""

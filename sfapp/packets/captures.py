@@ -12,7 +12,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -43,6 +43,9 @@ MAX_BYTES = 2**16
 
 MOST_REQUESTS = 200
 """Number of a run's newest requests that are read."""
+
+MOST_OPEN = 32
+"""Number of a run's newest requests within their time that are passed on to its ranks."""
 
 _CLOCK_RESOLUTION_NS = 10**9
 
@@ -133,7 +136,11 @@ def ask_for_capture(root: Path, request: CaptureRequest) -> Path:
     path = request_path(root, request.run_id, request.id)
     if path.exists():
         raise CaptureError(f"capture {request.id} exists already: {path}")
-    write_whole(path, msgspec.json.encode(request))
+    try:
+        content = msgspec.json.encode(request)
+    except UnicodeEncodeError as error:  # Arguments of a command line may hold any bytes.
+        raise CaptureError("capture request: a text is not valid Unicode") from error
+    write_next_to(path, content)
     return path
 
 
@@ -144,8 +151,21 @@ def write_rank_capture(root: Path, request: CaptureRequest, answer: RankCapture)
         PacketError: the file cannot be written.
     """
     path = rank_path(root, request.run_id, request.id, answer.rank)
-    write_whole(path, msgspec.json.encode(answer))
+    write_next_to(path, msgspec.json.encode(answer))
     return path
+
+
+def write_next_to(path: Path, content: bytes) -> None:
+    """Write a file in a folder of requests atomically. A folder that is a link is refused: it could make this
+    process replace files anywhere.
+
+    Raises:
+        CaptureError: the folder is a link.
+        PacketError: the file cannot be written.
+    """
+    if path.parent.is_symlink():
+        raise CaptureError(f"{printable(str(path.parent))} is a link: nothing is written there")
+    write_whole(path, content)
 
 
 def read_request(path: Path, run_id: str | None = None) -> CaptureRequest:
@@ -204,12 +224,21 @@ def changed_at(root: Path, run_id: str) -> int | None:
     return changed if time.time_ns() - changed > _CLOCK_RESOLUTION_NS else -1
 
 
-def request_files(root: Path, run_id: str) -> list[Path]:
-    """Return the files of a run's newest requests, by name and so by time; empty if there are none."""
+def file_names(root: Path, run_id: str) -> frozenset[str]:
+    """Return the names of all files of a run's requests and answers; empty if there are none."""
     try:
-        names = os.listdir(captures_folder(root, run_id))
+        return frozenset(os.listdir(captures_folder(root, run_id)))
     except OSError:  # There are no requests, or the folder cannot be read.
-        return []
+        return frozenset()
+
+
+def request_files(root: Path, run_id: str, names: Collection[str] | None = None) -> list[Path]:
+    """Return the files of a run's newest requests, by name and so by time; empty if there are none.
+
+    Args:
+        names: from ``file_names``, if known.
+    """
+    names = file_names(root, run_id) if names is None else names
     wanted = sorted(name for name in names if _REQUEST_NAME.fullmatch(name))[-MOST_REQUESTS:]
     return [captures_folder(root, run_id) / name for name in wanted]
 
@@ -220,18 +249,44 @@ def captures(root: Path, run_id: str) -> list[CaptureState]:
     Invalid requests are skipped, and an invalid answer counts as none, so that one bad file hides no capture.
     """
     found = []
-    for path in request_files(root, run_id):
+    names = file_names(root, run_id)
+    for path in request_files(root, run_id, names):
         try:
-            found.append(state_of(root, read_request(path, run_id)))
+            found.append(state_of(root, read_request(path, run_id), names))
         except CaptureError:
             continue
     return found
 
 
-def state_of(root: Path, request: CaptureRequest) -> CaptureState:
-    """Return the state of one request so far."""
+def open_captures(root: Path, run_id: str) -> list[CaptureState]:
+    """Return the unfinished captures of a run in order of time.
+
+    Only the newest requests within their time are examined.
+    """
+    names, now = file_names(root, run_id), datetime.now(UTC)
+    found: list[CaptureState] = []
+    examined = 0
+    for path in reversed(request_files(root, run_id, names)):
+        try:
+            request = read_request(path, run_id)
+        except CaptureError:  # An invalid file must not block the other requests.
+            continue
+        if examined < MOST_OPEN and abs(now - request.asked_at) <= 2 * _expires(request):
+            examined += 1
+            found.append(state_of(root, request, names))
+    return [state for state in reversed(found) if not state.is_over]
+
+
+def state_of(root: Path, request: CaptureRequest, names: Collection[str] | None = None) -> CaptureState:
+    """Return the state of one request so far.
+
+    Args:
+        names: from ``file_names``; no other file is opened then, which matters with many requests.
+    """
     answers = []
     for rank in request.ranks:
+        if names is not None and f"{request.id}.rank{rank}.json" not in names:
+            continue
         try:
             found = read_rank(root, request, rank)
         except CaptureError:
@@ -266,12 +321,17 @@ def _status(request: CaptureRequest, answers: Sequence[RankCapture], now: dateti
     """
     over = [each.status for each in answers if each.status in _OVER]
     runs = any(each.status == "running" for each in answers)
-    is_stacks = request.kind == "stacks"
-    expires = timedelta(seconds=STACKS_EXPIRE_SECONDS if is_stacks else DEFAULT_LIMITS.expires_seconds)
-    age = now - request.asked_at
+    expires = _expires(request)
+    age = abs(now - request.asked_at)  # A time that lies ahead must not keep it open without end.
     if len(over) == len(request.ranks) or age > (2 * expires if runs else expires):
         return next((status for status in ("done", "refused") if status in over), "expired")
     return "running" if runs or "done" in over else "asked"
+
+
+def _expires(request: CaptureRequest) -> timedelta:
+    """Return the time after which a request that no rank has begun has expired."""
+    is_stacks = request.kind == "stacks"
+    return timedelta(seconds=STACKS_EXPIRE_SECONDS if is_stacks else DEFAULT_LIMITS.expires_seconds)
 
 
 def _bounded(path: Path) -> bytes:

@@ -6,7 +6,8 @@ dump as torch wrote it, for ``sfapp hang``. Files that are read are bounded and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,15 +19,20 @@ from sfapp.model.capture import CaptureRequest
 from sfapp.model.parse import UNREADABLE_JSON
 from sfapp.model.stacks import RankStacks, ThreadStack
 from sfapp.packets.capture_mailbox import FileKind
-from sfapp.packets.captures import FOLDER, captures_folder, rank_path
-from sfapp.packets.write import write_whole
-from sfapp.terminal import first_line
+from sfapp.packets.captures import FOLDER, captures_folder, rank_path, write_next_to
+from sfapp.terminal import first_line, printable
 
 MAX_STACKS_BYTES = 256 << 10
 """Largest file of a rank's stacks. Sixty threads of twenty frames take half of it."""
 
 MAX_DUMP_BYTES = 16 << 20
 """Largest Flight Recorder dump that is kept of a rank; one of 2,000 calls has about 1 MB."""
+
+MOST_DUMPS_BYTES = 1 << 30
+"""Largest size of the dumps of one request; further ones are not kept."""
+
+MOST_STACKS_BYTES = 64 << 20
+"""Largest size of the stacks of one request that are read. Those of 1,024 ranks with 20 threads take it."""
 
 DUMPS_SUFFIX = ".dumps"
 
@@ -77,7 +83,7 @@ def write_file(root: Path, request: CaptureRequest, kind: FileKind, rank: int, c
     """Write the stacks or the dump of a rank and return the path.
 
     Raises:
-        CaptureError: these are no stacks of the rank, or the content is larger than the limit.
+        CaptureError: these are no stacks of the rank, or the content or all dumps are larger than the limit.
         PacketError: the file cannot be written.
     """
     if len(content) > most_bytes(kind):
@@ -87,8 +93,29 @@ def write_file(root: Path, request: CaptureRequest, kind: FileKind, rank: int, c
     if kind == "stacks" and decode_stacks(content).rank != rank:
         raise CaptureError(f"stacks of another rank than {rank}")
     path = stacks_path(root, request, rank) if kind == "stacks" else dump_path(root, request, rank)
-    write_whole(path, content)
+    if kind == "dump":
+        _check_room(path, len(content))
+    write_next_to(path, content)
     return path
+
+
+def _check_room(path: Path, size: int) -> None:
+    """Check that a dump keeps all dumps of its request within the limit.
+
+    Raises:
+        CaptureError: it does not, or the folder of requests is a link.
+    """
+    folder = path.parent
+    if folder.parent.is_symlink():
+        raise CaptureError(f"{printable(str(folder.parent))} is a link: nothing is written there")
+    try:
+        with os.scandir(folder) as entries:
+            kept = sum(each.stat(follow_symlinks=False).st_size for each in entries if each.name != path.name)
+    except OSError:  # The first dump of this request.
+        kept = 0
+    if kept + size > MOST_DUMPS_BYTES:
+        limit = f"{MOST_DUMPS_BYTES:,}"
+        raise CaptureError(f"the dumps of this request have {kept:,} bytes: the limit is {limit}")
 
 
 def most_bytes(kind: FileKind) -> int:
@@ -96,16 +123,32 @@ def most_bytes(kind: FileKind) -> int:
     return MAX_STACKS_BYTES if kind == "stacks" else MAX_DUMP_BYTES
 
 
-def read_stacks(root: Path, request: CaptureRequest) -> Iterator[RankStacks]:
-    """Yield the stacks of the request's ranks that are there; invalid files are skipped."""
+def read_stacks(
+    root: Path, request: CaptureRequest, names: Collection[str] | None = None
+) -> Iterator[RankStacks]:
+    """Yield the stacks of the request's ranks that are there, as long as their size is within the limit.
+
+    Invalid files are skipped. Equal threads share their memory.
+
+    Args:
+        names: from ``captures.file_names``; no other file is opened then.
+    """
+    left = MOST_STACKS_BYTES
+    known: dict[ThreadStack, ThreadStack] = {}
     for rank in request.ranks:
+        path = stacks_path(root, request, rank)
+        if names is not None and path.name not in names:
+            continue
         try:
-            content = read_regular(stacks_path(root, request, rank), MAX_STACKS_BYTES, follow_links=False)
+            content = read_regular(path, MAX_STACKS_BYTES, follow_links=False)
             found = decode_stacks(content)
         except (OSError, CaptureError):  # A damaged file must not hide the stacks of the other ranks.
             continue
+        left -= len(content)
+        if left < 0:
+            return
         if found.rank == rank:
-            yield found
+            yield replace(found, threads=tuple(known.setdefault(each, each) for each in found.threads))
 
 
 def newest_dumps(folder: Path) -> Path | None:

@@ -105,7 +105,9 @@ def _run_in(root: Path, name: str) -> RunPlace | None:
         manifest = read_packet(root / name / max(packets)).window.manifest
     except (OSError, ValueError, SfappError):
         return None
-    return RunPlace(root, manifest.run_id, manifest.world_size)
+    # Requests are written to the folder of the run that the packet names: it may name any run.
+    is_here = folder_name(manifest.run_id) == name
+    return RunPlace(root, manifest.run_id, manifest.world_size) if is_here else None
 
 
 def answer_from_outside(root: Path, request: CaptureRequest) -> None:

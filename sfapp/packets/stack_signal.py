@@ -18,6 +18,7 @@ import tempfile
 import threading
 import time
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Annotated
 
@@ -26,7 +27,15 @@ import msgspec
 from sfapp.errors import CaptureError
 from sfapp.files import open_regular, read_regular, write_atomic
 from sfapp.model.parse import UNREADABLE_JSON
-from sfapp.model.stacks import MAX_FRAMES, MAX_TEXT, MAX_THREADS, RankStacks, StackFrame, ThreadStack
+from sfapp.model.stacks import (
+    MAX_FRAMES,
+    MAX_TEXT,
+    MAX_THREADS,
+    RankStacks,
+    StackFrame,
+    ThreadStack,
+    stack_text,
+)
 from sfapp.packets.host_files import STARTED, STATE, process_fields
 from sfapp.packets.job import JobRank
 
@@ -134,16 +143,16 @@ def publish(rank: JobRank, training: int) -> bool:
         world_size=rank.job.world_size,
         run_id=rank.job.run_id,
         root=str(rank.job.root.absolute()),
-        hostname=rank.identity.hostname[:MAX_TEXT],
+        hostname=stack_text(rank.identity.hostname),
     )
-    write_atomic(folder / f"{os.getpid()}.json", msgspec.json.encode(process), mode=0o600, sync=False)
+    write_atomic(_published_path(folder, os.getpid()), msgspec.json.encode(process), mode=0o600, sync=False)
     return True
 
 
 def withdraw() -> None:
     """Remove what ``publish`` wrote; the handler stays until the process ends."""
     folder = stack_folder()
-    for path in (folder / f"{os.getpid()}.json", _dump_path(folder, os.getpid())):
+    for path in (_published_path(folder, os.getpid()), _dump_path(folder, os.getpid())):
         path.unlink(missing_ok=True)
 
 
@@ -159,7 +168,9 @@ def stack_processes(run_id: str | None, root: Path) -> list[StackProcess]:
     """
     try:
         folder = _checked_folder()
-        names = sorted(name for name in os.listdir(folder) if name.endswith(".json"))[:_MOST_FILES]
+        own = f"{_namespace()}-"
+        found_names = (name for name in os.listdir(folder) if name.startswith(own) and name.endswith(".json"))
+        names = sorted(found_names)[:_MOST_FILES]
     except OSError:
         return []
     found = [each for name in names if (each := _read(folder / name)) is not None]
@@ -276,7 +287,24 @@ def _checked_folder() -> Path:
 
 
 def _dump_path(folder: Path, process: int) -> Path:
-    return folder / f"{process}.txt"
+    return folder / f"{_namespace()}-{process}.txt"
+
+
+def _published_path(folder: Path, process: int) -> Path:
+    return folder / f"{_namespace()}-{process}.json"
+
+
+@cache
+def _namespace() -> str:
+    """Return the number of this process's PID namespace, 0 if the system has none.
+
+    Containers that share a temporary folder have processes of the same number: one must neither signal those
+    of another nor remove their files.
+    """
+    try:
+        return os.readlink("/proc/self/ns/pid").strip("pid:[]")
+    except OSError:
+        return "0"
 
 
 def _read(path: Path) -> StackProcess | None:

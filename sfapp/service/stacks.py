@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -16,6 +17,9 @@ from sfapp.model.stacks import MergedStacks, RankStacks
 from sfapp.operators.stacks import merge_stacks
 from sfapp.packets.captures import (
     ask_for_capture,
+    changed_at,
+    combined_state,
+    file_names,
     new_stacks_request,
     read_request,
     request_files,
@@ -39,6 +43,11 @@ class RunStacks:
     state: CaptureState
     stacks: tuple[RankStacks, ...]
 
+    def at(self, now: datetime) -> RunStacks:
+        """Return the same stacks with the state that their request has at a later time."""
+        state = combined_state(self.state.request, self.state.ranks, now)
+        return self if state == self.state else RunStacks(state, self.stacks)
+
     @cached_property
     def merged(self) -> MergedStacks:
         """Return the training threads, equal stacks merged."""
@@ -53,11 +62,11 @@ class RunStacks:
     def missing(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
         """Return reasons and ranks without stacks."""
         have = {each.rank for each in self.stacks}
-        whys = {each.rank: each.why for each in self.state.ranks}
+        whys = {each.rank: each.why or "its stacks cannot be read" for each in self.state.ranks}
         found: dict[str, list[int]] = {}
         for rank in self.state.request.ranks:
             if rank not in have:
-                found.setdefault(whys.get(rank) or "no answer", []).append(rank)
+                found.setdefault(whys.get(rank, "no answer"), []).append(rank)
         return tuple((why, tuple(ranks)) for why, ranks in sorted(found.items(), key=lambda each: each[1]))
 
     def document(self, all_threads: bool = False) -> dict[str, Any]:
@@ -162,11 +171,61 @@ def newest_stacks(root: Path, run_id: str) -> RunStacks:
     Raises:
         WindowNotFoundError: none were requested, or no rank has answered.
     """
-    for path in reversed(request_files(root, run_id)):
+    found = _NEWEST.read(root, run_id)
+    if found is None:
+        raise WindowNotFoundError(f"run {run_id!r} has no stacks: `sfapp stacks` requests them")
+    return found
+
+
+def newest_stacks_below(paths: Sequence[Path], run_id: str) -> RunStacks:
+    """Return the newest stacks of a run below packet folders, or in the run's own folder. No packet is read.
+
+    Raises:
+        WindowNotFoundError: as ``newest_stacks``.
+    """
+    name = folder_name(run_id)
+    for path in map(Path.absolute, paths):
+        for root in (path, path.parent):
+            if root / name in (path, path / name) and (found := _NEWEST.read(root, run_id)) is not None:
+                return found
+    raise WindowNotFoundError(f"run {run_id!r} has no stacks: `sfapp stacks` requests them")
+
+
+class _NewestStacks:
+    """Reader of the newest stacks of a run. Safe on any thread.
+
+    One call reads at a time, and the last result is kept while its files are unchanged: stacks of many ranks
+    take a second and tens of megabytes to read, and pages and requests ask for them again and again.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._of: tuple[Path, str, int] | None = None
+        self._kept: RunStacks | None = None
+
+    def read(self, root: Path, run_id: str) -> RunStacks | None:
+        """Return the newest stacks of a run; None if there are none."""
+        with self._lock:
+            changed = changed_at(root, run_id)
+            if changed is None:
+                return None
+            if self._of != (root, run_id, changed) or changed < 0:
+                self._of, self._kept = (root, run_id, changed), _read_newest(root, run_id)
+            elif self._kept is not None:
+                self._kept = self._kept.at(datetime.now(UTC))
+            return self._kept
+
+
+_NEWEST = _NewestStacks()
+
+
+def _read_newest(root: Path, run_id: str) -> RunStacks | None:
+    names = file_names(root, run_id)
+    for path in reversed(request_files(root, run_id, names)):
         try:
             request = read_request(path, run_id)
         except CaptureError:  # An invalid file must not hide the others.
             continue
-        if request.kind == "stacks" and (stacks := tuple(read_stacks(root, request))):
-            return RunStacks(state_of(root, request), stacks)
-    raise WindowNotFoundError(f"run {run_id!r} has no stacks: `sfapp stacks` requests them")
+        if request.kind == "stacks" and (stacks := tuple(read_stacks(root, request, names))):
+            return RunStacks(state_of(root, request, names), stacks)
+    return None

@@ -13,16 +13,15 @@ from pathlib import Path
 from sfapp.errors import CaptureError, PacketError, StreamError
 from sfapp.files import open_regular, read_regular
 from sfapp.model import Operators
-from sfapp.model.capture import CaptureRequest
+from sfapp.model.capture import CaptureRequest, CaptureState
 from sfapp.packets import operators_path, read_operators, write_operators
 from sfapp.packets.capture_mailbox import StepPace
 from sfapp.packets.captures import (
     changed_at,
+    open_captures,
     rank_path,
     read_request,
-    request_files,
     request_path,
-    state_of,
     write_rank_capture,
 )
 from sfapp.packets.stack_files import most_bytes, write_file
@@ -62,7 +61,7 @@ class CaptureBroker:
         self._failures = failures
         self._next_poll = 0.0
         self._changed: dict[str, int] = {}
-        self._open: dict[str, list[CaptureRequest]] = {}
+        self._open: dict[str, list[CaptureState]] = {}
         self._first_step: dict[str, int] = {}
         self._pace: dict[str, StepPace] = {}
 
@@ -80,8 +79,8 @@ class CaptureBroker:
         for run_id, of_run in list(by_run.items())[:_MAX_RUNS]:
             pace = self._pace.setdefault(run_id, StepPace())
             pace.add(now, max(stream.last_step for stream in of_run))
-            for request in self._open_requests(run_id):
-                self._send_command(request, of_run, pace.ahead(_LEAD_SECONDS))
+            for state in self._open_captures(run_id):
+                self._send_command(state, of_run, pace.ahead(_LEAD_SECONDS))
 
     def _remove_other_runs(self, runs: Collection[str]) -> None:
         for table in (self._pace, self._changed, self._open):
@@ -90,30 +89,22 @@ class CaptureBroker:
         if len(self._first_step) > _MAX_CHOSEN:
             self._first_step.clear()
 
-    def _open_requests(self, run_id: str) -> list[CaptureRequest]:
-        """Return the unfinished requests of a run. Files are read only after the folder has changed."""
+    def _open_captures(self, run_id: str) -> list[CaptureState]:
+        """Return the unfinished captures of a run.
+
+        Files are read only after the folder has changed, and while there are any.
+        """
         changed = changed_at(self._root, run_id)
         if changed is None:
             return []
         if changed < 0 or changed != self._changed.get(run_id) or self._open.get(run_id):
             self._changed[run_id] = changed
-            self._open[run_id] = [
-                request
-                for path in request_files(self._root, run_id)
-                if (request := self._request(path, run_id)) is not None
-                and not state_of(self._root, request).is_over
-            ]
+            self._open[run_id] = open_captures(self._root, run_id)
         return self._open[run_id]
 
-    def _request(self, path: Path, run_id: str) -> CaptureRequest | None:
-        try:
-            return read_request(path, run_id)
-        except CaptureError:  # an invalid file must not block the other requests
-            return None
-
-    def _send_command(self, request: CaptureRequest, streams: list[RankStream], ahead: int | None) -> None:
+    def _send_command(self, state: CaptureState, streams: list[RankStream], ahead: int | None) -> None:
         """Send a request to each rank that has not reported on it, with the same first step for all."""
-        state = state_of(self._root, request)
+        request = state.request
         unreported = set(request.ranks) - {each.rank for each in state.ranks}
         if not unreported:
             return
@@ -205,8 +196,10 @@ class CaptureBroker:
         A rank sends one file after the other, so it has one partial file.
 
         Raises:
-            StreamError: the pieces are larger than any file of events.
+            StreamError: the pieces are of another kind than was requested, or larger than any file of it.
         """
+        if (piece.holds == "events") != (request.kind == "profile"):
+            raise StreamError(f"capture {request.id}: {piece.holds} were not requested")
         rank, run_id = stream.hello.rank, stream.hello.run_id
         partial = rank_path(self._root, run_id, request.id, rank).with_name(f".{request.id}.rank{rank}.part")
         most = MAX_BYTES if piece.holds == "events" else most_bytes(piece.holds)

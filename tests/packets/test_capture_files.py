@@ -12,17 +12,23 @@ import pytest
 
 from sfapp.errors import CaptureError
 from sfapp.model.capture import CaptureRequest, RankCapture
+from sfapp.packets import captures as module
 from sfapp.packets import find_packets
 from sfapp.packets.captures import (
     MAX_BYTES,
     ask_for_capture,
     captures,
+    captures_folder,
     combined_state,
     new_request,
+    new_stacks_request,
+    open_captures,
     rank_path,
     read_request,
+    state_of,
     write_rank_capture,
 )
+from sfapp.packets.stack_files import dump_path, write_file
 
 RUN = "job/7 of ünï"
 
@@ -146,3 +152,52 @@ def test_a_rank_s_word_that_is_none_counts_as_silence(tmp_path: Path, content: b
     ask_for_capture(tmp_path, request)
     rank_path(tmp_path, "run", request.id, 0).write_bytes(content)
     assert captures(tmp_path, "run")[0].status == "asked"
+
+
+def test_a_request_from_the_future_expires_too(tmp_path: Path) -> None:
+    """Else it would stay open, and be read every second, for as long as the run lasts."""
+    request = replace(new_request("run", [0]), asked_at=datetime(9999, 12, 31, tzinfo=UTC))
+    ask_for_capture(tmp_path, request)
+    assert captures(tmp_path, "run")[0].status == "expired"
+    assert open_captures(tmp_path, "run") == []
+
+
+def test_of_many_open_requests_the_newest_are_passed_on_and_files_that_do_not_exist_are_not_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = [new_stacks_request("run", range(1024)) for _ in range(2)]
+    for request in asked:
+        ask_for_capture(tmp_path, request)
+    monkeypatch.setattr(module, "MOST_OPEN", 1)
+    newest = max(asked, key=lambda request: request.id)
+    write_rank_capture(tmp_path, newest, RankCapture(rank=7, status="done"))
+    (state,) = open_captures(tmp_path, "run")
+    assert (state.request, state.ranks_done) == (newest, (7,))
+    assert state_of(tmp_path, newest, names=[]).ranks == ()
+
+
+def test_nothing_is_written_to_a_folder_that_is_a_link(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    request = new_stacks_request("run", [0])
+    folder = captures_folder(tmp_path / "packets", "run")
+    folder.parent.mkdir(parents=True)
+    folder.symlink_to(elsewhere)
+    with pytest.raises(CaptureError, match="is a link"):
+        ask_for_capture(tmp_path / "packets", request)
+    with pytest.raises(CaptureError, match="is a link"):
+        write_rank_capture(tmp_path / "packets", request, RankCapture(rank=0, status="done"))
+    with pytest.raises(CaptureError, match="is a link"):
+        write_file(tmp_path / "packets", request, "dump", 0, b"{}")
+    folder.unlink()
+    dumps = dump_path(tmp_path / "packets", request, 0).parent
+    dumps.parent.mkdir()
+    dumps.symlink_to(elsewhere)
+    with pytest.raises(CaptureError, match="is a link"):
+        write_file(tmp_path / "packets", request, "dump", 0, b"{}")
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_a_reason_that_is_no_unicode_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CaptureError, match="not valid Unicode"):
+        ask_for_capture(tmp_path, new_request("run", [0], reason=os.fsdecode(b"caf\xe9")))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,7 +14,10 @@ from click.testing import CliRunner
 from sfapp.cli import cli
 from sfapp.errors import CaptureError
 from sfapp.model.capture import MAX_STACK_RANKS, CaptureRequest, RankCapture
+from sfapp.model.manifest import Parallelism, RecorderInfo
 from sfapp.model.stacks import MAX_FRAMES, MAX_TEXT, MAX_THREADS, RankStacks, StackFrame, ThreadStack
+from sfapp.model.window import RankIdentity
+from sfapp.packets import stack_files
 from sfapp.packets.captures import (
     ask_for_capture,
     new_request,
@@ -21,6 +25,7 @@ from sfapp.packets.captures import (
     read_request,
     write_rank_capture,
 )
+from sfapp.packets.job import JobInfo, JobRank
 from sfapp.packets.stack_files import (
     MAX_STACKS_BYTES,
     decode_stacks,
@@ -32,6 +37,7 @@ from sfapp.packets.stack_files import (
     write_file,
 )
 from sfapp.packets.stack_requests import RunPlace, find_run
+from sfapp.recorder.capture.rank_stacks import current_stacks
 from tests.app.recorded_job import job_window, put
 from tests.hostile_text import TERMINAL
 
@@ -116,3 +122,66 @@ def test_a_run_is_found_by_its_newest_packet_and_its_stacks_are_printed_escaped(
     assert "Ranks 0–2 and 4–7: no stacks: no answer" in shown.output
     document = json.loads(CliRunner().invoke(cli, ["stacks", str(tmp_path), "--last", "--json"]).output)
     assert document["stacks"][0]["frames"] == [{"file": TERMINAL, "function": TERMINAL, "line": 7}]
+
+
+def test_the_stacks_of_many_ranks_take_bounded_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = new_stacks_request("run", range(8))
+    frames = tuple(StackFrame("f" * MAX_TEXT, "g", line) for line in range(MAX_FRAMES))
+    for rank in range(8):
+        write_file(
+            tmp_path, request, "stacks", rank, encode_stacks(of_rank(rank, ThreadStack("m", frames, True)))
+        )
+    first, *others = read_stacks(tmp_path, request)
+    assert len(others) == 7
+    assert all(other.threads[0] is first.threads[0] for other in others), "equal threads share their memory"
+    size = stacks_path(tmp_path, request, 0).stat().st_size
+    monkeypatch.setattr(stack_files, "MOST_STACKS_BYTES", 3 * size)
+    assert [each.rank for each in read_stacks(tmp_path, request)] == [0, 1, 2]
+    assert [
+        each.rank for each in read_stacks(tmp_path, request, names=[f"{request.id}.rank5.stacks.json"])
+    ] == [5]
+
+
+def test_the_dumps_of_a_request_take_bounded_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stack_files, "MOST_DUMPS_BYTES", 1000)
+    request = new_stacks_request("run", range(8))
+    write_file(tmp_path, request, "dump", 0, bytes(600))
+    write_file(tmp_path, request, "dump", 0, bytes(900))
+    with pytest.raises(CaptureError, match="the dumps of this request have 900 bytes"):
+        write_file(tmp_path, request, "dump", 1, bytes(101))
+    write_file(tmp_path, request, "dump", 1, bytes(100))
+
+
+def test_a_packet_does_not_lead_requests_to_another_folder(tmp_path: Path) -> None:
+    """A packet may name any run, whatever folder it is in."""
+    packets = tmp_path / "packets"
+    put(packets, job_window(0, {}, "victim"))
+    (packets / "victim").rename(packets / "other")
+    for path in (packets, packets / "other"):
+        for run_id in (None, "victim"):
+            with pytest.raises(CaptureError, match="no run"):
+                find_run(path, run_id)
+
+
+def test_a_file_whose_name_is_no_utf_8_does_not_hide_a_ranks_stacks(tmp_path: Path) -> None:
+    """Names of files are bytes, which Python decodes to text that JSON cannot hold."""
+    job = JobInfo(
+        root=tmp_path, run_id="run", world_size=1, wrapper="other", parallelism=Parallelism(),
+        prefetch="unknown", model_fit=False, recorder=RecorderInfo(),
+    )  # fmt: skip
+    name = os.fsdecode(b"caf\xe9.py")
+    begun, ended = threading.Event(), threading.Event()
+    code = compile("begun.set(); ended.wait(20)", name, "exec")
+    thread = threading.Thread(target=exec, args=(code, {"begun": begun, "ended": ended}), name=name)
+    thread.start()
+    begun.wait(20)
+    try:
+        stacks = current_stacks(JobRank(RankIdentity(0, 0, 0, "host"), job), threading.get_ident())
+    finally:
+        ended.set()
+        thread.join()
+    (other,) = [each for each in decode_stacks(encode_stacks(stacks)).threads if "caf" in each.name]
+    assert other.name == "caf\\udce9.py"
+    assert other.name in {frame.file for frame in other.frames}

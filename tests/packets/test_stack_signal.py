@@ -113,6 +113,11 @@ def test_no_signal_is_sent_to_a_process_that_would_end_by_it(tmp_path: Path) -> 
             stacks_by_signal(stranger)
         assert other.poll() is None
         other.kill()
+        # Containers that share a temporary folder have processes of the same number.
+        published = stack_signal._published_path(stack_signal.stack_folder(), child.pid)
+        elsewhere = published.rename(published.with_name(f"1-{child.pid}.json"))
+        assert stack_processes("held", tmp_path) == []
+        assert elsewhere.exists(), "files of another PID namespace are left alone"
         child.kill()
 
 

@@ -16,7 +16,7 @@ from sfapp.service.live import is_running
 from sfapp.service.stacks import (
     RunStacks,
     follow_stacks,
-    newest_stacks,
+    newest_stacks_below,
     place_of,
     request_stacks,
     wait_seconds,
@@ -61,7 +61,7 @@ class StacksCard:
         self._collect = collect
         self._found: RunStacks | None = None
         self._asked: RunStacks | None = None
-        self._place: RunPlace | None = None  # Finding it may read a packet.
+        self._place: RunPlace | None = None
         self._shown: object = None
         with box("card stacks", "section").mark("stacks") as self._card:
             with box("toolbar"):
@@ -116,12 +116,11 @@ class StacksCard:
     def _read(self) -> RunStacks | None:
         """Return the stacks of this page's request or else the newest ones; None if there are none."""
         try:
-            place = self._place = self._place or place_of(self._workspace.paths, self._run_id)
-            if self._asked is not None:
-                self._asked = follow_stacks(place.root, self._asked)
+            if self._asked is not None and self._place is not None:
+                self._asked = follow_stacks(self._place.root, self._asked)
                 if self._asked.stacks:
                     return self._asked
-            return newest_stacks(place.root, place.run_id)
+            return newest_stacks_below(self._workspace.paths, self._run_id)
         except (CaptureError, PacketError, WindowNotFoundError):
             return None
 

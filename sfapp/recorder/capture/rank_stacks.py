@@ -18,7 +18,7 @@ from typing import Any
 
 from sfapp.errors import CaptureError, SfappError
 from sfapp.model.capture import MAX_REASON, STACKS_EXPIRE_SECONDS, CaptureRequest, RankCapture
-from sfapp.model.stacks import MAX_FRAMES, MAX_TEXT, MAX_THREADS, RankStacks, StackFrame, ThreadStack
+from sfapp.model.stacks import MAX_FRAMES, MAX_THREADS, RankStacks, StackFrame, ThreadStack, stack_text
 from sfapp.packets.capture_mailbox import CaptureMailbox
 from sfapp.packets.job import JobRank
 
@@ -164,7 +164,7 @@ def current_stacks(rank: JobRank, training: int) -> RankStacks:
     """
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     threads = [
-        ThreadStack(names.get(ident, f"thread {ident:#x}")[:MAX_TEXT], _frames_of(frame), ident == training)
+        ThreadStack(stack_text(names.get(ident, f"thread {ident:#x}")), _frames_of(frame), ident == training)
         for ident, frame in sys._current_frames().items()
         if ident != threading.get_ident()
     ]
@@ -173,7 +173,7 @@ def current_stacks(rank: JobRank, training: int) -> RankStacks:
         rank=rank.identity.rank,
         taken_at=datetime.now(UTC),
         source="interpreter",
-        hostname=rank.identity.hostname[:MAX_TEXT],
+        hostname=stack_text(rank.identity.hostname),
         process=os.getpid(),
         threads=tuple(threads[:MAX_THREADS]),
     )
@@ -184,7 +184,7 @@ def _frames_of(frame: FrameType | None) -> tuple[StackFrame, ...]:
     while frame is not None and len(frames) < MAX_FRAMES:
         code = frame.f_code
         line = max(0, frame.f_lineno or 0)
-        frames.append(StackFrame(code.co_filename[:MAX_TEXT], code.co_name[:MAX_TEXT], line))
+        frames.append(StackFrame(stack_text(code.co_filename), stack_text(code.co_name), line))
         frame = frame.f_back
     return tuple(frames)
 
