@@ -16,6 +16,7 @@ from typing import Any
 import zmq
 
 from sfapp.stream.encryption import Keys, authenticating, bind
+from sfapp.stream.frames import MOST_FRAMES, receive_frames
 from sfapp.stream.live_state import LiveSnapshot, StepCallback
 from sfapp.stream.stream_receiver import (
     ABANDON_AFTER_SECONDS,
@@ -35,7 +36,6 @@ _RECEIVE_HIGH_WATER = 100
 arrives alone, so a longer queue for a thousand ranks would take gigabytes. Further messages wait in the
 ranks' send queues."""
 _SEND_HIGH_WATER = 10_000  # to one connection: a relay's carries the answers to all ranks of its node
-_MAX_FRAMES = 4
 _LINGER_MS = 500
 
 
@@ -152,15 +152,16 @@ class Aggregator:
     def _receive_batch(self) -> None:
         for _ in range(_BATCH_MESSAGES):
             try:
-                *route, last = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
+                *route, last = receive_frames(self._socket)
             except zmq.Again:
                 self._receiver.note_empty_queue()
                 return
-            if 0 < len(route) < _MAX_FRAMES:
+            if 0 < len(route) < MOST_FRAMES:
                 names = tuple(frame.bytes for frame in route)
                 self._receiver.receive(names, last.buffer, partial(_address, last, names))
             else:
-                self._receiver.count_fault(_address(last, ()), "malformed", f"{len(route) + 1} frames")
+                reason = f"more than {MOST_FRAMES} frames" if route else "one frame"
+                self._receiver.count_fault(_address(last, ()), "malformed", reason)
 
     def _deliver(self, route: Route, answer: bytes) -> None:
         try:

@@ -29,6 +29,7 @@ KEYS_VARIABLE = "SFAPP_STREAM_KEYS"
 """Environment variable with a session's keys as JSON, or the path of a file with them."""
 
 _DOMAIN = "sfapp"
+_NOBODY = 65534
 _LIMIT_BYTES = 2 * MAX_MESSAGE_BYTES
 """libzmq closes a connection that sends a longer frame."""
 
@@ -107,15 +108,17 @@ class Keys(msgspec.Struct, frozen=True, omit_defaults=True):
         """Read keys from a file.
 
         Raises:
-            StreamError: the file cannot be read, holds no keys, or can be read by others than its owner.
+            StreamError: the file cannot be read, holds no keys, is another user's, or others can read it.
         """
         try:
             with open_regular(path) as file:
-                mode = os.fstat(file.fileno()).st_mode
+                status = os.fstat(file.fileno())
                 text = file.read(10_000)
         except OSError as error:
             raise StreamError(f"cannot read keys from {str(path)!r}: {error.strerror}") from error
-        if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        if not _is_own(status.st_uid):  # Its owner knows the keys, and could have put it there.
+            raise StreamError(f"the keys in {str(path)!r} belong to another user: make new ones")
+        if status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             raise StreamError(
                 f"other users can read the keys in {str(path)!r}: run chmod 600, and make new keys"
             )
@@ -132,6 +135,12 @@ class Keys(msgspec.Struct, frozen=True, omit_defaults=True):
         if not text:
             return None
         return cls.parse(text) if text.lstrip().startswith("{") else cls.load(Path(text))
+
+
+def _is_own(owner: int) -> bool:
+    """Return whether a file's owner is this process's user or root. File servers map root to nobody."""
+    user = os.geteuid()
+    return owner in (user, 0) or (user == 0 and owner == _NOBODY)
 
 
 def _is_key(text: str) -> bool:

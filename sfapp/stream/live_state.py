@@ -21,11 +21,15 @@ from sfapp.stream.messages import StreamHello
 Rows = npt.NDArray[np.int64]
 
 KEPT_STEPS = 64
-"""Number of newest steps kept per rank."""
+"""Largest number of newest steps kept per rank."""
 
 StepCallback = Callable[[StreamHello, Rows], None]
 """Callback on the aggregator's thread, once for every step, with rows as in ``RankSnapshot.row_NC``."""
 
+MOST_BYTES = 1 << 30
+"""Largest size of the newest rows and stages of all ranks. Above it, ranks have fewer rows, or none."""
+
+_NAME_BYTES = 64  # of a name in addition to its text
 _MAX_PEERS = 1000
 _MOST_COUNTED = 2**62  # a rank may claim as many in every message, and a sample holds 64 bits
 OTHERS = "others"
@@ -84,17 +88,24 @@ class LiveSnapshot:
 
 
 class _RowRing:
-    """Ring buffer of a rank's newest rows, allocated once because rows arrive one by one."""
+    """Ring buffer of a rank's newest rows, allocated once because rows arrive one by one.
 
-    def __init__(self, columns: int) -> None:
-        self._row_KC = np.zeros((KEPT_STEPS, columns), dtype=np.int64)
+    Args:
+        rows: number of rows that are kept.
+    """
+
+    def __init__(self, columns: int, rows: int = 0) -> None:
+        self._row_KC = np.zeros((rows, columns), dtype=np.int64)
         self._added = 0
 
     def add(self, row_NC: Rows) -> None:
         """Add rows, overwriting the oldest."""
-        kept = row_NC[-KEPT_STEPS:]
-        first = (self._added + len(row_NC) - len(kept)) % KEPT_STEPS
-        until_end = KEPT_STEPS - first
+        size = len(self._row_KC)
+        if not size:
+            return
+        kept = row_NC[-size:]
+        first = (self._added + len(row_NC) - len(kept)) % size
+        until_end = size - first
         self._row_KC[first : first + len(kept)] = kept[:until_end]
         self._row_KC[: max(0, len(kept) - until_end)] = kept[until_end:]
         self._added += len(row_NC)
@@ -105,20 +116,22 @@ class _RowRing:
 
     def rows(self) -> Rows:
         """Return a copy, oldest row first."""
-        if self._added <= KEPT_STEPS:
+        size = len(self._row_KC)
+        if self._added <= size:
             return self._row_KC[: self._added].copy()
-        return np.roll(self._row_KC, -(self._added % KEPT_STEPS), axis=0)
+        return np.roll(self._row_KC, -(self._added % size), axis=0)
 
 
 @dataclass(slots=True, eq=False)
 class _RankState:
-    """State kept per rank."""
+    """State kept per rank; ``size`` is that of its stages and newest rows, in bytes."""
 
     hello: StreamHello
     received_at: float
     stages: tuple[str, ...] = ()
     window: int = 0
     newest: _RowRing = field(default_factory=lambda: _RowRing(FIRST_STAGE_COLUMN))
+    size: int = 0
     role: str | None = None
     has_left: bool = False
     lost_steps: int = 0
@@ -143,6 +156,7 @@ class RankStates:
         self._on_steps = on_steps
         self._lock = threading.Lock()
         self._ranks: dict[tuple[str, int], _RankState] = {}
+        self._size = 0
         self._faults: dict[str, Counter[str]] = {}
         self._last_fault: dict[str, str] = {}
         self.messages = 0
@@ -164,6 +178,7 @@ class RankStates:
             key = hello.run_id, hello.rank
             state = self._ranks.get(key)
             if state is None or state.hello.incarnation != hello.incarnation:
+                self._size -= 0 if state is None else state.size
                 self._ranks[key] = _RankState(hello, self._clock(), connected_at=self._clock())
             else:
                 state.hello = hello
@@ -213,8 +228,8 @@ class RankStates:
         with self._lock:
             state = self._state(hello)
             if state.stages != stages:
-                state.newest = _RowRing(FIRST_STAGE_COLUMN + len(stages))
-            state.window, state.stages, state.role = window, stages, role
+                self._set_stages(state, stages)
+            state.window, state.role = window, role
             state.coordinates = coordinates or {}
 
     def add_steps(self, hello: StreamHello, row_NC: Rows) -> None:
@@ -244,13 +259,15 @@ class RankStates:
         with self._lock:
             since = self._clock() - seconds
             self._ranks = {key: state for key, state in self._ranks.items() if state.received_at >= since}
+            self._size = sum(state.size for state in self._ranks.values())
             return {run_id for run_id, _ in self._ranks}
 
     def remove_run(self, run_id: str, ranks: Iterable[int]) -> None:
         """Remove these ranks of a run."""
         with self._lock:
             for rank in ranks:
-                self._ranks.pop((run_id, rank), None)
+                state = self._ranks.pop((run_id, rank), None)
+                self._size -= 0 if state is None else state.size
 
     def count_fault(self, peer: str, kind: str, reason: str) -> None:
         """Count a message of a peer that was dropped."""
@@ -266,6 +283,17 @@ class RankStates:
         if key not in self._ranks:
             self._ranks[key] = _RankState(hello, self._clock(), connected_at=self._clock())
         return self._ranks[key]
+
+    def _set_stages(self, state: _RankState, stages: tuple[str, ...]) -> None:
+        """Set the stages of a rank's rows, without earlier rows; as many are kept as there is room for."""
+        columns = FIRST_STAGE_COLUMN + len(stages)
+        names = sum(map(len, stages)) + _NAME_BYTES * len(stages)
+        self._size -= state.size
+        left = MOST_BYTES - self._size - names
+        rows = max(0, min(KEPT_STEPS, left // (8 * columns)))
+        state.newest, state.stages = _RowRing(columns, rows), stages if left > 0 else ()
+        state.size = 8 * columns * rows + names if left > 0 else 0
+        self._size += state.size
 
     def _rank_snapshot(self, state: _RankState) -> RankSnapshot:
         hello = state.hello

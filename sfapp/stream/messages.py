@@ -20,6 +20,8 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from sfapp.model.capture import CAPTURE_ID, CaptureRequest, RankCapture
 from sfapp.model.host_evidence import MAX_ATTRIBUTE_LENGTH, MAX_ATTRIBUTES
 from sfapp.model.manifest import (
+    DIMENSIONS,
+    MAX_WORLD_SIZE,
     Accumulation,
     ClosedBy,
     Overhead,
@@ -86,7 +88,7 @@ class StreamHello(Message, frozen=True, kw_only=True, tag="hello"):
     attempt: Token
     first_window: Count = 0
     first: Count = 0
-    world_size: Annotated[int, Meta(ge=1, le=2**31)]
+    world_size: Annotated[int, Meta(ge=1, le=MAX_WORLD_SIZE)]
     local_rank: Rank = 0
     node_rank: Rank = 0
     hostname: Annotated[str, Meta(max_length=MAX_NAME_LENGTH)] = ""
@@ -115,7 +117,7 @@ class WindowOpened(Message, frozen=True, kw_only=True, tag="opened"):
     stages: Stages
     accumulation: Accumulation = Accumulation()
     role: Name | None = None
-    coordinates: dict[Name, Rank] | UnsetType = UNSET
+    coordinates: Annotated[dict[Name, Rank], Meta(max_length=len(DIMENSIONS))] | UnsetType = UNSET
 
 
 class Steps(Message, frozen=True, kw_only=True, tag="steps"):

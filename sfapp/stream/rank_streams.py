@@ -12,13 +12,19 @@ from dataclasses import dataclass, field
 import numpy as np
 from msgspec import UnsetType
 
-from sfapp.errors import StreamError
+from sfapp.errors import RecorderError, StreamError
 from sfapp.model.host_evidence import EVIDENCE_KINDS, evidence_channels
 from sfapp.model.manifest import Manifest
 from sfapp.model.stages import stage_hash
 from sfapp.packets.faults import Faults
 from sfapp.packets.manifest import check_manifest
-from sfapp.packets.window_rows import CHANNEL_NAME, FIRST_STAGE_COLUMN, MAX_CHANNELS, STEP_COLUMN
+from sfapp.packets.window_rows import (
+    CHANNEL_NAME,
+    FIRST_STAGE_COLUMN,
+    MAX_CHANNELS,
+    STEP_COLUMN,
+    check_coordinates,
+)
 from sfapp.stream.live_state import RankStates
 from sfapp.stream.messages import Gap, Steps, StreamHello, WindowClosed, WindowOpened
 from sfapp.stream.window_assembly import WindowAssembler
@@ -191,7 +197,16 @@ def _take_gap(stream: RankStream, gap: Gap, assembler: WindowAssembler, live: Ra
 
 
 def _check_schema(hello: StreamHello, opened: WindowOpened) -> None:
-    """Check the schema of a window against the rules of the packet format."""
+    """Check the schema of a window against the rules of the packet format.
+
+    Raises:
+        StreamError: it breaks one.
+    """
+    if not isinstance(opened.coordinates, UnsetType):
+        try:
+            check_coordinates(opened.coordinates)
+        except RecorderError as error:
+            raise StreamError(f"window {opened.window}: {error}") from error
     faults = Faults()
     check_manifest(
         Manifest(
@@ -201,6 +216,7 @@ def _check_schema(hello: StreamHello, opened: WindowOpened) -> None:
             stage_hash=stage_hash(opened.stages),
             world_size=hello.world_size,
             accumulation=opened.accumulation,
+            extra=hello.extra,
         ),
         faults,
     )

@@ -15,6 +15,7 @@ from typing import Any
 import zmq
 
 from sfapp.stream.encryption import Keys, authenticating, bind, connect
+from sfapp.stream.frames import receive_frames
 from sfapp.stream.messages import MAX_MESSAGE_BYTES
 
 _TICK_MS = 100
@@ -94,7 +95,7 @@ class Relay:
     def _forward_up(self) -> None:
         for _ in range(_BATCH_MESSAGES):
             try:
-                frames = self._unsent or self._ranks.recv_multipart(zmq.NOBLOCK)
+                frames = self._unsent or [frame.bytes for frame in receive_frames(self._ranks)]
             except zmq.Again:
                 return
             if len(frames) != 2 or len(frames[1]) > MAX_MESSAGE_BYTES:

@@ -31,7 +31,7 @@ class SilentProcesses:
         for process in self._silent:
             (own if process.host == this_host() else others[process.host]).append(process)
         self._by_host = {host: tuple(found[:MAX_LOOKS]) for host, found in others.items()}
-        self.take(look for process in own[:_MOST_LOOKS] if (look := look_at(process)) is not None)
+        self._record(look for process in own[:_MOST_LOOKS] if (look := look_at(process)) is not None)
 
     def asked_of(self, place: ReportedPlace | None) -> tuple[ProcessId, ...]:
         """Return the processes that a reporting rank can look at."""
@@ -39,8 +39,13 @@ class SilentProcesses:
             return ()
         return self._by_host.get(place.process.host, ())
 
-    def take(self, looks: Iterable[ProcessLook]) -> None:
-        """Record what was seen of processes that are still silent."""
+    def take(self, looks: Iterable[ProcessLook], place: ReportedPlace | None) -> None:
+        """Record what a reporting rank has seen of processes of its own host; no other can look at them."""
+        if place is not None and place.process is not None:
+            host = place.process.host
+            self._record(look for look in looks if look.process.host == host)
+
+    def _record(self, looks: Iterable[ProcessLook]) -> None:
         for look in looks:
             key = self._silent.get(look.process)
             if key is not None:

@@ -280,7 +280,7 @@ class StreamReceiver:
             self._on_heartbeat(hello, heartbeat)
         place = heartbeat.place or None
         self._live.set_place(hello, place)
-        self._silent.take(heartbeat.looks or ())
+        self._silent.take(heartbeat.looks or (), place)
         if heartbeat.sent > stream.expected:
             self._request_resend(stream, now)
         self._send(

@@ -63,7 +63,7 @@ class RankRows:
         self.closed, self.end = closed, end
         self.size += sum(map(len, closed.side.values()))
         if not isinstance(closed.evidence, UnsetType):
-            self.size += sum(map(len, closed.evidence.values()))
+            self.size += 8 * self.steps * len(closed.evidence)  # One value stands for those of all steps.
         texts = (*closed.faults.items(), *closed.side_faults.items())
         self.size += sum(2 * _NAME_BYTES + len(code) + len(detail) for code, detail in texts)
         if len(self.chunks) > 1:

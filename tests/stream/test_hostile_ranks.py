@@ -16,7 +16,7 @@ from sfapp.model.capture import CaptureRequest, RankCapture
 from sfapp.model.host_evidence import GC, VOLUNTARY
 from sfapp.model.samples import LinkSample, PaceSample
 from sfapp.packets import read_window
-from sfapp.packets.captures import ask_for_capture, new_request
+from sfapp.packets.captures import ask_for_capture, new_request, new_stacks_request
 from sfapp.stream import rank_streams, stream_receiver
 from sfapp.stream.message_parser import decode_from_aggregator
 from sfapp.stream.messages import (
@@ -333,3 +333,63 @@ def test_a_capture_is_named_by_an_id(tmp_path: Path, capture: str) -> None:
         CaptureReport(**head(), number=0, first=0, capture=capture, state=RankCapture(rank=0, status="done"))
     )
     assert "regex" in rank.refusal or "pattern" in rank.refusal
+
+
+@pytest.mark.parametrize(
+    "coordinates",
+    [
+        {"zz": 0},
+        {"pp": 2**20},
+        {f"d{number}": number for number in range(100_000)},
+    ],
+    ids=["no dimension", "too large", "many"],
+)
+def test_a_place_that_no_job_has_is_refused_before_it_is_kept(
+    tmp_path: Path, coordinates: dict[str, int]
+) -> None:
+    rank = HostileRank(tmp_path)
+    window = WindowOpened(
+        **head(),
+        sequence=0,
+        window=0,
+        broad=DEFAULT_STAGES[:-1],
+        stages=DEFAULT_STAGES,
+        coordinates=coordinates,
+    )
+    rank.send(hello(), window)
+    assert rank.refusal
+    assert rank.receiver.assembler.size == 0
+
+
+def test_a_world_beyond_any_job_is_refused(tmp_path: Path) -> None:
+    rank = HostileRank(tmp_path)
+    rank.send(hello(world_size=2**31))
+    assert rank.refusal
+    assert not rank.receiver.snapshot().ranks
+
+
+def test_one_value_of_evidence_counts_as_that_of_all_steps(tmp_path: Path) -> None:
+    rank = HostileRank(tmp_path)
+    rank.send(hello(), opened(0, 0), steps(1, np.arange(1000)))
+    before = rank.receiver.assembler.size
+    evidence = {GC: bytes(8), VOLUNTARY: bytes(8)}
+    rank.send(WindowClosed(**head(), sequence=1001, window=0, steps=1000, evidence=evidence))
+    assert rank.receiver.assembler.size == before + 2 * 8 * 1000
+
+
+@pytest.mark.parametrize("kind", ["stacks", "profile"])
+def test_a_rank_sends_only_what_was_requested(tmp_path: Path, kind: str) -> None:
+    request = captured(tmp_path)
+    if kind == "stacks":
+        request = new_stacks_request("run", [0])
+        ask_for_capture(tmp_path, request)
+    rank = HostileRank(tmp_path)
+    rank.send(hello())
+    before = sorted(tmp_path.rglob("*"))
+    piece = CapturePiece(
+        **head(), number=0, first=0, capture=request.id, window=7, piece=0, pieces=1, content=b"{}",
+        holds="events" if kind == "stacks" else "dump",
+    )  # fmt: skip
+    rank.send(piece)
+    assert "were not requested" in rank.refusal
+    assert sorted(tmp_path.rglob("*")) == before

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import sfapp.stream
-from sfapp.stream import Aggregator
+from sfapp.stream import Aggregator, live_state
 from sfapp.stream.live_state import KEPT_STEPS, LiveSnapshot, RankSnapshot, RankStates
 from sfapp.stream.messages import VERSION, StreamHello
 
@@ -90,3 +90,23 @@ def test_the_former_name_of_the_snapshot_works_and_warns(tmp_path: Path) -> None
         with pytest.warns(DeprecationWarning, match="now snapshot"):
             state = aggregator.now()
         assert state == aggregator.snapshot()
+
+
+def test_wide_windows_of_many_ranks_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_state, "MOST_BYTES", 1 << 20)
+    stages = tuple(f"stage {number:04}" for number in range(1000))
+    live = RankStates(lambda: 0.0)
+    for rank in range(30):
+        greeting = msgspec.structs.replace(hello(f"{rank}"), rank=rank, world_size=30)
+        live.add_rank(greeting)
+        live.open_window(greeting, 0, stages, None)
+        live.add_steps(greeting, np.full((KEPT_STEPS, 1002), 7))
+    ranks = live.snapshot().ranks
+    size = sum(rank.row_NC.nbytes + 74 * len(rank.stages) for rank in ranks)
+    assert 1 << 19 < size <= 1 << 20
+    assert len(ranks[0].row_NC) == KEPT_STEPS
+    assert (len(ranks[-1].row_NC), ranks[-1].stages) == (0, ())
+    live.remove_run("run", range(1, 30))
+    live.open_window(hello("0"), 0, STAGES, None)
+    live.add_steps(hello("0"), rows(0, KEPT_STEPS))
+    assert len(live.snapshot().ranks[0].row_NC) == KEPT_STEPS, "there is room again"

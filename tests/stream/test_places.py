@@ -150,7 +150,12 @@ def test_a_rank_of_the_same_host_is_asked_to_look_at_a_silent_one() -> None:
     assert silent.asked_of(away[0]) == (away[1].process,)
     assert silent.asked_of(ReportedPlace(step=1, process=ProcessId(9, 1, "other"))) == ()
     assert away[1].process is not None
-    silent.take([ProcessLook(away[1].process, "T")])
+    seen = [ProcessLook(away[1].process, "T")]
+    stranger = ReportedPlace(step=1, process=ProcessId(9, 1, "other"))
+    for place in (None, ReportedPlace(step=1), stranger):
+        silent.take(seen, place)
+    assert [rank.look for rank in live.snapshot().ranks] == [None, None], "only its host can look at it"
+    silent.take(seen, away[0])
     looks = [rank.look for rank in live.snapshot().ranks]
     assert looks == [None, ProcessLook(away[1].process, "T")]
     live.set_place(hello(1), away[1])

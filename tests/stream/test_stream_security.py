@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from sfapp.errors import StreamError
 from sfapp.stream import Aggregator, Keys, Relay, StreamOptions
+from sfapp.stream.frames import MOST_FRAMES, receive_frames
 from sfapp.stream.live_state import OTHERS, RankStates
 from sfapp.stream.messages import MAX_MESSAGE_BYTES, Ack, Message, encode
 from tests.stream.streams import (
@@ -130,6 +131,23 @@ def test_only_the_owner_can_read_a_key_file(tmp_path: Path) -> None:
         Keys.load(path)
 
 
+def test_keys_that_another_user_has_written_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever put them there knows them, and could read and write the stream."""
+    path = tmp_path / "session.keys"
+    KEYS.save(path)
+    if os.geteuid() == 0:
+        os.chown(path, 4242, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 4242)
+    with pytest.raises(StreamError, match="belong to another user"):
+        Keys.load(path)
+    if os.geteuid() == 0:
+        os.chown(path, 65534, -1)
+        assert Keys.load(path) == KEYS, "root on a file server that maps it"
+
+
 def test_secrets_are_not_part_of_the_repr(tmp_path: Path) -> None:
     assert KEYS.client_secret not in repr(StreamOptions(endpoint=LOOPBACK, keys=KEYS))
     with pytest.raises(StreamError) as refusal:
@@ -188,6 +206,18 @@ def test_messages_of_too_many_frames_are_dropped(tmp_path: Path) -> None:
         for socket in sockets:
             socket.close(linger=0)
         context.term()
+
+
+def test_of_a_message_of_many_frames_a_few_are_held_and_the_next_one_arrives_whole() -> None:
+    with zmq.Context() as context, context.socket(zmq.PAIR) as sender, context.socket(zmq.PAIR) as receiver:
+        receiver.bind("inproc://frames")
+        sender.connect("inproc://frames")
+        sender.send_multipart([b"frame"] * 20_000)
+        sender.send_multipart([b"route", b"content"])
+        assert len(receive_frames(receiver)) == MOST_FRAMES + 1
+        assert [frame.bytes for frame in receive_frames(receiver)] == [b"route", b"content"]
+        with pytest.raises(zmq.Again):
+            receive_frames(receiver)
 
 
 def test_a_peer_behind_a_relay_is_named(tmp_path: Path) -> None:
