@@ -79,11 +79,17 @@ class MetricsLog:
             OSError: a file cannot be read, written or removed.
         """
         segments = self._segments()
+        failed: OSError | None = None
         for begin_s, path in segments:
             age_s = self._now_s() - (begin_s + SEGMENT_S)
             wanted = next((every_s for age, every_s in AGES if age_s >= age), 1)
-            yield from self._downsample_file(path, wanted)
+            try:
+                yield from self._downsample_file(path, wanted)
+            except OSError as error:  # One file must not keep the others from being merged and removed.
+                failed = failed or error
         self._remove_oldest([path for _, path in segments[:-1]])
+        if failed is not None:
+            raise failed
 
     def _append(self, data: bytes) -> None:
         begin_s = int(self._now_s()) // SEGMENT_S * SEGMENT_S
@@ -108,14 +114,18 @@ class MetricsLog:
             file.write(data)
 
     def _segments(self) -> list[tuple[int, Path]]:
-        """Return (begin in seconds since 1970, path) of each file, oldest first; other files are ignored."""
+        """Return (begin in seconds since 1970, path) of each file, oldest first.
+
+        Other files are ignored, and so are pipes and folders.
+        """
         found = []
         for path in self.folder.glob(f"*{SUFFIX}"):
             try:
                 begin = datetime.strptime(path.name, _NAME + SUFFIX).replace(tzinfo=UTC)
             except ValueError:
                 continue
-            found.append((int(begin.timestamp()), path))
+            if path.is_file():
+                found.append((int(begin.timestamp()), path))
         return sorted(found)
 
     def _downsample_file(self, path: Path, every_s: int) -> Iterator[None]:

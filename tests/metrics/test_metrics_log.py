@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import tracemalloc
 from collections.abc import Generator, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -182,5 +184,24 @@ def test_an_interrupted_downsampling_leaves_the_file_unchanged(tmp_path: Path, c
     # and the next writer downsamples it
     downsample(MetricsLog(tmp_path, "run", now_s=clock))
     chunk = read_segment(path)
+    assert chunk is not None
+    assert chunk.header.every_s == 10
+
+
+def test_what_is_no_file_does_not_keep_old_samples_from_being_merged(
+    tmp_path: Path, clock: SecondsClock
+) -> None:
+    log = MetricsLog(tmp_path, "run", now_s=clock)
+    run_for(log, clock, SEGMENT_S)
+    first, *_ = segments_in(find_folders([tmp_path]))
+    for name, make in (("pipe", os.mkfifo), ("folder", os.mkdir)):
+        clock.now += SEGMENT_S
+        make(
+            log.folder
+            / f"{datetime.fromtimestamp(START - (name == 'pipe') * 600 - 600, UTC):%Y%m%dT%H%M%SZ}.jsonl"
+        )
+    clock.now += HOUR
+    assert downsample(log) > 0
+    chunk = read_segment(first)
     assert chunk is not None
     assert chunk.header.every_s == 10
