@@ -40,6 +40,9 @@ LONGEST_NAME = 128
 LOAD_ATTEMPTS = 5
 """Attempts to read packets while other processes remove some of them."""
 
+RECORDING = "-P", "-u", "-m", "sfapp.recorder.auto"
+"""Options of Python that record a script; with ``-P``, no file in the current folder replaces a module."""
+
 LAUNCHERS = ("python", "torchrun", "accelerate", "deepspeed", "mpirun", "srun")
 
 
@@ -244,8 +247,8 @@ def launch(torchrun: Sequence[str], worker: Sequence[str]) -> int:
 
     The exit code is 128 + the signal's number if a signal ended it.
     """
-    command = [sys.executable, "-u", "-m", "sfapp.recorder.auto", *worker]
-    return launch_torchrun(torchrun, worker) if torchrun else launch_process(command)
+    process = [sys.executable, *RECORDING, *worker]
+    return launch_torchrun(torchrun, worker) if torchrun else launch_process(process)
 
 
 def launch_process(command: Sequence[str]) -> int:
@@ -277,7 +280,8 @@ def launch_torchrun(options: Sequence[str], worker: Sequence[str]) -> int:
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
-    arguments = torchrun.parse_args([*options, "-m", "sfapp.recorder.auto", *worker])
+    python = os.environ.get("PYTHON_EXEC", sys.executable)  # as for torchrun
+    arguments = torchrun.parse_args([*options, "--no-python", python, *RECORDING, *worker])
     try:
         torchrun.run(arguments)
     except ValueError as error:  # An option has an invalid value.

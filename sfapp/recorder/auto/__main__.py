@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import runpy
 import sys
 from importlib.abc import Loader, MetaPathFinder
@@ -77,16 +78,26 @@ def _start(options: argparse.Namespace) -> Session:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Run and record the script as ``python SCRIPT ARGS`` or ``python -m SCRIPT ARGS`` would run it."""
+    """Run and record the script as ``python SCRIPT ARGS`` or ``python -m SCRIPT ARGS`` would run it.
+
+    ``sfapp run`` starts this module with ``-P``: without it, Python searches the current folder first, and a
+    file there could take the place of any module that is imported before the script runs.
+    """
     import_hook = _TorchImportHook(options)
     sys.meta_path.insert(0, import_hook)
     sys.argv = [options.script, *options.arguments]
     failing = True
     try:
         if options.is_module:
+            if sys.flags.safe_path:
+                sys.path.insert(0, os.getcwd())
             runpy.run_module(options.script, run_name="__main__", alter_sys=True)
         else:
-            sys.path[0] = str(Path(options.script).resolve().parent)
+            folder = str(Path(options.script).resolve().parent)
+            if sys.flags.safe_path:
+                sys.path.insert(0, folder)
+            else:
+                sys.path[0] = folder
             runpy.run_path(options.script, run_name="__main__")
         failing = False
     except SystemExit as request:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import sfapp
-from sfapp.cli.run import newest
+from sfapp.cli.run import launch, newest
 from sfapp.model import BETWEEN, Window
 from sfapp.packets import read_windows
 from tests.builders import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER, OTHER
@@ -211,6 +211,22 @@ def test_a_script_runs_as_python_would_run_it(tmp_path: Path) -> None:
     assert third == "1 SourceFileLoader"
     assert "sfapp: nothing was recorded" in result.stderr  # as PyTorch was there, and watched
     assert run(tmp_path, package / "script.py").stdout == "beside\n"
+
+
+def test_no_file_in_the_current_folder_takes_the_place_of_a_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The current folder may be one that other users can write to, such as /tmp."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("argparse", "runpy", "sfapp", "msgspec"):
+        (tmp_path / f"{name}.py").write_text("import os\nos._exit(9)\n")
+    package = tmp_path / "package"
+    package.mkdir()
+    own = "import os, sys\nsys.exit(7 if sys.path[0] == os.path.dirname(__file__) else 8)\n"
+    (package / "script.py").write_text(own)
+    (package / "train.py").write_text("import os, sys\nsys.exit(7 if sys.path[0] == os.getcwd() else 8)\n")
+    assert launch([], [str(package / "script.py")]) == 7
+    assert launch([], ["-m", "package.train"]) == 7
 
 
 def test_a_signal_ends_the_script_and_leaves_nothing_running(tmp_path: Path) -> None:
