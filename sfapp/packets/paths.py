@@ -20,6 +20,7 @@ OPERATORS_SUFFIX = ".ops.parquet"
 """Suffix of files of operator events, stored next to the packets (operators.md)."""
 
 _PART_NAME = re.compile(r"\.rank(?P<rank>[0-9]{1,10})(\.ops)?\.parquet$")
+_PROCESS_PART = re.compile(r"[0-9]+\.(?!rank)[^.]+\.rank[0-9]{1,10}\.parquet")
 _SAFE_IN_FOLDER_NAME = frozenset("-_.+@,")
 _LONGEST_FOLDER_NAME = 200  # Bytes; file systems allow 255.
 
@@ -53,7 +54,7 @@ def operator_files_of(packets: Iterable[Path]) -> list[Path]:
     """Return the files of operator events of a window, of all ranks or one each, next to its packet or
     parts.
     """
-    stems = {(path.parent, path.name.partition(".")[0]) for path in packets}
+    stems = {(path.parent, stem) for path in packets if (stem := events_stem(path)) is not None}
     return sorted(
         path
         for folder, window in stems
@@ -71,7 +72,17 @@ def with_operators(packets: Iterable[Path]) -> list[Path]:
         for name in os.listdir(folder)
         if name.endswith(OPERATORS_SUFFIX)
     }
-    return [path for path in asked if (path.parent, path.name.partition(".")[0]) in stems]
+    return [path for path in asked if (path.parent, events_stem(path)) in stems]
+
+
+def events_stem(packet: Path) -> str | None:
+    """Return how the names of a window's files of operator events begin; None for a part with the name of its
+    process.
+
+    Such a part has the rank's own number, which in the run may be that of a window of an earlier attempt;
+    files of events have the run's numbers.
+    """
+    return None if _PROCESS_PART.fullmatch(packet.name) else packet.name.partition(".")[0]
 
 
 def _path(root: Path, run_id: str, window: int, part_rank: int | None, suffix: str) -> Path:

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from sfapp.packets.paths import events_stem
 from sfapp.store.scan import FileStamp, as_text
 
 
@@ -45,7 +46,7 @@ class OperatorFiles:
         Args:
             packets: the packet files of the window.
         """
-        windows = {_window_of(as_text(path)) for path in packets}
+        windows = {_window_of(as_text(path)) for path in packets if events_stem(path) is not None}
         return tuple(file for window in sorted(windows) for file in self._of_window.get(window, ()))
 
 

@@ -23,6 +23,7 @@ from sfapp.packets import (
     write_operators,
     write_packet,
 )
+from sfapp.packets.paths import with_operators
 from tests.builders import window_of
 
 COLUMNS = ("step_E", "start_ns_E", "end_ns_E", "correlation_E", "sequence_E", "sequence_number_E")
@@ -91,6 +92,11 @@ def test_the_parts_next_to_a_packet_are_one_windows_events(tmp_path: Path) -> No
     assert found is not None
     assert rows(found) == rows(events())
     assert read_packet_operators([packet_path(tmp_path, "run", 4)]) is None
+    assert read_packet_operators([packet_path(tmp_path, "run", 3, 1)]) is not None
+    # A part of a process has the rank's own number: in the run, window 3 may be of an earlier attempt.
+    own = packet_path(tmp_path, "run", 3, 1, process="0123456789abcdef")
+    assert read_packet_operators([own]) is None
+    assert with_operators([own]) == []
 
 
 def test_parts_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
