@@ -6,6 +6,7 @@ that raises a foreign exception, takes over five seconds of a core or ends the p
 
     python -m benchmarks.fuzz --minutes 10
     python -m benchmarks.fuzz --histories 10000
+    python -m benchmarks.fuzz --histories 500 --of delivery
 """
 
 from __future__ import annotations
@@ -152,10 +153,15 @@ def fuzz_in_process(name: str, seconds: float, seed: int) -> dict[str, object]:
         return {"parser": name, "mutants": 0, "foreign": [f"{reason} {keep(name, last.read_bytes()).name}"]}
 
 
-def run_histories(count: int) -> None:
-    """Run random histories of incidents and of delivery; raise if an invariant does not hold."""
-    machines: list[type[RuleBasedStateMachine]] = [IncidentHistories, DeliveryHistories]
-    for machine in machines:
+MACHINES: dict[str, type[RuleBasedStateMachine]] = {
+    "incidents": IncidentHistories,
+    "delivery": DeliveryHistories,
+}
+
+
+def run_histories(count: int, names: Sequence[str]) -> None:
+    """Run random histories of incidents or of delivery; raise if an invariant does not hold."""
+    for machine in (MACHINES[name] for name in names):
         begin = time.monotonic()
         chosen = settings(
             max_examples=count,
@@ -176,9 +182,10 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--parser", choices=PARSERS)
     parser.add_argument("--last", type=Path)
     parser.add_argument("--histories", type=int, default=0, help="random histories instead of mutants")
+    parser.add_argument("--of", action="append", choices=MACHINES, help="of these only [default: both]")
     asked = parser.parse_args(arguments)
     if asked.histories:
-        run_histories(asked.histories)
+        run_histories(asked.histories, asked.of or list(MACHINES))
         return 0
     if asked.parser is not None:
         print(json.dumps(fuzz_parser(asked.parser, 60 * asked.minutes, asked.seed, asked.last)))

@@ -7,13 +7,16 @@ import pickle
 import sqlite3
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
+from benchmarks.fuzz_jobs import JOB_PARSERS
+from benchmarks.fuzzed_parser import FuzzedParser, read_file
 from benchmarks.kineto_job import Shape, write_job
 from sfapp.errors import SfappError
 from sfapp.importers import ImportOptions
@@ -22,15 +25,24 @@ from sfapp.incidents import IncidentEditor, IncidentLog, document_of, parse
 from sfapp.incidents.compaction import pack, unpack
 from sfapp.incidents.events import decode
 from sfapp.model import DEFAULT_STAGES
+from sfapp.model.capture import RankCapture
 from sfapp.model.sides import parse_compare
+from sfapp.model.standstill import ProcessId, ProcessLook, ReportedPlace, parse_roll_call
 from sfapp.model.view import parse_query
+from sfapp.operators.standstill import roll_call
 from sfapp.packets import read_operators, read_packet, write_operators
+from sfapp.packets.captures import ask_for_capture, new_stacks_request
 from sfapp.packets.faults import Faults
 from sfapp.packets.manifest import check_manifest, decode_manifest
+from sfapp.stream.live_state import LiveSnapshot
 from sfapp.stream.message_parser import decode_from_aggregator
 from sfapp.stream.messages import (
     VERSION,
     Ack,
+    CaptureCommand,
+    CapturePiece,
+    CaptureReport,
+    Echo,
     Heartbeat,
     Message,
     Resend,
@@ -40,34 +52,15 @@ from sfapp.stream.messages import (
     WindowOpened,
     encode,
 )
+from sfapp.stream.process_looks import look_at, this_host
+from sfapp.stream.standstill_watch import positions_of
 from sfapp.stream.stream_receiver import StreamReceiver
 
 SAMPLES = Path(__file__).parents[1] / "sample_data" / "packets" / "gpt-small-ddp"
 
 
-@dataclass(frozen=True)
-class FuzzedParser:
-    """A parser and what it may raise.
-
-    Attributes:
-        seeds: makes valid inputs.
-        read: reads one input; may use the folder for a file.
-        allowed: exceptions that a damaged input may raise.
-    """
-
-    seeds: Callable[[], list[bytes]]
-    read: Callable[[bytes, Path], object]
-    allowed: tuple[type[Exception], ...] = (SfappError,)
-
-
 def _packets() -> list[bytes]:
     return [path.read_bytes() for path in sorted(SAMPLES.glob("*.parquet"))[:2]]
-
-
-def _read_file(reader: Callable[[Path], object], name: str, data: bytes, folder: Path) -> None:
-    path = folder / name
-    path.write_bytes(data)
-    reader(path)
 
 
 def _operators() -> list[bytes]:
@@ -93,16 +86,34 @@ def _read_manifest(data: bytes, folder: Path) -> None:
 
 
 def _messages() -> list[Message]:
+    process = ProcessId(7, 7, "host")
     rows = np.array([[step, 60, 10, 10, 10, 10, 10, 10] for step in range(3)], dtype="<i8").tobytes()
     return [
-        StreamHello(v=VERSION, rank=0, incarnation="fuzz", run_id="run", attempt="a", world_size=1),
+        StreamHello(
+            v=VERSION, rank=0, incarnation="fuzz", run_id="run", attempt="a", world_size=1,
+            attributes={"kernel": "6.8"},
+        ),
         WindowOpened(
             v=VERSION, rank=0, incarnation="fuzz", sequence=0, window=0,
-            broad=DEFAULT_STAGES[:-1], stages=DEFAULT_STAGES,
+            broad=DEFAULT_STAGES[:-1], stages=DEFAULT_STAGES, coordinates={"dp": 0, "pp": 1},
         ),
         Steps(v=VERSION, rank=0, incarnation="fuzz", sequence=1, window=0, rows=rows),
-        WindowClosed(v=VERSION, rank=0, incarnation="fuzz", sequence=4, window=0, steps=3),
-        Heartbeat(v=VERSION, rank=0, incarnation="fuzz", sent=5, sent_ns=7),
+        WindowClosed(
+            v=VERSION, rank=0, incarnation="fuzz", sequence=4, window=0, steps=3,
+            evidence={"host.gc_ms": bytes(8), "host.runnable_ms": bytes(24)},
+        ),
+        Heartbeat(
+            v=VERSION, rank=0, incarnation="fuzz", sent=5, sent_ns=7, looks=(ProcessLook(process, "S"),),
+            place=ReportedPlace(step=3, stage="b", call="recv", group_ranks=(0, 1), process=process),
+        ),
+        CaptureReport(
+            v=VERSION, rank=0, incarnation="fuzz", number=0, first=0, capture="a",
+            state=RankCapture(rank=0, status="done"),
+        ),
+        CapturePiece(
+            v=VERSION, rank=0, incarnation="fuzz", number=1, first=0, capture="a", window=0, piece=0,
+            pieces=1, content=b"{}", holds="dump",
+        ),
     ]  # fmt: skip
 
 
@@ -115,12 +126,22 @@ class _ReceiverUnderFuzz:
 
     def read(self, data: bytes, folder: Path) -> None:
         if self._receiver is None or self._count % 500 == 0:
-            self._receiver = StreamReceiver(folder / f"packets-{self._count}", lambda route, answer: None)
+            root = folder / f"packets-{self._count}"
+            ask_for_capture(root, replace(new_stacks_request("run", [0, 1]), id="a"))
+            self._receiver = StreamReceiver(root, lambda route, answer: None)
         self._count += 1
         valid = _VALID_FRAMES[self._count % len(_VALID_FRAMES)]
         for frame in (valid, data):
             self._receiver.receive((b"peer",), memoryview(frame), lambda: "fuzz")
         self._receiver.run_due_work()
+        if self._count % 50 == 0:
+            self._look_at_jobs(self._receiver.snapshot())
+
+    def _look_at_jobs(self, snapshot: LiveSnapshot) -> None:
+        for run_id in {rank.run_id for rank in snapshot.ranks}:
+            job = positions_of([rank for rank in snapshot.ranks if rank.run_id == run_id])
+            roll = roll_call(replace(job, idle_s=1e6))
+            assert roll is None or parse_roll_call(msgspec.json.encode(roll).decode()) == roll
 
 
 _VALID_FRAMES = [encode(message) for message in _messages()]
@@ -130,7 +151,33 @@ def _answers() -> list[bytes]:
     return [
         encode(Ack(v=VERSION, rank=0, incarnation="fuzz", up_to_sequence=7)),
         encode(Resend(v=VERSION, rank=0, incarnation="fuzz", sequence=3, hello=True)),
+        encode(
+            Echo(
+                v=VERSION,
+                rank=0,
+                incarnation="fuzz",
+                sent_ns=1,
+                received_ns=2,
+                replied_ns=3,
+                look_at=(ProcessId(7, 7, this_host() or ""),),
+            )
+        ),
+        encode(
+            CaptureCommand(
+                v=VERSION,
+                rank=0,
+                incarnation="fuzz",
+                request=new_stacks_request("run", [0, 1], reason="slow"),
+            )
+        ),
     ]
+
+
+def _read_answer(data: bytes, folder: Path) -> None:
+    answer = decode_from_aggregator(data)
+    if isinstance(answer, Echo):
+        for process in answer.look_at or ():
+            look_at(process)
 
 
 def _queries() -> list[bytes]:
@@ -298,11 +345,11 @@ def _importer(name: str, suffix: str, seeds: Callable[[], list[bytes]]) -> Fuzze
 
 
 PARSERS: dict[str, FuzzedParser] = {
-    "packets": FuzzedParser(_packets, partial(_read_file, read_packet, "00000000.parquet")),
-    "operators": FuzzedParser(_operators, partial(_read_file, read_operators, "00000000.operators.parquet")),
+    "packets": FuzzedParser(_packets, partial(read_file, read_packet, "00000000.parquet")),
+    "operators": FuzzedParser(_operators, partial(read_file, read_operators, "00000000.operators.parquet")),
     "manifests": FuzzedParser(_manifests, _read_manifest),
     "frames to the aggregator": FuzzedParser(lambda: [*_VALID_FRAMES], _ReceiverUnderFuzz().read, ()),
-    "frames to a rank": FuzzedParser(_answers, lambda data, folder: decode_from_aggregator(data)),
+    "frames to a rank": FuzzedParser(_answers, _read_answer),
     "view addresses": FuzzedParser(_queries, _read_query, ()),
     "incident lines": FuzzedParser(lambda: _incident_log()[0], _read_incident_line),
     "incident exports": FuzzedParser(lambda: [_incident_log()[1]], _read_export),
@@ -313,4 +360,5 @@ PARSERS: dict[str, FuzzedParser] = {
     "nccl-inspector": _importer("nccl-inspector", ".log", _nccl),
     "nsys": _importer("nsys", ".sqlite", _nsys),
     "traceml": _importer("traceml", ".sqlite", _traceml),
+    **JOB_PARSERS,
 }
