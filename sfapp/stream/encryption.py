@@ -29,7 +29,7 @@ KEYS_VARIABLE = "SFAPP_STREAM_KEYS"
 """Environment variable with a session's keys as JSON, or the path of a file with them."""
 
 _DOMAIN = "sfapp"
-_NOBODY = 65534
+_SQUASHED = 65534  # to which file servers map root
 _LIMIT_BYTES = 2 * MAX_MESSAGE_BYTES
 """libzmq closes a connection that sends a longer frame."""
 
@@ -138,9 +138,9 @@ class Keys(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def _is_own(owner: int) -> bool:
-    """Return whether a file's owner is this process's user or root. File servers map root to nobody."""
+    """Return whether a file belongs to this process's user or to root."""
     user = os.geteuid()
-    return owner in (user, 0) or (user == 0 and owner == _NOBODY)
+    return owner in (user, 0) or (user == 0 and owner == _SQUASHED)
 
 
 def _is_key(text: str) -> bool:

@@ -165,7 +165,7 @@ def test_a_packet_does_not_lead_requests_to_another_folder(tmp_path: Path) -> No
                 find_run(path, run_id)
 
 
-def test_a_file_whose_name_is_no_utf_8_does_not_hide_a_ranks_stacks(tmp_path: Path) -> None:
+def test_a_file_name_that_is_no_utf_8_does_not_hide_a_ranks_stacks(tmp_path: Path) -> None:
     """Names of files are bytes, which Python decodes to text that JSON cannot hold."""
     job = JobInfo(
         root=tmp_path, run_id="run", world_size=1, wrapper="other", parallelism=Parallelism(),

@@ -37,7 +37,7 @@ def test_stacks_that_have_not_changed_are_read_once(tmp_path: Path) -> None:
     assert [each.rank for each in newest_stacks_below([tmp_path], "run").stacks] == [0, 2]
 
 
-def test_a_request_whose_stacks_are_damaged_says_so(tmp_path: Path) -> None:
+def test_ranks_with_damaged_stacks_are_listed_with_the_reason(tmp_path: Path) -> None:
     request = new_stacks_request("run", range(3))
     ask_for_capture(tmp_path, request)
     answer(tmp_path, request, 0)

@@ -134,7 +134,7 @@ def test_only_the_owner_can_read_a_key_file(tmp_path: Path) -> None:
 def test_keys_that_another_user_has_written_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever put them there knows them, and could read and write the stream."""
+    """A user who put them there knows them, and could read and write the stream."""
     path = tmp_path / "session.keys"
     KEYS.save(path)
     if os.geteuid() == 0:
