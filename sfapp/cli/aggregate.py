@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from sfapp.cli.loading import modules_loading
+from sfapp.cli.shared_options import standstill_option
 from sfapp.cli.signals import call_when_parent_ends, wait_for_stop_signal
-from sfapp.model.standstill import LEAST_SECONDS
 
 if TYPE_CHECKING:
     from sfapp.stream import Aggregator, LiveSnapshot
@@ -47,16 +47,7 @@ _SILENT_SECONDS = 5.0
     show_default=True,
     help="Seconds without a message after which a rank's open window is written.",
 )
-@click.option(
-    "--standstill-after",
-    type=click.FloatRange(0),
-    default=LEAST_SECONDS,
-    show_default=True,
-    envvar="SFAPP_STANDSTILL_AFTER",
-    show_envvar=True,
-    help="Seconds without a finished step, and at least ten usual steps, after which a job stands still; 0 "
-    "to not look for it.",
-)
+@standstill_option
 @click.option("--attached", type=float, hidden=True, help="Stop within this many seconds after stdin closes.")
 def aggregate(
     packets: Path,

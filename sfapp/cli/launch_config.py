@@ -55,6 +55,19 @@ class Layout:
         return [f"{option}={value}" for option, value in given.items() if value is not None]
 
 
+@dataclass(frozen=True, slots=True)
+class LivePorts:
+    """Ports of the live services as given in the options.
+
+    Attributes:
+        aggregator: None for the default one. relay: None for a private socket. ui: None for no app.
+    """
+
+    aggregator: int | None
+    relay: int | None
+    ui: int | None
+
+
 def resolve(options: Layout, environ: Mapping[str, str]) -> Layout:
     """Return the layout with missing options taken from the environment.
 

@@ -49,6 +49,7 @@ class LiveOptions:
         relay_port: port on 127.0.0.1 through which this node's ranks reach the relay; None for a private
             socket.
         ui_port: port of the app on the aggregator's node; None for no app.
+        standstill_after: seconds without a step after which the job stands still; 0 to not look for it.
     """
 
     out: Path
@@ -57,6 +58,7 @@ class LiveOptions:
     port: int
     relay_port: int | None
     ui_port: int | None
+    standstill_after: float
 
 
 def can_stream() -> bool:
@@ -117,6 +119,7 @@ def _start_aggregator(
     """Start the aggregator and, if requested, the app, and wait until the aggregator accepts connections."""
     wait = _LAST_HERE_SECONDS if options.nodes == 1 else _LAST_SECONDS
     arguments = [str(options.out), "--listen", listen, "--attached", str(wait)]
+    arguments += ["--standstill-after", str(options.standstill_after)]
     service = Service("aggregate", arguments, environ)
     stack.callback(service.stop, wait + _STOP_SECONDS)
     service.wait_ready(_START_SECONDS)

@@ -20,10 +20,12 @@ from sfapp.cli.launch_config import (
     AGGREGATOR_OFFSET,
     MASTER_PORT,
     Layout,
+    LivePorts,
     aggregator_address,
     resolve,
     step_name,
 )
+from sfapp.cli.shared_options import standstill_option
 from sfapp.errors import MissingExtraError, PacketError, RunError, SfappError, describe_error
 
 if TYPE_CHECKING:
@@ -105,6 +107,7 @@ LAUNCHERS = ("python", "torchrun", "accelerate", "deepspeed", "mpirun", "srun")
     type=click.IntRange(1, 65535),
     help="Port of this node's relay on 127.0.0.1 [default: a private socket].",
 )
+@standstill_option
 @click.option("-m", "is_module", is_flag=True, help="SCRIPT is a module name, as for python -m.")
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
@@ -125,6 +128,7 @@ def run(
     aggregator_host: str | None,
     aggregator_port: int | None,
     relay_port: int | None,
+    standstill_after: float,
     is_module: bool,
     script: str,
     arguments: Sequence[str],
@@ -160,9 +164,8 @@ def run(
     before = find_run_packets(out, run_id)
     with ExitStack() as stack:
         if wants_live(live, ui, layout):
-            start_live_services(
-                stack, layout, out, aggregator_host, aggregator_port, relay_port, ui_port if ui else None
-            )
+            ports = LivePorts(aggregator_port, relay_port, ui_port if ui else None)
+            start_live_services(stack, layout, out, aggregator_host, ports, standstill_after)
         code = launch(layout.options(), worker)
     report_or_warn(out, run_id, before)
     sys.exit(code)
@@ -200,9 +203,8 @@ def start_live_services(
     layout: Layout,
     out: Path,
     host: str | None,
-    port: int | None,
-    relay_port: int | None,
-    ui_port: int | None,
+    ports: LivePorts,
+    standstill_after: float,
 ) -> None:
     """Start this node's part of live streaming until the stack is left, and set the ranks' environment.
 
@@ -217,9 +219,10 @@ def start_live_services(
         out=out,
         nodes=layout.nodes,
         aggregator=aggregator_address(layout, host, os.environ),
-        port=port or (layout.master_port or MASTER_PORT) + AGGREGATOR_OFFSET,
-        relay_port=relay_port,
-        ui_port=ui_port,
+        port=ports.aggregator or (layout.master_port or MASTER_PORT) + AGGREGATOR_OFFSET,
+        relay_port=ports.relay,
+        ui_port=ports.ui,
+        standstill_after=standstill_after,
     )
     os.environ.update(stack.enter_context(live_services(options, dict(os.environ))))
 

@@ -1,4 +1,5 @@
-"""Options that several commands share: every threshold, the presets, frontier, baseline, group, reference."""
+"""Options that several commands share: every threshold, the presets, frontier, baseline, group, reference,
+the limit of a standstill."""
 
 from __future__ import annotations
 
@@ -21,6 +22,7 @@ from sfapp.model.gates import (
     Gates,
 )
 from sfapp.model.parse import parse_run_window
+from sfapp.model.standstill import LEAST_SECONDS
 from sfapp.model.view import ViewState, WindowKey
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -113,6 +115,21 @@ def view_options(command: Command) -> Command:
         help="Frontier whose shares decide: 'carry_over' follows a delay into the next step, "
         "'step' is the paper's, which starts every step at zero "
         f"(default {DEFAULT_FRONTIER}; {PRESET_FRONTIERS['paper']} with --preset paper).",
+    )(command)
+
+
+def standstill_option(command: Command) -> Command:
+    """Add ``--standstill-after`` of commands that run an aggregator."""
+    return click.option(
+        "--standstill-after",
+        type=click.FloatRange(0),
+        default=LEAST_SECONDS,
+        show_default=True,
+        metavar="SECONDS",
+        envvar="SFAPP_STANDSTILL_AFTER",
+        show_envvar=True,
+        help="Seconds without a finished step, and at least ten usual steps, after which a streamed job "
+        "stands still; 0 to not look for it.",
     )(command)
 
 

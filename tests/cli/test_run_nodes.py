@@ -190,9 +190,10 @@ def test_whatever_ends_it_nothing_goes_on_and_the_code_is_the_signals(tmp_path: 
 
 @pytest.mark.torchrun
 def test_a_killed_command_takes_its_services_along(tmp_path: Path) -> None:
-    process = start(tmp_path, command("--live", steps=100_000))
+    process = start(tmp_path, command("--live", "--standstill-after", 7, steps=100_000))
     until(lambda: packets(tmp_path))
-    assert services(tmp_path, "aggregate")
+    (aggregator,) = services(tmp_path, "aggregate")
+    assert aggregator.cmdline()[-2:] == ["--standstill-after", "7.0"]
     process.kill()
     until(lambda: not services(tmp_path, "aggregate"), 20)
     for left in ours(tmp_path):  # the training itself, as ever
