@@ -9,7 +9,8 @@ from datetime import datetime
 from hashlib import blake2b
 
 from sfapp.accounting.episodes import EpisodeWindows, episodes_of, takes_turns
-from sfapp.model import Diagnosis
+from sfapp.accounting.shared_attributes import LateInWindow, shared_over_windows
+from sfapp.model import Diagnosis, RankTable
 from sfapp.model.findings import Finding
 from sfapp.model.onsets import Episode, StepEstimate
 from sfapp.model.problems import Cost, Problem, ProblemKind, TimedDiagnosis
@@ -18,6 +19,9 @@ NS_PER_HOUR = 3.6e12
 
 Locate = Callable[[EpisodeWindows], Episode]
 """Returns an episode with the steps at which it began and ended."""
+
+RanksOf = Callable[[Diagnosis], RankTable | None]
+"""Returns the ranks of the window of a verdict; None if it cannot be read."""
 
 MOST_LOCATED = 20
 """Maximum number of episodes of a run whose windows are read: the first and latest of the costliest
@@ -28,6 +32,7 @@ def problems_of(
     verdicts: Sequence[TimedDiagnosis],
     windows: Sequence[int],
     locate: Locate | None = None,
+    ranks_of: RanksOf | None = None,
     is_wanted: Callable[[Problem], bool] = lambda problem: True,
 ) -> list[Problem]:
     """Return the problems of one run: missing data first, then by rank-hours lost.
@@ -41,6 +46,8 @@ def problems_of(
         windows: numbers of all windows of the run, ascending.
         locate: finds where an episode began and ended; without it these are known to the nearest window. It
             is called for about ``MOST_LOCATED`` episodes at most.
+        ranks_of: reads the ranks of a window, once for each of as many problems in which several ranks are
+            late; without it, what these share is not known.
         is_wanted: chooses problems; episodes of others are not located.
     """
     by_id: dict[str, list[EpisodeWindows]] = {}
@@ -49,6 +56,9 @@ def problems_of(
     every = [*_missing_data(verdicts, windows), *(_problem(one, verdicts, windows) for one in by_id.values())]
     problems = by_cost(filter(is_wanted, every))
     left = 0 if locate is None else MOST_LOCATED
+    if ranks_of is not None:
+        for place, problem in enumerate(problems[:MOST_LOCATED]):
+            problems[place] = _with_shared(problem, by_id.get(problem.id, ()), ranks_of)
     for place, problem in enumerate(problems):
         if locate is not None and problem.episodes and left > 0:
             problems[place] = _located(problem, by_id[problem.id], verdicts, locate, left)
@@ -128,6 +138,20 @@ def _located(
         began_at=_time_of(began, found[0].first.first_step, verdicts),
         ended_at=None if ended is None else _time_of(ended, found[-1].last.last_step, verdicts),
     )
+
+
+def _with_shared(problem: Problem, episodes: Sequence[EpisodeWindows], ranks_of: RanksOf) -> Problem:
+    """Return a problem with what its late ranks share; unchanged if only one is late, or none.
+
+    Attributes are read from its latest window and hold for all of them: a rank keeps its place in a run.
+    """
+    seen = [one for found in episodes for one in zip(found.seen, found.findings, strict=True)]
+    if problem.kind not in ("ranks", "turns") or (ranks := ranks_of(seen[-1][0])) is None:
+        return problem
+    late = [LateInWindow(problem.run_id, ranks, frozenset(finding.ranks)) for _, finding in seen]
+    alpha = seen[-1][0].gates.alpha
+    shared = tuple(one for one in shared_over_windows(late) if one.chance <= alpha)
+    return replace(problem, shared=shared)
 
 
 def _missing_data(verdicts: Sequence[TimedDiagnosis], windows: Sequence[int]) -> list[Problem]:

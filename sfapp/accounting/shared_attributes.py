@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,9 +25,14 @@ Columns = Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LateInWindow:
-    """The late ranks of one window, for ``shared_over_windows``."""
+    """The late ranks of one window, for ``shared_over_windows``.
 
-    window: Window
+    Attributes:
+        ranks: the ranks of the window. Windows of a run may share one table, which is then read once.
+    """
+
+    run_id: str
+    ranks: RankTable
     late: frozenset[int]
 
 
@@ -94,17 +99,14 @@ def shared_over_windows(windows: Sequence[LateInWindow]) -> tuple[SharedAttribut
     run are not independent of each other.
     """
     telling = [one for one in windows if one.late]
-    seen: Counter[Hashable] = Counter(one.window.run_id for one in telling)
-    times: Counter[tuple[str, int]] = Counter(
-        (one.window.run_id, rank) for one in telling for rank in one.late
-    )
+    seen: Counter[str] = Counter(one.run_id for one in telling)
+    times: Counter[tuple[str, int]] = Counter((one.run_id, rank) for one in telling for rank in one.late)
+    tables = {(one.run_id, id(one.ranks)): one.ranks for one in telling}
     rows: dict[tuple[str, int], dict[str, str]] = {}
-    for one in telling:
-        columns = rank_columns(one.window.ranks)
-        for place, rank in enumerate(one.window.ranks.rank):
-            rows.setdefault(
-                (one.window.run_id, rank), {name: column[place] for name, column in columns.items()}
-            )
+    for (run_id, _), ranks in tables.items():
+        columns = rank_columns(ranks)
+        for place, rank in enumerate(ranks.rank):
+            rows.setdefault((run_id, rank), {name: column[place] for name, column in columns.items()})
     names = {name for row in rows.values() for name in row}
     columns_of: dict[str, list[str]] = defaultdict(list)
     for row in rows.values():

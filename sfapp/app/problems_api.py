@@ -22,7 +22,8 @@ FIELDS = (
     "`high`, 95 %; "
     "`ended` is null while the run's last window has it), `began_at`, `ended_at` (UTC), `cost` (`lost_ns`, "
     "`low_ns`, `high_ns` of `steps_ns`, `rank_hours`; null if data are missing), `status` (`ongoing`, "
-    "`ended`, `returned`, `fixed`, `muted`) and `mark` (the mute or mark as fixed, with author and time). "
+    "`ended`, `returned`, `fixed`, `muted`), `shared` (what late ranks share) and `mark` (the mute or "
+    "mark as fixed, with author and time). "
     "`id` does not change as windows arrive; `other_ids` refer to it too. A standstill has no windows, and "
     "`roll_call` (docs/hangs.md)."
 )

@@ -238,8 +238,9 @@ def _print_problems(problems: Sequence[Problem]) -> None:
         text = problem_text(problem)
         headline = f"{text.title}, {text.steps}" if text.steps else text.title
         click.secho(f"\n{printable(headline)}", fg="red" if problem.ended is None else "yellow")
-        for line in ((text.cost, text.total), (text.where, text.since, text.until)):
-            click.echo(f"  {printable(' · '.join(filter(None, line)))}")
+        for line in ((text.cost, text.total), (text.where, text.since, text.until), (text.shared,)):
+            if shown := " · ".join(filter(None, line)):
+                click.echo(f"  {printable(shown)}")
     if len(problems) > _MOST_PROBLEMS:
         left = format.count(len(problems) - _MOST_PROBLEMS)
         click.echo(f"\nand {left} at lower cost: --json lists all")

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Literal
 
 from sfapp.model.diagnosis import Diagnosis
+from sfapp.model.explanation import SharedAttribute
 from sfapp.model.incidents import Overwritten, Stamp
 from sfapp.model.onsets import Episode, StepEstimate
 from sfapp.model.standstill import RollCall
@@ -86,6 +87,8 @@ class Problem:
         began_at, ended_at: when these steps ran; None if packets hold no times.
         recovered: windows of the run since it ended.
         cost: None if data are missing.
+        shared: what the ranks that are late in most of its windows share, beyond chance; None if only one is
+            late, or if packets were not read.
         roll_call: of a standstill: which ranks have arrived, which have not, and which rank holds the job.
     """
 
@@ -106,6 +109,7 @@ class Problem:
     ended_at: datetime | None = None
     recovered: int = 0
     cost: Cost | None = None
+    shared: tuple[SharedAttribute, ...] | None = None
     roll_call: RollCall | None = None
 
     @property

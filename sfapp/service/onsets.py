@@ -8,7 +8,7 @@ from contextlib import suppress
 from sfapp.accounting.episodes import EpisodeWindows
 from sfapp.accounting.onset import located
 from sfapp.errors import SfappError, WindowNotFoundError
-from sfapp.model import Window
+from sfapp.model import Diagnosis, RankTable, Window
 from sfapp.model.onsets import Episode
 from sfapp.model.view import WindowKey
 from sfapp.service.judging import WindowJudge, WindowSource
@@ -63,6 +63,14 @@ class EpisodeLocator:
         episode = _located(found, windows)
         # A packet that cannot be read now may be readable later with the same content.
         return self._episodes.put(key, episode) if len(windows) == len(found.edges) else episode
+
+    def ranks_of(self, diagnosis: Diagnosis) -> RankTable | None:
+        """Return the ranks of the window of a verdict; None if its packet cannot be read."""
+        try:
+            key = WindowKey(diagnosis.run_id, diagnosis.window)
+            return self._judge.window(self._judge.source(key)).ranks
+        except SfappError:
+            return None
 
     def _window(self, sources: dict[int, WindowSource], number: int) -> Window:
         if number not in sources:

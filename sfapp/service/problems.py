@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from sfapp.accounting.problems import Locate, by_cost, problems_of
+from sfapp.accounting.problems import by_cost, problems_of
 from sfapp.errors import WindowNotFoundError
 from sfapp.incidents import IncidentState
 from sfapp.model import Diagnosis, Window
@@ -96,7 +96,12 @@ def problems_of_windows(windows: Sequence[Window], diagnoses: Sequence[Diagnosis
     for run_id, group in groupby(diagnoses, key=lambda diagnosis: diagnosis.run_id):
         verdicts = [_timed(diagnosis, read(run_id, diagnosis.window)) for diagnosis in group]
         numbers = [one.diagnosis.window for one in verdicts]
-        found += problems_of(verdicts, numbers, located_by(partial(read, run_id)))
+        found += problems_of(
+            verdicts,
+            numbers,
+            located_by(partial(read, run_id)),
+            lambda one: read(one.run_id, one.window).ranks,
+        )
     return by_cost(found)
 
 
@@ -124,8 +129,8 @@ class StoredProblems:
         lost; none without such a run.
 
         Args:
-            locates: whether packets are read for the steps at which episodes began and ended; otherwise these
-                are known to the nearest window only, which is fast.
+            locates: whether packets are read for the steps at which episodes began and ended, and for what
+                late ranks share; otherwise steps are known to the nearest window only, which is fast.
         """
         store = self._store_of(run_id)
         key = (run_id, id(store), store.generation)
@@ -134,22 +139,29 @@ class StoredProblems:
             known = self._runs.get((*key, False))
         if known is not None:
             return known
-        found = self._found(run_id, self._locator.locate if locates else None)
+        found = self._found(run_id, locates)
         return self._runs.put((*key, locates), found)
 
     def of_window(self, run_id: str, window: int) -> list[Problem]:
         """Return the problems that a window belongs to; none without such a window. Reads their packets."""
-        return self._found(run_id, self._locator.locate, lambda one: window in one.windows)
+        return self._found(run_id, True, lambda one: window in one.windows)
 
     def _found(
         self,
         run_id: str,
-        locate: Locate | None,
+        locates: bool,
         is_wanted: Callable[[Problem], bool] = lambda problem: True,
     ) -> list[Problem]:
         store = self._store_of(run_id)
         still = [one.problem() for one in standstills(store, run_id)]
-        found = problems_of(self._telling(store, run_id), store.window_numbers(run_id), locate, is_wanted)
+        locator = self._locator if locates else None
+        found = problems_of(
+            self._telling(store, run_id),
+            store.window_numbers(run_id),
+            locator and locator.locate,
+            locator and locator.ranks_of,
+            is_wanted,
+        )
         return by_cost([*filter(is_wanted, still), *found])
 
     def _telling(self, store: Store, run_id: str) -> list[TimedDiagnosis]:
@@ -181,5 +193,5 @@ class StoredProblems:
                 f"there is no problem {problem_id!r}: its windows may have been removed, or judged again"
             )
         run_id, found_id = matches[0].run_id, matches[0].id
-        (found,) = self._found(run_id, self._locator.locate, lambda one: one.id == found_id)
+        (found,) = self._found(run_id, True, lambda one: one.id == found_id)
         return found

@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from sfapp.incidents import IncidentState, renamed, runs_named, state_from_events
 from sfapp.model import Window
+from sfapp.model.explanation import SharedAttribute
 from sfapp.model.host_evidence import MODEL_ATTRIBUTES
+from sfapp.model.manifest import DIMENSIONS
 from sfapp.model.problems import Problem
 from sfapp.model.view import ViewState, WindowKey
+
+_NAMELESS = ("node", "role", "local_rank", *DIMENSIONS, *MODEL_ATTRIBUTES)
+"""What late ranks may share that holds no name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +76,16 @@ class Pseudonyms:
             run_id=run_id,
             hostname=self._host(problem.hostname),
             episodes=tuple(episodes),
+            shared=None if problem.shared is None else tuple(self._shared(problem.shared)),
         )
+
+    def _shared(self, shared: Iterable[SharedAttribute]) -> Iterator[SharedAttribute]:
+        """Yield what late ranks share, without attributes that may hold names; as for ``window``."""
+        for one in shared:
+            if one.name == "host":
+                yield replace(one, value=self.hosts.get(one.value, ""))
+            elif one.name in _NAMELESS:
+                yield one
 
     def _host(self, hostname: str | None) -> str | None:
         return None if hostname is None else self.hosts.get(hostname)

@@ -53,11 +53,8 @@ def test_the_verdict_names_the_host_the_late_ranks_share() -> None:
 
 
 def test_over_runs_a_rank_counts_once_however_many_windows_it_is_late_in() -> None:
-    windows = [
-        LateInWindow(window_of(ddp_job(), run_id=run, window=number, ranks_per_node=2), frozenset({2, 3}))
-        for run in ("a", "b", "c")
-        for number in range(5)
-    ]
+    ranks = window_of(ddp_job(), ranks_per_node=2).ranks
+    windows = [LateInWindow(run, ranks, frozenset({2, 3})) for run in ("a", "b", "c") for _ in range(5)]
     first = shared_over_windows(windows)[0]
     assert (first.name, first.value) == ("host", "node-1")
     assert (first.late, first.late_ranks, first.other_ranks) == (6, 6, 18)

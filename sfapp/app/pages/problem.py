@@ -257,6 +257,8 @@ class ProblemPage:
         with box("why"):
             label_text(f"{text.since[0].upper()}{text.since[1:]}; {text.until}.", "p")
             label_text(" ".join(problem_explanation(one.problem, diagnosis)), "p")
+            if text.shared:
+                label_text(f"{text.shared[0].upper()}{text.shared[1:]}.", "p").mark("shared")
             label_text(problem_action(one.problem, diagnosis), "p", "action")
             if self._view.reason:
                 label_text(f"Its latest window cannot be read: {self._view.reason}", "p", "muted")

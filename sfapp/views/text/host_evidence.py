@@ -3,10 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from sfapp.model import Diagnosis, stage_category
-from sfapp.model.explanation import NO_EXPLANATION, CauseKind, ChannelEvidence, Explanation, HostCause
+from sfapp.model.explanation import (
+    NO_EXPLANATION,
+    CauseKind,
+    ChannelEvidence,
+    Explanation,
+    HostCause,
+    SharedAttribute,
+)
 from sfapp.model.periods import fitting_periods
 from sfapp.views import format
 
@@ -134,15 +141,18 @@ def no_evidence_sentence(diagnosis: Diagnosis) -> str:
 
 def shared_sentences(diagnosis: Diagnosis) -> tuple[str, ...]:
     """Return what late ranks share beyond chance; empty if nothing."""
-    if not diagnosis.shared:
-        return ()
+    return (f"Late ranks share {shared_words(diagnosis.shared)}.",) if diagnosis.shared else ()
+
+
+def shared_words(shared: Sequence[SharedAttribute]) -> str:
+    """Return ``host node-1 (4 of 4 late ranks, 0 of 12 others, chance 0.4 %) and …``."""
     parts = [
         f"{format.clip(one.name.replace('_', ' '))} {format.clip(one.value)} ({format.count(one.late)} of "
         f"{format.count(one.late_ranks)} late ranks, {format.count(one.others)} of "
-        f"{format.count(one.other_ranks)} others)"
-        for one in diagnosis.shared[:_MOST_SHARED]
+        f"{format.count(one.other_ranks)} others, chance {format.chance(one.chance)})"
+        for one in shared[:_MOST_SHARED]
     ]
-    return (f"Late ranks share {format.listed(parts, conjunction='and')}.",)
+    return format.listed(parts, conjunction="and")
 
 
 def period_sentence(diagnosis: Diagnosis, spacing: int) -> str:

@@ -12,6 +12,7 @@ from sfapp.model.search_words import is_found, search_words
 from sfapp.model.standstill import RollCall
 from sfapp.views import format
 from sfapp.views.text.advice import look_at_all_ranks, look_at_one_rank
+from sfapp.views.text.host_evidence import shared_words
 from sfapp.views.text.key_numbers import Number
 from sfapp.views.text.narrative import action, explanation
 from sfapp.views.text.onsets import estimate_words
@@ -42,6 +43,7 @@ class ProblemText:
         until: ``ended at step 199, after 2 windows`` or ``the run's latest window has it``.
         cost: ``77.3 ms of 167.1 ms per step, 46.3 % (46.2–46.4 %)``, with its 95 % interval.
         total: ``0.7 rank-hours so far``.
+        shared: ``late ranks share host node-1 (…)``; empty if nothing, or if that was not examined.
         status: ``ongoing``, with reason or author if users decided it.
     """
 
@@ -52,13 +54,14 @@ class ProblemText:
     until: str
     cost: str
     total: str
+    shared: str
     status: str
 
     @property
     def sentence(self) -> str:
         """All of it on one line."""
         headline = f"{self.title}, {self.steps}" if self.steps else self.title
-        parts = (headline, self.where, self.since, self.until, self.cost, self.total)
+        parts = (headline, self.where, self.since, self.until, self.cost, self.total, self.shared)
         return " · ".join(part for part in parts if part)
 
 
@@ -80,6 +83,7 @@ def problem_text(
         until=_until(problem),
         cost=_cost_words(problem),
         total=f"{rank_time(cost.rank_hours)} so far" if cost else "",
+        shared=f"late ranks share {shared_words(problem.shared)}" if problem.shared else "",
         status=_status(status, mark),
     )
 
