@@ -10,10 +10,12 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from msgspec import UNSET
+
 from sfapp.errors import CaptureError, PacketError, StreamError
 from sfapp.files import open_regular, read_regular
 from sfapp.model import Operators
-from sfapp.model.capture import CaptureRequest, CaptureState
+from sfapp.model.capture import CaptureKind, CaptureRequest, CaptureState, RankCapture
 from sfapp.packets import operators_path, read_operators, write_operators
 from sfapp.packets.capture_mailbox import StepPace
 from sfapp.packets.captures import (
@@ -42,6 +44,9 @@ _LEAD_SECONDS = 8.0
 but load the profiler the first time."""
 
 _MAX_RUNS, _MAX_CHOSEN = 64, 1000
+
+OLDEST_KINDS: tuple[CaptureKind, ...] = ("profile",)
+"""Kinds of requests that recorders understand which do not say what they understand."""
 
 Send = Callable[[RankStream, FromAggregator], None]
 
@@ -108,8 +113,10 @@ class CaptureBroker:
         unreported = set(request.ranks) - {each.rank for each in state.ranks}
         if not unreported:
             return
-        if request.kind == "stacks":
-            self._send_to(unreported, streams, request)
+        if request.kind not in OLDEST_KINDS:
+            older = {stream.hello.rank for stream in streams if not _understands(stream, request)}
+            self._refuse(unreported & older, request)
+            self._send_to(unreported - older, streams, request)
             return
         chosen = [each.first_step for each in state.ranks if each.first_step is not None]
         first = request.first_step if request.first_step is not None else next(iter(chosen), None)
@@ -119,6 +126,15 @@ class CaptureBroker:
             return
         self._first_step[request.id] = first
         self._send_to(unreported, streams, replace(request, first_step=first))
+
+    def _refuse(self, ranks: Collection[int], request: CaptureRequest) -> None:
+        """Answer for ranks that do not understand the request, once for each."""
+        why = "it runs an older recorder, which has no stacks: update sfapp there"
+        for rank in sorted(ranks):
+            try:
+                write_rank_capture(self._root, request, RankCapture(rank=rank, status="refused", why=why))
+            except PacketError as error:
+                self._failures.append(f"capture {request.id}: {error}")
 
     def _send_to(self, ranks: set[int], streams: list[RankStream], request: CaptureRequest) -> None:
         for stream in streams:
@@ -229,6 +245,12 @@ class CaptureBroker:
             return
         window = piece.window + stream.offset
         write_operators(events, run_id, window, operators_path(self._root, run_id, window, rank))
+
+
+def _understands(stream: RankStream, request: CaptureRequest) -> bool:
+    """Return whether a rank's recorder understands a request."""
+    understands = stream.hello.understands
+    return request.kind in (OLDEST_KINDS if understands is UNSET else understands)
 
 
 def _on_aggregator_clock(operators: Operators, rank: int, offset_ns: int) -> Operators:

@@ -81,6 +81,8 @@ class StreamHello(Message, frozen=True, kw_only=True, tag="hello"):
         first: sequence of the first element that the rank still holds; earlier elements are acknowledged.
         local_rank, node_rank, hostname: where the rank runs.
         attributes: attributes of the rank's machine and job; not sent if there are none.
+        understands: kinds of capture requests that the recorder understands; older ones do not send it, and
+            understand profiles only.
         wrapper, parallelism, prefetch, model_fit, recorder, extra: fields of the packet (packet.md).
     """
 
@@ -93,6 +95,7 @@ class StreamHello(Message, frozen=True, kw_only=True, tag="hello"):
     node_rank: Rank = 0
     hostname: Annotated[str, Meta(max_length=MAX_NAME_LENGTH)] = ""
     attributes: RankAttributes | UnsetType = UNSET
+    understands: Annotated[tuple[Token, ...], Meta(max_length=16)] | UnsetType = UNSET
     wrapper: Wrapper = "other"
     parallelism: Parallelism = Parallelism()
     prefetch: Prefetch = "unknown"

@@ -11,10 +11,12 @@ import secrets
 from collections import deque
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 from msgspec import UNSET
 
 from sfapp.errors import StreamError
+from sfapp.model.capture import CaptureKind
 from sfapp.model.standstill import PlaceSource, ReportedPlace
 from sfapp.packets.job import JobRank
 from sfapp.packets.sink import STREAM_VARIABLE, LocalSinkFactory
@@ -147,6 +149,7 @@ class StreamWriter:
             node_rank=identity.node_rank,
             hostname=identity.hostname,
             attributes=dict(identity.attributes) or UNSET,
+            understands=get_args(CaptureKind),
             wrapper=job.wrapper,
             parallelism=job.parallelism,
             prefetch=job.prefetch,

@@ -33,7 +33,7 @@ EAGER = CaptureLimits(cooldown_seconds=0.0)
 
 
 def ask(root: Path, **about: Any) -> CaptureRequest:
-    request = new_request("run", [0], **{"steps": 2, **about})
+    request = new_request("run", about.pop("ranks", [0]), **{"steps": 2, **about})
     ask_for_capture(root, request)
     return request
 
@@ -212,7 +212,7 @@ def test_a_rank_answers_for_its_neighbour_and_damaged_stacks_are_dropped(tmp_pat
     found = RankStacks(rank=4, taken_at=datetime.now(UTC), source="signal")
     about: dict[str, Any] = {"first": 0, "capture": request.id}
     with aggregating(tmp_path) as aggregator, ManualRank(aggregator.endpoint, rank=3) as peer:
-        peer.send(peer.hello(world_size=8))
+        peer.send(peer.hello(world_size=8, understands=("profile", "stacks")))
         assert peer.receive_type(CaptureCommand).request == request
         for number, (of_rank, content) in enumerate(((4, encode_stacks(found)), (3, b"{}"), (5, b"{}"))):
             piece: dict[str, Any] = {
@@ -231,3 +231,14 @@ def test_a_rank_answers_for_its_neighbour_and_damaged_stacks_are_dropped(tmp_pat
     assert list(read_stacks(tmp_path, request)) == [found]
     assert state_of(tmp_path, request).ranks_done == (4,)
     assert not list(tmp_path.rglob("*.part"))
+
+
+def test_an_older_recorder_is_not_asked_for_stacks_and_is_named_as_the_reason(tmp_path: Path) -> None:
+    request = new_stacks_request("run", [3])
+    with aggregating(tmp_path) as aggregator, ManualRank(aggregator.endpoint, rank=3) as peer:
+        ask_for_capture(tmp_path, request)
+        peer.send(peer.hello(world_size=8))
+        until(lambda: state_of(tmp_path, request).is_over)
+        profile = ask(tmp_path, ranks=[3], first_step=5)
+        assert peer.receive_type(CaptureCommand).request.id == profile.id
+    assert state_of(tmp_path, request).why.startswith("rank 3: it runs an older recorder")
