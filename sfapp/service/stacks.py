@@ -33,6 +33,12 @@ from sfapp.views.text.stacks import stack_lines, stacks_headline
 WAIT_SECONDS = 12.0
 """Longest wait for stacks: recorders check about once a second, and answer for silent ranks 3 s later."""
 
+NO_ANSWER = (
+    "no answer. Its machine is silent or its interpreter lock is held, and no other rank of the run and no "
+    "aggregator there could read its stack: run `sfapp stacks` or `py-spy dump` on its machine"
+)
+"""Reason for a rank that has not answered in time, neither itself nor through a signal."""
+
 _POLL_SECONDS = 0.2
 
 
@@ -66,8 +72,14 @@ class RunStacks:
         found: dict[str, list[int]] = {}
         for rank in self.state.request.ranks:
             if rank not in have:
-                found.setdefault(whys.get(rank, "no answer"), []).append(rank)
+                found.setdefault(whys.get(rank, self._why_none), []).append(rank)
         return tuple((why, tuple(ranks)) for why, ranks in sorted(found.items(), key=lambda each: each[1]))
+
+    @property
+    def _why_none(self) -> str:
+        """Return what is known of a rank that has not answered."""
+        age = (datetime.now(UTC) - self.state.request.asked_at).total_seconds()
+        return NO_ANSWER if self.is_complete or age > wait_seconds(self) else "no answer yet"
 
     def document(self, all_threads: bool = False) -> dict[str, Any]:
         """Return them as plain data."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import threading
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -111,7 +112,8 @@ def test_a_run_is_found_by_its_newest_packet_and_its_stacks_are_printed_escaped(
         find_run(tmp_path, "none")
     assert RunPlace(tmp_path, "large", 5000).asked_ranks[:2] == (0, 5)
 
-    request = new_stacks_request("a/new", range(8))
+    long_ago = datetime.now(UTC) - timedelta(minutes=2)
+    request = replace(new_stacks_request("a/new", range(8)), asked_at=long_ago)
     ask_for_capture(tmp_path, request)
     frames = (StackFrame(TERMINAL, TERMINAL, 7),)
     write_file(tmp_path, request, "stacks", 3, encode_stacks(of_rank(3, ThreadStack("m", frames, True))))
@@ -119,7 +121,7 @@ def test_a_run_is_found_by_its_newest_packet_and_its_stacks_are_printed_escaped(
     shown = CliRunner().invoke(cli, ["stacks", str(tmp_path), "--last"])
     assert shown.exit_code == 0, shown.output
     assert all(line.isprintable() for line in shown.output.split("\n"))
-    assert "Ranks 0–2 and 4–7: no stacks: no answer" in shown.output
+    assert "Ranks 0–2 and 4–7: no stacks: no answer. Its machine is silent or its" in shown.output
     document = json.loads(CliRunner().invoke(cli, ["stacks", str(tmp_path), "--last", "--json"]).output)
     assert document["stacks"][0]["frames"] == [{"file": TERMINAL, "function": TERMINAL, "line": 7}]
 
