@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -39,6 +40,7 @@ class StreamingJob:
 
     def _start(self, *command: str) -> subprocess.Popen[str]:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "WORLD_SIZE": str(WORLD)}
+        environment["SFAPP_STANDSTILL_AFTER"] = "2"
         process = subprocess.Popen(
             [sys.executable, *command], env=environment, stderr=subprocess.PIPE, text=True
         )
@@ -151,6 +153,31 @@ def test_a_hidden_page_is_not_updated(page: Page, job: StreamingJob) -> None:
     assert newest_step(page) == before
     page.evaluate(turn, False)
     wait_until(page, lambda: newest_step(page) > before + 40)
+
+
+def test_a_stopped_rank_is_followed_from_the_alert_to_its_stack(
+    page: Page, job: StreamingJob, live_packets: Path
+) -> None:
+    page.goto("/live")
+    page.locator("a[href='/live/streamed']").first.click()
+    newest_step(page)
+    hold = live_packets.parent / "hold"
+    hold.touch()
+    try:
+        # When a rank holds its interpreter lock, the others wait for it
+        alert = page.locator(".live-headline")
+        expect(alert).to_contain_text("rank 3 sends nothing although its process runs", timeout=20_000)
+        # Then the alert leads to the problem, which shows where the rank is
+        page.get_by_role("link", name="Problem", exact=True).click()
+        expect(page.locator(".headline")).to_contain_text("The job stands still: rank 3")
+        stack = page.locator(".stack-group", has_text="Rank 3 (read by signal")
+        expect(stack).to_contain_text("read_batch", timeout=20_000)
+        expect(page.locator(".stack-group", has_text="Ranks 0–2")).to_contain_text("wait_for_others")
+    finally:
+        hold.unlink()
+        job.ranks[3].send_signal(signal.SIGUSR1)
+    page.goto("/live/streamed")
+    expect(page.locator(".standing")).to_have_text("Live: 4 ranks reporting.", timeout=20_000)
 
 
 def test_a_rank_that_dies_is_shown_as_silent(page: Page, job: StreamingJob) -> None:
