@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 import tempfile
@@ -19,7 +18,7 @@ from nicegui.testing import User
 from sfapp.service.workspace import Workspace
 from sfapp.store import Store
 from tests.app.recorded_job import FAULTS, RUN, job_window, put
-from tests.app.simulation import simulated
+from tests.app.simulation import simulated, until_read
 
 
 @pytest.fixture(scope="session")
@@ -48,8 +47,9 @@ def workspace(recorded: Path, recorded_store: Store) -> Workspace:
 
 @pytest.fixture
 async def user(workspace: Workspace) -> AsyncIterator[User]:
-    """Someone with the app open on the recorded job."""
+    """Someone with the app open on the recorded job, once it is read: what is missing is early before."""
     async with simulated(workspace) as user:
+        await until_read(workspace)
         yield user
 
 
@@ -72,6 +72,5 @@ def own_workspace(packets: Path) -> Iterator[Workspace]:
 async def watching_user(own_workspace: Workspace) -> AsyncIterator[User]:
     """Someone with the app open on packets that a test may add to."""
     async with simulated(own_workspace) as user:
-        while own_workspace.status().kind == "reading":
-            await asyncio.sleep(0.02)
+        await until_read(own_workspace)
         yield user

@@ -22,6 +22,12 @@ FIRST_PAUSES = (0.005, 0.01, 0.02, 0.04)
 """Seconds between the first looks: most of what is waited for comes within them."""
 
 
+async def until_read(workspace: Workspace) -> None:
+    """Wait until a workspace has read its packets: before, what is missing may still arrive."""
+    while workspace.status().kind == "reading":
+        await asyncio.sleep(0.02)
+
+
 class PatientUser(User):
     """A user that waits for the result of an action as long as a busy machine may take."""
 

@@ -33,7 +33,7 @@ from sfapp.views.text import rolling_words
 from tests.app.live_job import LIVE, LiveJob
 from tests.app.page_elements import chooser, href, one, plot
 from tests.app.recorded_job import HOSTILE, job_window, put
-from tests.app.simulation import simulated
+from tests.app.simulation import simulated, until_read
 from tests.builders import DATA, MS, Ints, ddp_job
 from tests.live_rows import live_rows
 
@@ -60,8 +60,7 @@ def live_workspace(tmp_path: Path, job: LiveJob) -> Iterator[Workspace]:
 async def watcher(live_workspace: Workspace) -> AsyncIterator[User]:
     """Someone with the app open while the job runs."""
     async with simulated(live_workspace) as user:
-        while live_workspace.status().kind == "reading":
-            await asyncio.sleep(0.02)
+        await until_read(live_workspace)
         yield user
 
 

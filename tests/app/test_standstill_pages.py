@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -24,7 +23,7 @@ from sfapp.service.workspace import Workspace
 from sfapp.store import Store
 from tests.app.live_job import LIVE, SENTENCE, STANDING, LiveJob, stand_still
 from tests.app.page_elements import href, one
-from tests.app.simulation import simulated
+from tests.app.simulation import simulated, until_read
 
 
 @pytest.fixture
@@ -34,8 +33,7 @@ async def watcher(tmp_path: Path) -> AsyncIterator[User]:
     with Store.open([tmp_path], memory=True) as store:
         workspace = Workspace(store, [tmp_path])
         async with simulated(workspace) as user:
-            while workspace.status().kind == "reading":
-                await asyncio.sleep(0.02)
+            await until_read(workspace)
             yield user
 
 

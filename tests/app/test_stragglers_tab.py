@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -21,7 +20,7 @@ from tests.app.page_elements import chooser, fire, href, one, plot
 from tests.app.profiled import PROFILED, WINDOW, put_profiled
 from tests.app.recorded_job import job_window, put
 from tests.app.second_editor import second_editor
-from tests.app.simulation import simulated
+from tests.app.simulation import simulated, until_read
 from tests.builders import DATA, MS, reduced
 
 TAB = f"{WINDOW}?tab=stragglers"
@@ -169,8 +168,7 @@ async def test_events_that_arrive_are_followed(profiled: Path, tmp_path: Path) -
     with Store.open([root], memory=True) as store:
         workspace = Workspace(store, [root])
         async with simulated(workspace) as user:
-            while workspace.status().kind == "reading":
-                await asyncio.sleep(0.02)
+            await until_read(workspace)
             await user.open(TAB)
             await user.should_see("no operator trace for this window")
             # When they come, then the open page shows them
