@@ -10,7 +10,18 @@ import sys
 
 from benchmarks.harness import HEADER
 
-PARTS = ("startup", "accounting", "packets", "ingest", "pages", "notebook", "kair", "stacks", "traces")
+PARTS = (
+    "startup",
+    "accounting",
+    "late_rank_causes",
+    "packets",
+    "ingest",
+    "pages",
+    "notebook",
+    "kair",
+    "stacks",
+    "traces",
+)
 
 
 def main(parts: list[str]) -> int:
