@@ -28,7 +28,7 @@ apart."""
 _LONGEST_PAUSE = 5.0
 """Seconds between two looks above which this process itself was stopped: ranks then only seem silent."""
 
-_SETTLED_SECONDS = 5.0
+SETTLED_SECONDS = 5.0
 """Seconds after which the state of every rank is known: silence takes some seconds to notice."""
 
 _GONE = frozenset({"dead", "silent", "silent_node", "left"})
@@ -63,7 +63,7 @@ class _Standstill:
         A watchdog or the launcher ends it some time after it stands still; the first cause is kept.
         """
         is_sure = bool(self.roll.holders) and self.roll.certainty != "possible"
-        return is_sure and now - self.found_at > _SETTLED_SECONDS and not _gone(roll) <= _gone(self.roll)
+        return is_sure and now - self.found_at > SETTLED_SECONDS and not _gone(roll) <= _gone(self.roll)
 
 
 def _gone(roll: RollCall) -> set[int]:

@@ -17,7 +17,7 @@ import pytest
 
 from sfapp.errors import WindowNotFoundError
 from sfapp.model.stages import BACKWARD, DATA
-from sfapp.operators.standstill import StandstillLimits, roll_call
+from sfapp.operators.standstill import SILENT_SECONDS, StandstillLimits, roll_call
 from sfapp.service.live import live_run_snapshot
 from sfapp.service.live_address import LiveState
 from sfapp.service.stacks import RunStacks, newest_stacks
@@ -25,6 +25,7 @@ from sfapp.service.standstills import Standstill, present_standstill, standstill
 from sfapp.service.workspace import Workspace
 from sfapp.store import Store
 from sfapp.stream.metrics_writer import MetricsWriter
+from sfapp.stream.standstill_watch import SETTLED_SECONDS
 from tests.stream.streams import aggregating, until
 
 JOB = Path(__file__).parent / "standing_ranks.py"
@@ -97,12 +98,8 @@ def test_the_rank_that_holds_a_real_job_is_named_with_its_cause(tmp_path: Path) 
         with running_job(tmp_path, aggregator.endpoint) as pids:
             until(lambda: aggregator.snapshot().ranks and len(aggregator.snapshot().ranks[0].row_NC) > 20)
             (tmp_path / "hold").touch()
-            time.sleep(LIMIT_S / 3)  # A slow step below the limit is no standstill.
-            (tmp_path / "hold").unlink()
-            time.sleep(1.5)
-            assert watched.standstill() is None
-
-            (tmp_path / "hold").touch()
+            time.sleep(LIMIT_S / 2)
+            assert watched.standstill() is None, "a slow step below the limit"
             found = until(watched.standstill, 60.0)
             assert (found.roll.kind, found.roll.holders) == ("rank", (3,))
             assert {(group.stage, group.ranks) for group in found.roll.groups} == {
@@ -122,6 +119,7 @@ def test_the_rank_that_holds_a_real_job_is_named_with_its_cause(tmp_path: Path) 
             until(lambda: watched.standstill() is None)
             assert [each.has_ended for each in watched.every()] == [True]
 
+            begin = time.monotonic()
             (tmp_path / "lock").touch()
             until((tmp_path / "locked").exists)
             os.kill(pids[1], signal.SIGSTOP)
@@ -134,7 +132,8 @@ def test_the_rank_that_holds_a_real_job_is_named_with_its_cause(tmp_path: Path) 
 
             until(lambda: named() == states, 60.0)
             assert watched.document()["ranks"][3]["process"] in ("", "Z")
-            time.sleep(4.0)  # A job is ended some time after it stands still.
-        time.sleep(3.5)  # All processes are gone, and the same page still answers.
+            # A job is ended some time after it stands still.
+            time.sleep(max(0.0, begin + LIMIT_S + SETTLED_SECONDS + 1.0 - time.monotonic()))
+        time.sleep(SILENT_SECONDS + 0.5)  # All processes are gone, and the same page still answers.
         assert named() == states
         assert len(watched.every()) == 2
