@@ -2,8 +2,9 @@
 
     python examples/why.py
 
-It takes about 40 seconds and needs no GPU. Rank 2 collects garbage, computes more, touches new memory, waits
-for a lock and waits for a service; each for 25 steps, after 25 healthy ones.
+It takes about 40 seconds and needs no GPU, but idle cores: on a busy machine rank 2 waits for a core as well,
+which the verdict then lists first for causes that need one. Rank 2 collects garbage, computes more, touches
+new memory, waits for a lock and waits for a service; each for 25 steps, after 25 healthy ones.
 """
 
 from __future__ import annotations
@@ -108,8 +109,8 @@ def main() -> None:
         windows = [found.window for found in read_windows([Path(folder) / "packets"]).windows]
     for name, diagnosis in zip(Causes().by_name(), diagnose_runs(windows), strict=True):
         verdict = words.verdict(diagnosis)
-        print(f"\nPlanted: {name}\n  {verdict.sentence}")
-        print(*(f"  {sentence}" for sentence in verdict.reasons), sep="\n")
+        print(f"\nPlanted: {name}")
+        print(*(f"  {sentence}" for sentence in (verdict.sentence, *verdict.reasons)), sep="\n")
 
 
 if __name__ == "__main__":
