@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import re
-import signal
 import socket
 import warnings
 import webbrowser
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 from urllib.parse import quote
 
-import uvicorn
 from fastapi import FastAPI
 from nicegui import ui
 from starlette.responses import Response
@@ -28,7 +24,7 @@ from starlette.types import ASGIApp
 import sfapp
 from sfapp.app import api
 from sfapp.app.address import set_root_path
-from sfapp.app.http_protocol import BoundedHttpProtocol
+from sfapp.app.listening import bind, check_paths, check_reach, check_token, serve_until_signal
 from sfapp.app.pages import not_found
 from sfapp.app.public_address import PublicAddress
 from sfapp.app.routes import load_pages, register_pages
@@ -38,16 +34,10 @@ from sfapp.app.security import (
     allowed_hosts,
     is_loopback,
 )
-from sfapp.app.stopping import PunctualServer
-from sfapp.app.token_gate import MIN_TOKEN
 from sfapp.assets import assets
 from sfapp.errors import ServeError
 from sfapp.service.workspace import Workspace
 from sfapp.store import Store
-
-MAX_WEBSOCKET_MESSAGE = 4 << 20
-"""Size limit of a message from a page, in bytes; a selection of plotted points is the largest."""
-
 
 LOAD_PAGES_S = 2.0
 """Seconds from the start until the modules of all pages are loaded; the first page comes first."""
@@ -92,7 +82,7 @@ def serve(
         StoreBusyError: another process holds the store.
     """
     _check(options)
-    listener = _bind(options.host, options.port)
+    listener = bind(options.host, options.port)
     port = listener.getsockname()[1]
     with listener, Store.open(options.paths, db=options.db, memory=options.memory) as store:
         workspace = Workspace(store, options.paths)
@@ -106,21 +96,7 @@ def serve(
         # NiceGUI searches all live objects for its server, which triggers torch's deprecation warnings.
         warnings.filterwarnings("ignore", category=FutureWarning, message=r".*torch\.distributed")
         application = build(workspace, on_ready=ready, public=options.public)
-        config = uvicorn.Config(
-            secured(application, options, port),
-            http=BoundedHttpProtocol,
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            ws="wsproto",
-            ws_max_size=MAX_WEBSOCKET_MESSAGE,
-            lifespan="on",
-            timeout_graceful_shutdown=2,
-        )
-        gc.freeze()  # what was loaded stays, so looking for garbage takes milliseconds instead of tenths
-        with _signals_absorbed():
-            PunctualServer(config, close=store.close, abandon=abandon).run(sockets=[listener])
+        serve_until_signal(secured(application, options, port), listener, close=store.close, abandon=abandon)
         workspace.close()
 
 
@@ -200,46 +176,15 @@ def secured(application: ASGIApp, options: ServeOptions, port: int) -> SecurityM
 
 
 def _check(options: ServeOptions) -> None:
-    for path in options.paths:
-        if not path.exists():
-            raise ServeError(f"no such file or folder: {path}")
-    if options.token is not None and len(options.token.strip()) < MIN_TOKEN:
-        raise ServeError(
-            f"the token has fewer than {MIN_TOKEN} characters, so that it could be guessed; make one with "
-            "`openssl rand -hex 16`"
-        )
+    check_paths(options.paths)
+    check_token(options.token)
     public = options.public
     if options.token is None and public is not None and not is_loopback(public.host):
         raise ServeError(
             f"--public-url {options.public_url} can be reached from other machines: protect it with "
             "--token-file FILE or SFAPP_TOKEN"
         )
-    if not is_loopback(options.host) and options.token is None:
-        raise ServeError(
-            f"--host {options.host} can be reached from other machines: protect it with --token-file FILE or "
-            "SFAPP_TOKEN, "
-            f"or keep to 127.0.0.1 and forward the port (ssh -L {options.port}:127.0.0.1:{options.port})"
-        )
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    """Return a listening socket, before any slow start-up work."""
-    name = host.strip("[]")
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise ServeError(f"--host {host}: {error.strerror or error}") from None
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(128)
-    except OSError as error:
-        listener.close()
-        raise ServeError(
-            f"cannot listen on {host} port {port}: {error.strerror}; choose another with --port"
-        ) from None
-    return listener
+    check_reach(options.host, options.port, options.token, f"--host {options.host}")
 
 
 def _address(options: ServeOptions, port: int) -> str:
@@ -249,18 +194,3 @@ def _address(options: ServeOptions, port: int) -> str:
     if options.public is not None:
         return f"{options.public.url}{query}"
     return f"http://{shown}:{port}/{query}"
-
-
-@contextmanager
-def _signals_absorbed() -> Iterator[None]:
-    """Ignore the signal that uvicorn raises again after it has stopped: a requested stop is no failure."""
-
-    def ignore(_signal: int, _frame: FrameType | None) -> None:
-        pass
-
-    before = {number: signal.signal(number, ignore) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

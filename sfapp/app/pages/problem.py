@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
-from typing import Any
 from urllib.parse import quote
 
 from fastapi import Request
@@ -25,14 +23,14 @@ from sfapp.app.panels.stacks_card import StacksCard
 from sfapp.app.panels.tables import data_table, titled
 from sfapp.app.routes import Handler
 from sfapp.app.theme import Crumb, author_of, box, frame, is_dark, label_text, link
-from sfapp.errors import SfappError, WindowNotFoundError
+from sfapp.errors import WindowNotFoundError
 from sfapp.incidents import MAX_TEXT, IncidentState
-from sfapp.model import ALL_RANKS, Diagnosis
+from sfapp.model import ALL_RANKS
 from sfapp.model.incidents import Note, Pin
 from sfapp.model.problems import Problem, ProblemStatus
 from sfapp.model.view import OVERVIEW, ViewState, WindowKey
-from sfapp.operators import Agreement, agreement
 from sfapp.service.judging import JudgedWindow
+from sfapp.service.problem_view import ProblemView, latest_key
 from sfapp.service.problems import ListedProblem, listed
 from sfapp.service.workspace import Workspace
 from sfapp.views import format
@@ -42,7 +40,6 @@ from sfapp.views.plot_registry import PLOTS, WindowInput
 from sfapp.views.table_columns import TableColumn
 from sfapp.views.text.problem_evidence import episode_rows, problem_sources, sources_summary
 from sfapp.views.text.problems import (
-    is_about,
     problem_action,
     problem_explanation,
     problem_facts,
@@ -70,57 +67,6 @@ TONES: dict[ProblemStatus, str] = {
     "fixed": "quiet",
     "muted": "quiet",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class ProblemView:
-    """Content of the page of a problem.
-
-    Attributes:
-        judged: its latest window; None if that cannot be read, for the ``reason`` given.
-        rows: windows of its run.
-        agreement: of the verdict with the findings in operators, where these were examined already.
-    """
-
-    generation: int
-    problem: Problem
-    judged: JudgedWindow | None
-    reason: str
-    rows: list[dict[str, Any]]
-    agreement: Agreement | None = None
-
-    @classmethod
-    def of(
-        cls, workspace: Workspace, problem_id: str, run_id: str | None, group: str = ALL_RANKS
-    ) -> ProblemView:
-        """Read the problem from the store. Blocking.
-
-        Args:
-            group: the ranks that its latest window is judged by; all where the window lacks it.
-
-        Raises:
-            WindowNotFoundError: there is no such problem.
-        """
-        generation = workspace.store.generation
-        problem = workspace.problem(problem_id, run_id)
-        key = latest_key(problem)
-        judged, reason = None, ""
-        if key is not None:
-            try:
-                source = workspace.source(key)
-                view, _ = ViewState(group=group).fitted(workspace.window(source))
-                judged = workspace.judge(source, view)
-            except SfappError as error:
-                reason = str(error)
-        rows = workspace.timeline(problem.run_id)
-        return cls(generation, problem, judged, reason, rows, _known_agreement(workspace, judged))
-
-
-def _known_agreement(workspace: Workspace, judged: JudgedWindow | None) -> Agreement | None:
-    examined = None if judged is None else workspace.cached_findings(judged)
-    if judged is None or examined is None or examined.findings is None:
-        return None
-    return agreement(judged.diagnosis, examined.findings, judged.measures.window)
 
 
 def build(workspace: Workspace) -> tuple[Handler, ...]:
@@ -248,7 +194,7 @@ class ProblemPage:
 
     def _fill_summary(self, one: ListedProblem) -> None:
         text = problem_text(one.problem, one.status, one.mark)
-        diagnosis = None if self._view.judged is None else self._view.judged.diagnosis
+        diagnosis = self._view.diagnosis
         label_text(text.status, "div", "eyebrow").mark("problem-status")
         with box("headline", "h1"):
             label_text(text.title, "span")
@@ -264,7 +210,7 @@ class ProblemPage:
                 label_text(f"Its latest window cannot be read: {self._view.reason}", "p", "muted")
 
     def _fill_facts(self, one: ListedProblem) -> None:
-        diagnosis = None if self._view.judged is None else self._view.judged.diagnosis
+        diagnosis = self._view.diagnosis
         for fact in problem_facts(one.problem, diagnosis):
             with box("fact"):
                 defined(fact.title, "div", "eyebrow")
@@ -274,7 +220,7 @@ class ProblemPage:
     def _fill_evidence(self, one: ListedProblem) -> None:
         """Show the independent sources of evidence and the stretches of windows."""
         problem = one.problem
-        sources = problem_sources(problem, self._diagnosis_about(problem), self._view.agreement)
+        sources = problem_sources(problem, self._view.diagnosis_about, self._view.agreement)
         with titled("Evidence", sources_summary(sources)), box("grounds", "dl"):
             for source in sources:
                 label_text(f"{source.mark} {source.title}", "dt").mark("source")
@@ -283,11 +229,6 @@ class ProblemPage:
         if rows:
             with titled("Episodes", "stretches of windows with this problem, the latest first"):
                 data_table(EPISODE_COLUMNS, rows, "first_window").mark("episodes")
-
-    def _diagnosis_about(self, problem: Problem) -> Diagnosis | None:
-        """Return the verdict on its latest window where it is about this problem."""
-        diagnosis = None if self._view.judged is None else self._view.judged.diagnosis
-        return diagnosis if diagnosis is not None and is_about(diagnosis, problem) else None
 
     def _fill_windows(self, one: ListedProblem) -> None:
         numbers = one.problem.windows
@@ -379,11 +320,6 @@ class ProblemPage:
             return
         self._show()
         self._draw(self._dark)
-
-
-def latest_key(problem: Problem) -> WindowKey | None:
-    """Return the latest window of a problem; None for a standstill."""
-    return None if problem.latest_window is None else WindowKey(problem.run_id, problem.latest_window)
 
 
 def _first_plot() -> str:
