@@ -212,6 +212,7 @@ EXTRA_OF_MODULE = {
     **dict.fromkeys(("psutil", "pynvml", "zmq"), "stream"),
     **dict.fromkeys(("yaml",), "traces"),
     **dict.fromkeys(("IPython", "anywidget", "ipywidgets"), "jupyter"),
+    **dict.fromkeys(("mcp",), "mcp"),
     **dict.fromkeys(("lightning",), "lightning"),
     **dict.fromkeys(("accelerate", "transformers"), "hf"),
 }

@@ -25,6 +25,7 @@ COMMANDS = {
     "analyze": "Print the verdict on every window as a table, JSON, CSV or Parquet.",
     "compare": "Compare two or three windows or runs: how much slower, and in which stages.",
     "fleet": "Show what many runs have in common: hosts that are late in too many, and where time is lost.",
+    "mcp": "Answer assistants over the Model Context Protocol: runs, problems, verdicts, evidence.",
     "report": "Write a report with verdicts, plots and notes.",
     "top": "Watch a streaming job in the terminal: nodes, ranks, the newest verdict.",
     "stacks": "Show what all ranks of a running job do: their Python stacks, equal ones merged.",

@@ -59,6 +59,7 @@ ARGUMENTS: dict[str, list[str]] = {
     "serve": ["{tmp}/nowhere", "--port", "0", "--no-browser"],
     "analyze": [str(SAMPLE / "gpt-small-rank-lost")],
     "compare": ["--packets", str(SAMPLE), "gpt-small-ddp/0", "gpt-small-ddp/1"],
+    "mcp": [str(SAMPLE / "gpt-small-rank-lost")],
     "report": [str(SAMPLE / "gpt-small-rank-lost"), "-o", "{tmp}/report.html"],
     "top": [str(SAMPLE / "gpt-small-rank-lost"), "--once"],
     "stacks": ["{tmp}/copy", "gpt-small-rank-lost", "--last"],

@@ -1,0 +1,97 @@
+"""Serve assistants over streamable HTTP, behind the token and the checks of the app."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from mcp.server.transport_security import TransportSecuritySettings
+from starlette.types import ASGIApp
+
+from sfapp.app.listening import bind, check_reach, check_token, serve_until_signal
+from sfapp.app.security import MAX_BODY, WILDCARDS, SecurityMiddleware, allowed_hosts
+from sfapp.assistants.mcp_server import build_server
+from sfapp.errors import ServeError
+from sfapp.service.workspace import Workspace
+from sfapp.terminal import quoted
+
+PATH = "/mcp"
+"""Path of the one address."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpOptions:
+    """Where to listen, and the token that every client must present, if there is one."""
+
+    host: str
+    port: int
+    token: str | None = None
+
+    @classmethod
+    def parse(cls, text: str, token: str | None) -> HttpOptions:
+        """Parse ``HOST:PORT``, such as ``127.0.0.1:8643`` or ``[::1]:8643``.
+
+        Raises:
+            ServeError: the text has another form.
+        """
+        try:
+            parts = urlsplit(f"//{text}")
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            host = port = None
+        if host is None or port is None or parts.netloc != text or parts.username is not None:
+            raise ServeError(f"--http must be HOST:PORT, for example 127.0.0.1:8643, not {quoted(text)}")
+        return cls(host, port, None if token is None else token.strip())
+
+    def listen(self) -> socket.socket:
+        """Return a listening socket, before any slow start-up work.
+
+        Raises:
+            ServeError: the address is in use, or can be reached from other machines without a token.
+        """
+        check_token(self.token)
+        check_reach(self.host, self.port, self.token, f"--http {self.host}:{self.port}")
+        return bind(self.host, self.port, "--http")
+
+
+def secured_application(workspace: Workspace, options: HttpOptions) -> ASGIApp:
+    """Return the application behind the token and the checks of Host and Origin of the app.
+
+    Requests have no session, so that a client that does not end one leaves nothing behind.
+    """
+    application = build_server(workspace).streamable_http_app(
+        streamable_http_path=PATH,
+        json_response=True,
+        stateless_http=True,
+        max_request_body_size=MAX_BODY,
+        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
+    )
+    return SecurityMiddleware(
+        application,
+        hosts=allowed_hosts(options.host),
+        any_address=options.host in WILDCARDS,
+        token=options.token,
+        cookie="sfapp-mcp",
+    )
+
+
+def serve_http(
+    workspace: Workspace,
+    options: HttpOptions,
+    listener: socket.socket,
+    announce: Callable[[str], None],
+    abandon: Callable[[], None],
+) -> None:
+    """Serve until SIGINT or SIGTERM.
+
+    Args:
+        listener: from ``HttpOptions.listen``.
+        announce: called with the address.
+        abandon: called from another thread if stopping takes too long; it ends the process.
+    """
+    host = f"[{options.host}]" if ":" in options.host else options.host
+    announce(f"http://{host}:{listener.getsockname()[1]}{PATH}")
+    application = secured_application(workspace, options)
+    serve_until_signal(application, listener, close=workspace.store.close, abandon=abandon)
