@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from mcp.server.transport_security import TransportSecuritySettings
-from starlette.types import ASGIApp
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sfapp.app.listening import bind, check_reach, check_token, serve_until_signal
 from sfapp.app.security import MAX_BODY, WILDCARDS, SecurityMiddleware, allowed_hosts
@@ -69,12 +70,26 @@ def secured_application(workspace: Workspace, options: HttpOptions) -> ASGIApp:
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )
     return SecurityMiddleware(
-        application,
+        _PostOnly(application),
         hosts=allowed_hosts(options.host),
         any_address=options.host in WILDCARDS,
         token=options.token,
         cookie="sfapp-mcp",
     )
+
+
+class _PostOnly:
+    """Refuse other methods: without sessions, a GET would only hold an empty stream open."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] != "POST":
+            refusal = PlainTextResponse("assistants POST their calls here\n", 405, {"Allow": "POST"})
+            await refusal(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
 
 
 def serve_http(

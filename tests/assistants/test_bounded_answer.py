@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfapp.assistants.bounded_answer import LONGEST_TEXT, MOST_CHARACTERS, AnswerRows, ToolAnswer
@@ -54,7 +54,7 @@ async def test_hostile_names_reach_an_assistant_as_escaped_data(assistant: Assis
         ]
     for answer in answers:
         # Then every text is one printable line, and only the data has names from files
-        assert all(text.isprintable() for text in texts_in(answer))
+        assert [text for text in texts_in(answer) if not text.isprintable()] == []
         said = [text for key, value in answer.items() if key != "untrusted_data" for text in texts_in(value)]
         assert not any("pwned" in text or "SYSTEM" in text for text in said if "window 77" not in text)
         assert len(json.dumps(answer)) < MOST_CHARACTERS + 4_000
@@ -77,12 +77,13 @@ def test_rows_that_do_not_fit_are_on_the_next_page() -> None:
 
 
 PLAIN = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=2_000),
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=900),
     lambda inner: st.lists(inner, max_size=80) | st.dictionaries(st.text(max_size=50), inner, max_size=80),
-    max_leaves=300,
+    max_leaves=100,
 )
 
 
+@settings(max_examples=25)
 @given(st.dictionaries(st.text(max_size=20), PLAIN, max_size=6))
 def test_any_data_is_bounded(data: dict[str, Any]) -> None:
     answer = ToolAnswer(data).bounded("ask")

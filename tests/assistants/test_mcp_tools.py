@@ -21,6 +21,7 @@ from tests.commands import run_sfapp
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "sample_data" / "packets"
 RUN = "gpt-small-ddp"
+PACKETS = SAMPLE / RUN
 
 
 def printed(*arguments: object) -> Any:
@@ -30,8 +31,8 @@ def printed(*arguments: object) -> Any:
 
 
 async def test_answers_have_the_numbers_of_the_command_line(assistant: Assistant) -> None:
-    analyzed = printed("analyze", SAMPLE)
-    async with assistant(SAMPLE) as asking:
+    analyzed = printed("analyze", PACKETS)
+    async with assistant(PACKETS) as asking:
         # Every problem, with its cost, as `sfapp analyze` prints it
         listed = (await asking.data("list_problems", limit=100))["problems"]
         problems = {one["id"]: one for one in analyzed["problems"]}
@@ -50,11 +51,11 @@ async def test_answers_have_the_numbers_of_the_command_line(assistant: Assistant
         assert found["window"] == {name: window[name] for name in names}
         assert found["verdict"]["sentence"] == "data on rank 3 (node-0, local 3), every step"
         # The comparison, and the fleet
-        compared = printed("compare", "--packets", SAMPLE, f"{RUN}/1", f"{RUN}/3")
+        compared = printed("compare", "--packets", PACKETS, f"{RUN}/1", f"{RUN}/3")
         del compared["sides"]
         answer = await asking.data("compare", a=f"{RUN}/1", b=f"{RUN}/3")
         assert answer["comparison"] == compared
-        fleet = printed("fleet", SAMPLE)
+        fleet = printed("fleet", PACKETS)
         answer = await asking.data("fleet")
         assert {name: answer[name] for name in fleet} == fleet
 
@@ -149,7 +150,7 @@ INVALID = (
     ),
     ("get_window", {"run": "figure-1", "window": 0}, "no run in the given folders"),
     ("compare", {"a": "/", "b": RUN}, "a must be RUN or RUN/WINDOW, not '/'"),
-    ("compare", {"a": RUN, "b": "moe-two-roles"}, "compare"),
+    ("compare", {"a": RUN, "b": f"{RUN}/99"}, "it has 16, from 0 to 15"),
     ("analyze_hang", {"run": RUN}, "no standstill of this run"),
     ("analyze_hang", {"dumps": "rank_0"}, "no Flight Recorder dump"),
 )

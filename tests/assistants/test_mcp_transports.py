@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -19,33 +20,43 @@ PACKETS = Path(__file__).parents[2] / "sample_data" / "packets" / "gpt-small-ran
 COMMAND = (sys.executable, "-c", "from sfapp.cli import main; main()", "mcp", str(PACKETS))
 TOKEN = "0123456789abcdef"
 LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
-JSON = {"Accept": "application/json, text/event-stream"}
+JSON = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+ENVIRONMENT = {**os.environ, "SFAPP_TOKEN": TOKEN, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
 
 
-async def test_over_stdio_and_over_http_a_client_gets_the_same_answer() -> None:
-    # Given a server over HTTP with a token, and one that the client starts
-    environment = {**os.environ, "SFAPP_TOKEN": TOKEN, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
+@pytest.fixture
+def server() -> Iterator[subprocess.Popen[str]]:
+    """A server over HTTP with a token."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen([*COMMAND, "--http", "127.0.0.1:0"], env=environment, **pipes) as process:
-        parameters = StdioServerParameters(command=COMMAND[0], args=[*COMMAND[1:]], env=environment)
-        async with Client(stdio_client(parameters)) as client:
-            over_stdio = await client.call_tool("list_problems", {})
-            assert client.server_info.name == "sfapp"
-        assert process.stdout is not None
-        found = re.search(r"http://127.0.0.1:\d+/mcp", process.stdout.readline())
-        assert found is not None
-        # When it is asked over HTTP, then only a client with the token gets an answer, the same
-        check_access(found[0])
-        with httpx.Client(headers={**JSON, "Authorization": f"Bearer {TOKEN}"}) as http:
-            call = {"name": "list_problems", "arguments": {}}
-            asked = {**LIST, "method": "tools/call", "params": call}
-            over_http = http.post(found[0], json=asked).json()["result"]
-        assert over_http["structuredContent"] == over_stdio.structured_content
-        assert over_http["structuredContent"]["untrusted_data"]["problems"][0]["kind"] == "missing"
-        # And it ends in order when it is told to
-        process.send_signal(signal.SIGTERM)
-        _, error = process.communicate(timeout=20)
-        assert (process.returncode, error) == (0, "")
+    process = subprocess.Popen([*COMMAND, "--http", "127.0.0.1:0"], env=ENVIRONMENT, **pipes)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+async def test_over_stdio_and_over_http_a_client_gets_the_same_answer(server: subprocess.Popen[str]) -> None:
+    # Given a server that the client starts, and one over HTTP
+    parameters = StdioServerParameters(command=COMMAND[0], args=[*COMMAND[1:]], env=ENVIRONMENT)
+    async with Client(stdio_client(parameters)) as client:
+        over_stdio = await client.call_tool("list_problems", {})
+        assert client.server_info.name == "sfapp"
+    assert server.stdout is not None
+    found = re.search(r"http://127.0.0.1:\d+/mcp", server.stdout.readline())
+    assert found is not None
+    # When that is asked, then only a client with the token gets an answer, the same
+    check_access(found[0])
+    call = {"name": "list_problems", "arguments": {}}
+    asked = {**LIST, "method": "tools/call", "params": call}
+    headers = {**JSON, "Authorization": f"Bearer {TOKEN}"}
+    over_http = httpx.post(found[0], headers=headers, json=asked).json()["result"]
+    assert over_http["structuredContent"] == over_stdio.structured_content
+    assert over_http["structuredContent"]["untrusted_data"]["problems"][0]["kind"] == "missing"
+    # And it ends in order when it is told to
+    server.send_signal(signal.SIGTERM)
+    _, error = server.communicate(timeout=20)
+    assert (server.returncode, error) == (0, "")
 
 
 def check_access(url: str) -> None:
