@@ -122,14 +122,14 @@ class _Cleaner:
             return shown_text(value)
         if isinstance(value, float) and not math.isfinite(value):
             return None
-        if not isinstance(value, dict | list):
+        if not isinstance(value, dict | list | tuple):
             return value
         if depth >= _DEEPEST:
             self.cut.append(f"{path}: nested too deeply")
             return None
         if depth and len(value) > self.most:
             self.cut.append(f"{path}: {self.most} of {len(value):,}")
-        if isinstance(value, list):
+        if not isinstance(value, dict):
             return [self.clean(each, f"{path}[]", depth + 1) for each in value[: self.most]]
         items = list(value.items())[: self.most if depth else None]
         return {shown_text(str(key)): self.clean(each, _below(path, key), depth + 1) for key, each in items}

@@ -78,7 +78,11 @@ def test_rows_that_do_not_fit_are_on_the_next_page() -> None:
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=900),
-    lambda inner: st.lists(inner, max_size=80) | st.dictionaries(st.text(max_size=50), inner, max_size=80),
+    lambda inner: (
+        st.lists(inner, max_size=80)
+        | st.lists(inner, max_size=9).map(tuple)
+        | st.dictionaries(st.text(max_size=50), inner, max_size=80)
+    ),
     max_leaves=100,
 )
 
