@@ -55,8 +55,8 @@ async def test_hostile_names_reach_an_assistant_as_escaped_data(assistant: Assis
     for answer in answers:
         # Then every text is one printable line, and only the data has names from files
         assert [text for text in texts_in(answer) if not text.isprintable()] == []
-        said = [text for key, value in answer.items() if key != "untrusted_data" for text in texts_in(value)]
-        assert not any("pwned" in text or "SYSTEM" in text for text in said if "window 77" not in text)
+        own = [text for key, value in answer.items() if key != "untrusted_data" for text in texts_in(value)]
+        assert not any("pwned" in text or "SYSTEM" in text for text in own if "window 77" not in text)
         assert len(json.dumps(answer)) < MOST_CHARACTERS + 4_000
 
 
