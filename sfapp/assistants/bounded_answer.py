@@ -1,6 +1,6 @@
 """Bound an answer to an assistant, and mark what comes from recorded files as data.
 
-Names in packets (runs, stages, hosts, roles) are chosen by the jobs that wrote the files, and an assistant reads
+Names in packets (runs, stages, hosts, roles) are chosen by the jobs that wrote them, and an assistant reads
 them next to its instructions. Everything that may hold them is therefore below ``UNTRUSTED``, escaped and
 cut. The other parts of an answer are sentences of sfapp itself.
 """

@@ -22,8 +22,8 @@ from sfapp.service.workspace import Workspace
 from sfapp.terminal import printable, quoted
 
 FIRST_INGEST_S = 20.0
-"""Seconds for which a call waits until the packets have been read once. After that, the answer says how far
-reading is."""
+"""Seconds for which a call waits until the packets have been read once. After that, the answer
+notes that runs may be missing."""
 
 MOST_AT_ONCE = 2
 """Maximum number of calls that are answered at once; others wait. Each may hold a window in memory."""
@@ -117,7 +117,7 @@ async def _until_read(workspace: Workspace) -> list[str]:
             "The packets are still being read for the first time, so runs may be missing: ask again later."
         ]
     if status.kind == "failed":
-        return ["New packets cannot be read at present, so the answer may be old; the server's log says why."]
+        return ["New packets cannot be read at present, so the answer may be old."]
     return []
 
 
