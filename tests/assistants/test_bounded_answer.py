@@ -77,17 +77,21 @@ def test_rows_that_do_not_fit_are_on_the_next_page() -> None:
 
 
 PLAIN = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=900),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=8).map(lambda text: text * 100),
     lambda inner: (
-        st.lists(inner, max_size=80)
-        | st.lists(inner, max_size=9).map(tuple)
-        | st.dictionaries(st.text(max_size=50), inner, max_size=80)
+        st.lists(inner, max_size=3).map(lambda items: items * 30)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(st.text(max_size=8).map(lambda text: text * 20), inner, max_size=3)
     ),
-    max_leaves=100,
+    max_leaves=6,
 )
 
 
-@settings(max_examples=25)
+@settings(max_examples=30)
 @given(st.dictionaries(st.text(max_size=20), PLAIN, max_size=6))
 def test_any_data_is_bounded(data: dict[str, Any]) -> None:
     answer = ToolAnswer(data).bounded("ask")

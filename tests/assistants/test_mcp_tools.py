@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import re
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,6 @@ from tests.commands import run_sfapp
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "sample_data" / "packets"
 RUN = "gpt-small-ddp"
-PACKETS = SAMPLE / RUN
 
 
 def printed(*arguments: object) -> Any:
@@ -30,9 +30,11 @@ def printed(*arguments: object) -> Any:
     return json.loads(finished.stdout)
 
 
-async def test_answers_have_the_numbers_of_the_command_line(assistant: Assistant) -> None:
-    analyzed = printed("analyze", PACKETS)
-    async with assistant(PACKETS) as asking:
+async def test_answers_have_the_numbers_of_the_command_line(assistant: Assistant, tmp_path: Path) -> None:
+    for number in range(5):
+        shutil.copy(SAMPLE / RUN / f"{number:08d}.parquet", tmp_path)
+    analyzed = printed("analyze", tmp_path)
+    async with assistant(tmp_path) as asking:
         # Every problem, with its cost, as `sfapp analyze` prints it
         listed = (await asking.data("list_problems", limit=100))["problems"]
         problems = {one["id"]: one for one in analyzed["problems"]}
@@ -51,11 +53,11 @@ async def test_answers_have_the_numbers_of_the_command_line(assistant: Assistant
         assert found["window"] == {name: window[name] for name in names}
         assert found["verdict"]["sentence"] == "data on rank 3 (node-0, local 3), every step"
         # The comparison, and the fleet
-        compared = printed("compare", "--packets", PACKETS, f"{RUN}/1", f"{RUN}/3")
+        compared = printed("compare", "--packets", tmp_path, f"{RUN}/1", f"{RUN}/3")
         del compared["sides"]
         answer = await asking.data("compare", a=f"{RUN}/1", b=f"{RUN}/3")
         assert answer["comparison"] == compared
-        fleet = printed("fleet", PACKETS)
+        fleet = printed("fleet", tmp_path)
         answer = await asking.data("fleet")
         assert {name: answer[name] for name in fleet} == fleet
 
