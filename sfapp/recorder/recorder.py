@@ -201,6 +201,7 @@ class Recorder:
         A streamed job reports it every second, so that a rank can be named that holds a job which stands
         still (docs/hangs.md).
         """
+        self._windows.self_check.expect_no_step()
         self._sink.follow(places)
 
     def declare(self, *, wrapper: Wrapper | None = None, layout: Layout | None = None) -> None:

@@ -77,6 +77,7 @@ class RankCaptures:
         mark: marks a step that has just been recorded as profiled.
         limits: limits of captures; None disables captures and starts no thread.
         failures: receives messages about errors outside a single capture.
+        look: called at every poll on this object's thread; it must not raise.
     """
 
     def __init__(
@@ -87,8 +88,10 @@ class RankCaptures:
         mark: Callable[[int], None],
         limits: CaptureLimits | None,
         failures: deque[str],
+        look: Callable[[], None] = lambda: None,
     ) -> None:
         self._process = os.getpid()
+        self._look = look
         self._state = state
         self._mailbox = mailbox
         self._position = position
@@ -260,6 +263,7 @@ class RankCaptures:
     def _poll(self) -> None:
         """Process new and waiting requests."""
         here = self._position()
+        self._look()
         self._stacks.publish()
         self._pace.add(time.monotonic(), here.step)
         self._report_running()

@@ -16,6 +16,7 @@ from sfapp.packets.window_rows import WindowBuffer, WindowSchema
 from sfapp.recorder.capture.rank_captures import Position, RankCaptures
 from sfapp.recorder.options import SideChannelOptions, WindowOptions
 from sfapp.recorder.rank_coordinates import Layout, coordinates_of
+from sfapp.recorder.self_check import SelfCheck
 from sfapp.recorder.side_channels.device_waits import StagedCalls
 from sfapp.recorder.side_channels.recorded_channels import RecordedChannels
 from sfapp.recorder.timing.contexts import MicroStep
@@ -24,6 +25,7 @@ from sfapp.recorder.timing.timer_backend import measure_costs, new_state
 from sfapp.recorder.timing.timers import Clock
 from sfapp.recorder.training_place import place_of
 from sfapp.recorder.transport.gather_errors import warn
+from sfapp.recorder.transport.gather_sink import GatherSink
 from sfapp.recorder.transport.rank_group import GatherRank
 
 _MAX_WARNING = 300
@@ -46,9 +48,11 @@ class WindowRecorder:
         channels: the side channels.
         data_stage: the stage to which waits for batches are charged.
         captures: profiler captures on this rank; set by ``start``.
+        self_check: warns if nothing is measured; set by ``start``.
     """
 
     captures: RankCaptures
+    self_check: SelfCheck
 
     def __init__(self, clock: Clock, windows: WindowOptions, side: SideChannelOptions) -> None:
         self.state = new_state(clock, self._finish_step, self._follow_steps, self.note, windows.strict)
@@ -81,8 +85,15 @@ class WindowRecorder:
         self._use(schema)
         self._open_window(schema, step)
         sink.follow(lambda: place_of(self.state) if self.is_recording else None)
+        self.self_check = SelfCheck(self.state, lambda: self.rank, isinstance(sink, GatherSink))
         self.captures = RankCaptures(
-            self.state, sink.mailbox, self._position, self._mark_profiled, captures, sink.failures
+            self.state,
+            sink.mailbox,
+            self._position,
+            self._mark_profiled,
+            captures,
+            sink.failures,
+            self.self_check.look,
         )
         self.is_recording = True
 
@@ -333,6 +344,7 @@ class WindowRecorder:
         self.channels.drop_events()
         self._buffer.nested_ns, self.state.nested_ns = self.state.nested_ns, 0
         self._buffer.close(closed_by)
+        self.self_check.check_window(self._buffer)
         self._window_number += 1
         return self._sink.end_window(self.rank, self._buffer, is_last)
 
