@@ -14,7 +14,7 @@ PARTS := test-inside test-torchrun test-browser
 .PHONY: demo test test-quiet $(PARTS) test-again lint style types bench bench-recorder fuzz audit gpu soak evidence evidence-traces screenshots sample headless-shell chromium clean
 
 demo: $(VENV)/installed  ## browse the recorded sample job on 127.0.0.1:8642
-	$(BIN)/sfapp serve sample_data/packets
+	$(BIN)/sfapp demo --open
 
 test: $(VENV)/installed headless-shell style  ## all tests: first those that need an idle machine, then types and the rest, two parts at a time
 	@$(MAKE) --no-print-directory test-quiet

@@ -22,6 +22,7 @@ from sfapp.terminal import printable
 COMMANDS = {
     "run": "Run a training script as torchrun does, and record it without changes to the script.",
     "serve": "Browse packets in the browser: verdicts, thresholds, plots.",
+    "demo": "Browse the built-in sample job in the browser.",
     "analyze": "Print the verdict on every window as a table, JSON, CSV or Parquet.",
     "compare": "Compare two or three windows or runs: how much slower, and in which stages.",
     "fleet": "Show what many runs have in common: hosts that are late in too many, and where time is lost.",

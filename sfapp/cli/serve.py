@@ -7,9 +7,10 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,6 +18,9 @@ from sfapp.cli.loading import modules_loading
 from sfapp.cli.signals import call_when_parent_ends
 from sfapp.errors import ServeError
 from sfapp.files import read_regular
+
+if TYPE_CHECKING:
+    from sfapp.app.server import ServeOptions
 
 LARGEST_TOKEN_FILE = 1 << 16
 """Maximum size of a ``--token-file`` in bytes: a larger file is a mistake."""
@@ -82,38 +86,52 @@ def serve(
         token = read_token(token_file)
     if attached:
         call_when_parent_ends(lambda: os.kill(os.getpid(), signal.SIGTERM))
+    how_to_stop = "" if attached else " (Ctrl-C stops)"
     with tempfile.TemporaryDirectory(prefix="sfapp-") as scratch:
-        # NiceGUI chooses its folder on import, by default one in the current directory.
-        os.environ["NICEGUI_STORAGE_PATH"] = scratch
-        with modules_loading(), _without(*UNUSED):
-            from sfapp.app.server import ServeOptions
-            from sfapp.app.server import serve as run
-
-        options = ServeOptions(
-            paths=paths,
-            host=host,
-            port=port,
-            db=db,
-            memory=memory,
-            token=None if token is None else token.strip(),
-            public_url=public_url,
-            browser=browser,
-        )
-        how_to_stop = "" if attached else " (Ctrl-C stops)"
-
-        def abandon() -> None:
-            shutil.rmtree(scratch, ignore_errors=True)
-            os._exit(0)
-
-        run(
-            options,
+        serve_from(
+            Path(scratch),
+            lambda options: options(
+                paths=paths,
+                host=host,
+                port=port,
+                db=db,
+                memory=memory,
+                token=None if token is None else token.strip(),
+                public_url=public_url,
+                browser=browser,
+            ),
             announce=lambda address: click.echo(f"sfapp is at {address}{how_to_stop}"),
-            abandon=abandon,
         )
 
 
-def read_token(path: Path) -> str:
+def serve_from(
+    scratch: Path, choose: Callable[[type[ServeOptions]], ServeOptions], announce: Callable[[str], None]
+) -> None:
+    """Load the app and serve until a signal.
+
+    Args:
+        scratch: temporary folder of this server, which is removed if stopping takes too long.
+        choose: makes the options, whose class is loaded with the app.
+        announce: called with the address once the server responds.
+    """
+    # NiceGUI chooses its folder on import, by default one in the current directory.
+    os.environ["NICEGUI_STORAGE_PATH"] = str(scratch)
+    with modules_loading(), _without(*UNUSED):
+        from sfapp.app.server import ServeOptions
+        from sfapp.app.server import serve as run
+
+    def abandon() -> None:
+        shutil.rmtree(scratch, ignore_errors=True)
+        os._exit(0)
+
+    run(choose(ServeOptions), announce=announce, abandon=abandon)
+
+
+def read_token(path: Path, option: str = "--token-file") -> str:
     """Return the first line of a file, without spaces around it.
+
+    Args:
+        option: the option that names it, for messages.
 
     Raises:
         ServeError: it cannot be read.
@@ -121,7 +139,7 @@ def read_token(path: Path) -> str:
     try:
         content = read_regular(path, LARGEST_TOKEN_FILE).decode()
     except (OSError, UnicodeDecodeError) as error:
-        raise ServeError(f"--token-file {path} cannot be read: {error}") from None
+        raise ServeError(f"{option} {path} cannot be read: {error}") from None
     return content.partition("\n")[0].strip()
 
 

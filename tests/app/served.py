@@ -7,12 +7,13 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-COMMAND = (sys.executable, "-c", "from sfapp.cli import main; main()", "serve", "--no-browser")
+PROGRAM = (sys.executable, "-c", "from sfapp.cli import main; main()")
+COMMAND = (*PROGRAM, "serve", "--no-browser")
 
 
 @dataclass(frozen=True)
@@ -36,10 +37,10 @@ class Served:
 
 
 @contextmanager
-def served(*arguments: str | Path, cwd: Path) -> Iterator[Served]:
+def served(*arguments: str | Path, cwd: Path, command: Sequence[str] = COMMAND) -> Iterator[Served]:
     """Start a server on a free port; stop it at the end if it still runs."""
     process = subprocess.Popen(
-        [*COMMAND, "--port", "0", *map(str, arguments)],
+        [*command, "--port", "0", *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

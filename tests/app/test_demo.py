@@ -1,0 +1,50 @@
+"""``sfapp demo``: the sample job after an installation, without a checkout."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import httpx
+
+from sfapp.assets import sample_packets
+from tests.app.served import PROGRAM, served
+
+ROOT = Path(__file__).parents[2]
+LARGEST_BYTES = 500_000
+"""Largest size of the sample in the wheel; it is in every installation of the base."""
+
+
+def packets_in(folder: Path) -> list[Path]:
+    """Return the packets' paths below a folder."""
+    return sorted(path.relative_to(folder) for path in folder.rglob("*.parquet"))
+
+
+def test_the_demo_serves_a_copy_of_the_sample_and_leaves_nothing(tmp_path: Path) -> None:
+    with served(cwd=tmp_path, command=(*PROGRAM, "demo")) as server:
+        assert httpx.get(f"{server.url}healthz").json()["status"] == "ok"
+        assert server.process.stdout is not None
+        folder = Path(server.process.stdout.readline().split(" are in ")[1].split(" until ")[0])
+        copied = sorted(path.relative_to(folder) for path in folder.rglob("*.parquet"))
+        assert copied == sorted(
+            path.relative_to(sample_packets()) for path in sample_packets().rglob("*.parquet")
+        )
+        assert server.url.startswith("http://127.0.0.1:")
+        code, error = server.stop()
+    assert (code, error) == (0, "")
+    assert not folder.parent.exists()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_wheel_carries_the_whole_sample_and_nothing_else() -> None:
+    configuration = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    included = configuration["targets"]["wheel"]["force-include"]
+    sample = ROOT / "sample_data" / "packets"
+    folders = {
+        ROOT / source: target for source, target in included.items() if target.startswith("sfapp/_sample/")
+    }
+    assert set(folders) == {path for path in sample.iterdir() if not path.name.startswith(".")}
+    assert all(target == f"sfapp/_sample/{source.name}" for source, target in folders.items())
+    files = [path for folder in folders for path in folder.rglob("*")]
+    assert {path.suffix for path in files} == {".parquet"}
+    assert sum(path.stat().st_size for path in files) < LARGEST_BYTES
