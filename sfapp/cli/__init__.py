@@ -37,6 +37,7 @@ COMMANDS = {
     "import": "Convert traces of other tools to packets.",
     "export": "Export a window's operator events for Perfetto.",
     "validate": "Check packet files and print every fault.",
+    "doctor": "Say what this environment can record, why not the rest, and how to fix it.",
 }
 
 

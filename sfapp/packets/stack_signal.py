@@ -24,7 +24,7 @@ from typing import Annotated
 
 import msgspec
 
-from sfapp.errors import CaptureError
+from sfapp.errors import CaptureError, describe_error
 from sfapp.files import open_regular, read_regular, write_atomic
 from sfapp.model.parse import UNREADABLE_JSON
 from sfapp.model.stacks import (
@@ -147,6 +147,16 @@ def publish(rank: JobRank, training: int) -> bool:
     )
     write_atomic(_published_path(folder, os.getpid()), msgspec.json.encode(process), mode=0o600, sync=False)
     return True
+
+
+def refusal() -> str:
+    """Return why this process could not publish its stacks; empty if it could."""
+    try:
+        _own_folder()
+        number = free_signal()
+    except OSError as error:
+        return describe_error(error)
+    return "" if number else "no real-time signal is free, or the system has none"
 
 
 def withdraw() -> None:
