@@ -23,6 +23,8 @@ SfappError
 ├── RunError               a training script cannot be started as requested
 ├── ServeError             the app cannot be served: path, address or token
 ├── RemoteError            a remote app does not answer, or its token or version differs
+├── AlertError             a target of alerts, their state or a time is invalid
+│   └── DeliveryError      a target did not accept a message
 └── MissingExtraError      an optional dependency is not installed
 
 The command line catches ``SfappError`` once and prints it, and translates a missing module into a
@@ -173,6 +175,22 @@ class RemoteError(SfappError):
     """A remote app does not answer, rejects the token, or has another version."""
 
 
+class AlertError(SfappError):
+    """A target of alerts, the file with their state, or a time is invalid."""
+
+
+class DeliveryError(AlertError):
+    """A target did not accept a message.
+
+    Attributes:
+        is_final: whether trying again is of no use.
+    """
+
+    def __init__(self, reason: str, *, is_final: bool = False) -> None:
+        self.is_final = is_final
+        super().__init__(reason)
+
+
 class MissingExtraError(SfappError):
     """An optional dependency is not installed; the message names the extra to install."""
 
@@ -211,6 +229,7 @@ EXTRA_OF_MODULE = {
     ),
     **dict.fromkeys(("psutil", "pynvml", "zmq"), "stream"),
     **dict.fromkeys(("yaml",), "traces"),
+    **dict.fromkeys(("apprise",), "alerts"),
     **dict.fromkeys(("IPython", "anywidget", "ipywidgets"), "jupyter"),
     **dict.fromkeys(("mcp",), "mcp"),
     **dict.fromkeys(("lightning",), "lightning"),

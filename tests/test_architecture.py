@@ -177,12 +177,15 @@ def test_a_window_is_diagnosed_without_torch_on_the_cpu() -> None:
     assert "torch" not in loaded_after(run)
 
 
-@pytest.mark.parametrize("command", ["top", "capture"])
+ENDING = {"top": ["--once"], "watch": ["--once", "--notify", "command:cat"]}  # otherwise they go on
+
+
+@pytest.mark.parametrize("command", ["top", "capture", "watch"])
 def test_commands_for_a_login_node_load_no_nicegui(command: str, tmp_path: Path) -> None:
     # Given a folder of packets without a streaming run, so that each command opens the store and ends
     run = (
         "from click.testing import CliRunner; from sfapp.cli import cli\n"
-        f"CliRunner().invoke(cli, {[command, str(tmp_path), *({'top': ['--once']}.get(command, []))]!r})"
+        f"CliRunner().invoke(cli, {[command, str(tmp_path), *ENDING.get(command, [])]!r})"
     )
     loaded = loaded_after(run)
     assert "duckdb" in loaded
@@ -284,7 +287,7 @@ ONE_CONCEPT = frozenset(
         explanation findings fleet frequency frontier glossary hang heatmap history host_evidence incidents
         ingest labels live live_rows manifest notebook onsets operator_findings operators packets
         parallel_layout pipeline plot_help problems rank_similarity recorder reduced relay routing run_waits
-        samples stacks standstill swim_lane tables verdict_map what_if window
+        samples stacks standstill swim_lane tables verdict_map watch what_if window
         """,
     )
 )

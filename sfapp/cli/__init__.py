@@ -29,6 +29,7 @@ COMMANDS = {
     "mcp": "Answer assistants over the Model Context Protocol: runs, problems, verdicts, evidence.",
     "report": "Write a report with verdicts, plots and notes.",
     "top": "Watch a streaming job in the terminal: nodes, ranks, the newest verdict.",
+    "watch": "Send a message when a problem begins, changes or ends: Apprise, webhooks, commands.",
     "stacks": "Show what all ranks of a running job do: their Python stacks, equal ones merged.",
     "hang": "Find the ranks that block a stalled job, from its Flight Recorder dumps.",
     "capture": "Profile some ranks of a running job for some steps, now or when a window needs attention.",

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import http.client
-import socket
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any, Protocol, TypeVar
-from urllib.parse import parse_qsl, quote, urlsplit
+from urllib.parse import quote
 
 import msgspec
 
-from sfapp.errors import RemoteError, WindowNotFoundError
-from sfapp.model.parse import UNREADABLE_JSON
+from sfapp.errors import WindowNotFoundError
+from sfapp.service.app_client import ANSWER_SECONDS, AppClient
 from sfapp.service.live import DOCUMENT_VERSION, LiveRunSnapshot, live_run_snapshot
 from sfapp.service.live_address import LiveState
 from sfapp.service.workspace import Workspace
 from sfapp.store import Store
-
-MAX_BYTES = 16 << 20
-"""Size limit of an answer: a job of 16,000 ranks, at 1 kB per rank. Its objects may take 30 times as much."""
-
-_ANSWER_SECONDS = 20.0
-"""Time limit of a whole answer, however slowly the server sends it."""
 
 _INGEST_SECONDS = 5.0
 
@@ -128,10 +117,6 @@ class StacksReport(msgspec.Struct):
     version: int = DOCUMENT_VERSION
 
 
-class _VersionOnly(msgspec.Struct):
-    version: int | None = None
-
-
 _Answer = TypeVar("_Answer", bound=msgspec.Struct)
 
 
@@ -180,31 +165,12 @@ class FolderSource:
 
 
 class AppSource:
-    """Source that requests the data of a running app's live pages, from the address itself: redirects are not
-    followed, and proxies of the environment are not used."""
+    """Source that requests the data of a running app's live pages."""
 
-    def __init__(self, address: str, token: str | None, answer_seconds: float = _ANSWER_SECONDS) -> None:
-        """Parse the address; no request is sent yet.
-
-        Args:
-            address: as ``sfapp serve`` prints it, with or without the token.
-            token: the app's token, if it has one.
-            answer_seconds: time limit of each answer.
-
-        Raises:
-            RemoteError: it is no HTTP address.
-        """
-        try:
-            parts = urlsplit(address)
-            self._host, self._port = parts.hostname or "", parts.port
-        except ValueError as error:
-            raise RemoteError(f"{address} is no address of an app: {error}") from error
-        if parts.scheme not in ("http", "https") or not self._host:
-            raise RemoteError(f"{address} is no address of an app; one looks like http://node0:8642")
-        self.place = f"{parts.scheme}://{parts.netloc}"
-        self._is_secure = parts.scheme == "https"
-        self._token = token or dict(parse_qsl(parts.query)).get("token")
-        self._answer_seconds = answer_seconds
+    def __init__(self, address: str, token: str | None, answer_seconds: float = ANSWER_SECONDS) -> None:
+        """Parse the address; arguments and errors are those of ``AppClient``."""
+        self._client = AppClient(address, token, answer_seconds)
+        self.place = self._client.place
 
     def latest(self, run_id: str | None) -> RunReport | None:
         """Return the state of a run as ``LiveSource`` describes.
@@ -238,94 +204,4 @@ class AppSource:
         return found
 
     def _request(self, path: str, kind: type[_Answer]) -> _Answer:
-        try:
-            status, body = self._answer(path)
-        except (OSError, ValueError, http.client.HTTPException) as error:
-            raise RemoteError(
-                f"{self.place} does not answer ({error}): start `sfapp serve` or `sfapp run --ui` there, or "
-                "forward its port from another machine with `ssh -L 8642:127.0.0.1:8642 HOST`"
-            ) from error
-        if status != 200:
-            raise self._rejected(status, body[:4096])
-        if len(body) > MAX_BYTES:
-            raise RemoteError(
-                f"{self.place} sends more than {MAX_BYTES >> 20} MiB: watch the job on its page"
-            )
-        try:
-            self._check_version(msgspec.json.decode(body, type=_VersionOnly).version)
-            return msgspec.json.decode(body, type=kind)
-        except msgspec.ValidationError as error:
-            raise RemoteError(f"{self.place} does not answer as sfapp does: {error}") from error
-        except UNREADABLE_JSON as error:
-            raise RemoteError(f"{self.place} is no sfapp: its answer is not JSON") from error
-
-    def _answer(self, path: str) -> tuple[int, bytes]:
-        """Return status and body; of a longer body one byte more than the limit.
-
-        Raises:
-            OSError, ValueError, http.client.HTTPException: there is no complete answer in time.
-        """
-        kind = http.client.HTTPSConnection if self._is_secure else http.client.HTTPConnection
-        connection = kind(self._host, self._port, timeout=self._answer_seconds)
-        headers = {"Accept": "application/json"}
-        if self._token is not None:
-            headers["Authorization"] = f"Bearer {self._token}"
-        try:
-            connection.connect()
-            with _cut_off(connection.sock, self._answer_seconds):
-                connection.request("GET", path, headers=headers)
-                with connection.getresponse() as answer:
-                    return answer.status, answer.read(MAX_BYTES + 1)
-        finally:
-            connection.close()
-
-    def _rejected(self, status: int, body: bytes) -> RemoteError | WindowNotFoundError:
-        if status == 401:
-            fault = "rejects this token" if self._token else "requires a token"
-            return RemoteError(
-                f"{self.place} {fault}: set --token or SFAPP_TOKEN to the one of `sfapp serve`"
-            )
-        try:
-            message = msgspec.json.decode(body, type=dict[str, str])["error"]
-        except (*UNREADABLE_JSON, KeyError):
-            return RemoteError(
-                f"{self.place} answers {status}: {body[:200].decode(errors='replace').strip()}"
-            )
-        return (WindowNotFoundError if status == 404 else RemoteError)(message)
-
-    def _check_version(self, version: int | None) -> None:
-        if version != DOCUMENT_VERSION:
-            raise RemoteError(
-                f"{self.place} has version {version or 'unknown'} of the live data and this sfapp version "
-                f"{DOCUMENT_VERSION}: use the same sfapp on both sides"
-            )
-
-
-@contextmanager
-def _cut_off(connection: socket.socket, seconds: float) -> Iterator[None]:
-    """Shut a connection down once the time is over; the time limit of a socket is that of each read only.
-
-    Raises:
-        TimeoutError: the time was over.
-    """
-    is_over = threading.Event()
-
-    def shut_down() -> None:
-        is_over.set()
-        with suppress(OSError):
-            connection.shutdown(socket.SHUT_RDWR)
-
-    timer = threading.Timer(seconds, shut_down)
-    timer.daemon = True
-    timer.start()
-    late = f"no complete answer within {seconds:g} s"
-    try:
-        yield
-    except (OSError, ValueError, http.client.HTTPException) as error:
-        if is_over.is_set():
-            raise TimeoutError(late) from error
-        raise
-    finally:
-        timer.cancel()
-    if is_over.is_set():
-        raise TimeoutError(late)
+        return self._client.get(path, kind, DOCUMENT_VERSION)

@@ -45,6 +45,7 @@ COMMANDS = [
     ["validate", "."],
     ["top", "--once", "."],
     ["top", "--once", ".", "--run", f"no {TERMINAL}"],
+    ["watch", ".", "--once", "--notify", "command:cat"],
     ["stacks", ".", "--last"],
     ["stacks", ".", f"no {TERMINAL}"],
     ["hang", "."],

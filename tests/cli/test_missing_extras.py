@@ -62,6 +62,10 @@ ARGUMENTS: dict[str, list[str]] = {
     "mcp": [str(SAMPLE / "gpt-small-rank-lost")],
     "report": [str(SAMPLE / "gpt-small-rank-lost"), "-o", "{tmp}/report.html"],
     "top": [str(SAMPLE / "gpt-small-rank-lost"), "--once"],
+    "watch": [
+        *("{tmp}/copy", "--once", "--notify", "json://127.0.0.1:9"),
+        *("--quiet-hours", "00:00-12:00", "--quiet-hours", "12:00-00:00"),
+    ],
     "stacks": ["{tmp}/copy", "gpt-small-rank-lost", "--last"],
     "hang": [str(SAMPLE)],
     "capture": ["{tmp}/copy", "gpt-small-rank-lost", "--no-wait"],
@@ -127,7 +131,7 @@ def test_a_command_of_the_base_install_runs_or_names_an_extra(
     everything = {*EXTRA_OF_MODULE, "torch"}
     code, output, _ = sfapp_without(everything, command, tmp_path)
     assert "Traceback" not in output
-    if command in ("serve", "top", "capture"):
+    if command in ("serve", "top", "capture", "watch"):
         assert (code, "pip install 'sfapp[app]'" in output) == (2, True)
 
 

@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from sfapp.cli.live_client import MAX_BYTES, AppSource
+from sfapp.cli.live_client import AppSource
 from sfapp.errors import RemoteError, WindowNotFoundError
+from sfapp.service.app_client import MAX_BYTES
 from tests.hostile_text import HOSTILE_TEXT
 
 # Prints the peak memory of the command at its end. Not ru_maxrss, which counts what the parent had before the

@@ -1,0 +1,104 @@
+"""Send one HTTP request: bounded in time and in the size of the answer, however slowly the server sends.
+
+Redirects are not followed, and proxies of the environment are not used.
+"""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+HTTP_FAULTS = (OSError, ValueError, http.client.HTTPException)
+"""Errors of a request that gets no complete answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpServer:
+    """Address of a server.
+
+    Attributes:
+        place: the address without path and secrets, for messages.
+    """
+
+    host: str
+    port: int | None
+    is_secure: bool
+    place: str
+
+    @classmethod
+    def of(cls, address: str) -> HttpServer:
+        """Parse an address.
+
+        Raises:
+            ValueError: it is no HTTP address.
+        """
+        parts = urlsplit(address)
+        port = parts.port
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError("it does not begin with http://HOST or https://HOST")
+        place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+        return cls(parts.hostname, port, parts.scheme == "https", place)
+
+    def exchange(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+        *,
+        seconds: float,
+        most: int,
+    ) -> tuple[int, bytes]:
+        """Return the status and the body of the answer; of a longer body one byte more than ``most``.
+
+        Args:
+            seconds: time limit of the whole exchange.
+
+        Raises:
+            OSError, ValueError, HTTPException: there is no complete answer in time (``HTTP_FAULTS``).
+        """
+        kind = http.client.HTTPSConnection if self.is_secure else http.client.HTTPConnection
+        connection = kind(self.host, self.port, timeout=seconds)
+        try:
+            connection.connect()
+            with _cut_off(connection.sock, seconds):
+                connection.request(method, path, body, dict(headers))
+                with connection.getresponse() as answer:
+                    return answer.status, answer.read(most + 1)
+        finally:
+            connection.close()
+
+
+@contextmanager
+def _cut_off(connection: socket.socket, seconds: float) -> Iterator[None]:
+    """Shut a connection down once the time is over; the time limit of a socket is that of each read only.
+
+    Raises:
+        TimeoutError: the time was over.
+    """
+    is_over = threading.Event()
+
+    def shut_down() -> None:
+        is_over.set()
+        with suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(seconds, shut_down)
+    timer.daemon = True
+    timer.start()
+    late = f"no complete answer within {seconds:g} s"
+    try:
+        yield
+    except HTTP_FAULTS as error:
+        if is_over.is_set():
+            raise TimeoutError(late) from error
+        raise
+    finally:
+        timer.cancel()
+    if is_over.is_set():
+        raise TimeoutError(late)

@@ -1,0 +1,121 @@
+"""Where messages go: signed webhooks, commands and services, each bounded in time."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from sfapp.alerts import delivery, targets
+from sfapp.alerts.delivery import ATTEMPTS, send
+from sfapp.alerts.message import trial_message
+from sfapp.alerts.targets import CommandTarget, secret_key, signature, target_of
+from sfapp.errors import AlertError, DeliveryError
+from tests.alerts.webhook_server import webhook_server
+from tests.cli.test_top_hostile_server import OK, serving, slowly
+
+pytestmark = pytest.mark.filterwarnings("ignore:.imghdr. is deprecated:DeprecationWarning")  # by Apprise
+
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+MESSAGE = trial_message(datetime(2026, 3, 1, tzinfo=UTC))
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "RETRY_SECONDS", 0.0)
+
+
+def test_a_signature_is_that_of_the_standard() -> None:
+    # The example of https://www.standardwebhooks.com and of its libraries
+    body = b'{"test": 2432232314}'
+    found = signature(secret_key(SECRET), "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, body)
+    assert found == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+
+
+def test_a_webhook_receives_signed_json_and_each_attempt_has_the_same_id() -> None:
+    with webhook_server([503, 429, 204]) as server:
+        target = target_of(f"webhook+{server.address}/hook?key=1", SECRET)
+        send(target, MESSAGE, threading.Event())
+    assert len(server.delivered) == ATTEMPTS
+    for each in server.delivered:
+        stamp = int(each.headers["webhook-timestamp"])
+        assert abs(time.time() - stamp) < 60
+        signed = signature(secret_key(SECRET), each.headers["webhook-id"], stamp, each.body)
+        assert each.headers["webhook-signature"] == signed
+        assert (each.path, each.headers["content-type"]) == ("/hook?key=1", "application/json")
+    assert {each.headers["webhook-id"] for each in server.delivered} == {MESSAGE.id}
+    assert server.delivered[0].content["title"] == "sfapp: this is a test"
+
+
+@pytest.mark.parametrize(("status", "attempts"), [(500, ATTEMPTS), (404, 1), (302, 1)])
+def test_a_refusal_is_tried_again_only_if_that_may_help(status: int, attempts: int) -> None:
+    with webhook_server([status]) as server:
+        target = target_of(
+            f"webhook+http://user:geheim@{server.address.removeprefix('http://')}/geheim", SECRET
+        )
+        with pytest.raises(DeliveryError, match=f"answers {status}") as refused:
+            send(target, MESSAGE, threading.Event())
+    assert len(server.delivered) == attempts
+    assert "geheim" not in str(refused.value)
+
+
+def test_a_server_that_answers_slowly_takes_no_longer_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(targets, "SECONDS", 0.3)
+    began = time.monotonic()
+    with serving(lambda: slowly(OK)) as (address, _), pytest.raises(DeliveryError, match=r"within 0\.3 s"):
+        target_of(f"webhook+{address}", SECRET).send(MESSAGE)
+    assert time.monotonic() - began < 3
+
+
+def test_a_command_receives_the_message_and_no_shell_reads_it(tmp_path: Path) -> None:
+    keep = tmp_path / "keep it"
+    program = f"import sys; open({str(keep)!r}, 'wb').write(sys.stdin.buffer.read())"
+    target_of(f'command:{sys.executable} -c "{program}" ; false', None).send(MESSAGE)
+    assert msgspec.json.decode(keep.read_bytes())["id"] == MESSAGE.id
+
+
+def test_a_command_that_fails_or_does_not_end_is_reported() -> None:
+    failing = target_of(f"command:{sys.executable} -c \"import sys; sys.exit('\\x1bno\\nmore')\"", None)
+    with pytest.raises(DeliveryError, match=r"ended with 1: \\x1bno$"):
+        failing.send(MESSAGE)
+    began = time.monotonic()
+    endless = CommandTarget("", "command sleep", ("sh", "-c", "sleep 60 & sleep 60"), seconds=0.1)
+    with pytest.raises(DeliveryError, match="did not end within"):
+        endless.send(MESSAGE)
+    assert time.monotonic() - began < 5
+
+
+def test_a_service_is_notified_through_apprise() -> None:
+    with webhook_server([500, 200]) as server:
+        target = target_of(server.address.replace("http://", "json://") + "/?cto=2&rto=2", None)
+        with pytest.raises(DeliveryError, match="service json did not accept"):
+            target.send(MESSAGE)
+        target.send(MESSAGE)
+    assert server.delivered[1].content["title"] == "sfapp: this is a test"
+    assert "will arrive here" in server.delivered[1].content["message"]
+
+
+@pytest.mark.parametrize(
+    ("text", "secret", "message"),
+    [
+        ("webhook+https://example.org", None, "needs a secret"),
+        ("webhook+https://example.org", "short", "fewer than 16"),
+        ("webhook+https://example.org", "whsec_???", "no base64"),
+        ("webhook+ftp://example.org", SECRET, "no address of a webhook"),
+        ("webhook+http://[", SECRET, "no address of a webhook"),
+        ("https://example.org/geheim", SECRET, r"write webhook\+https://"),
+        ("command:", None, "names no program"),
+        ("command:/no/such/program", None, "names no program"),
+        ("command:'", None, "is no command"),
+        ("nothing://geheim", None, "no address of a service"),
+        ("geheim", None, "no address of a service"),
+    ],
+)
+def test_a_target_that_is_none_is_refused(text: str, secret: str | None, message: str) -> None:
+    with pytest.raises(AlertError, match=message):
+        target_of(text, secret)

@@ -1,0 +1,174 @@
+"""``sfapp watch``: messages about the problems of a folder or an app, each once, also after a restart."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import pytest
+import uvicorn
+from fastapi import FastAPI
+
+from sfapp.alerts import delivery
+from sfapp.alerts.alert_state import AlertState
+from sfapp.alerts.delivery import AlertOptions, TargetQueue, notify_until
+from sfapp.alerts.sources import AppProblems, FolderProblems
+from sfapp.alerts.targets import SECRET_VARIABLE, target_of
+from sfapp.app import api
+from sfapp.errors import AlertError
+from sfapp.service.problems import listed
+from sfapp.service.workspace import Workspace
+from sfapp.store import Store
+from tests.alerts.webhook_server import WebhookServer, webhook_server
+from tests.app.live_job import LiveJob, stand_still
+from tests.app.recorded_job import job_window, put
+from tests.builders import CALLBACKS, MS
+from tests.commands import Finished, run_sfapp
+
+SECRET = "a secret of sixteen characters"
+SLOW = {(CALLBACKS, 3): 60 * MS}
+LATE = "Rank 3 (node-0) is late in callbacks, every step"
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[WebhookServer]:
+    monkeypatch.setenv(SECRET_VARIABLE, SECRET)
+    monkeypatch.setattr(delivery, "RETRY_SECONDS", 0.0)
+    with webhook_server() as server:
+        yield server
+
+
+def watch_once(where: object, server: WebhookServer, *options: object) -> Finished:
+    return run_sfapp("watch", where, "--once", "--notify", f"webhook+{server.address}", *options)
+
+
+def changes(server: WebhookServer) -> list[tuple[str, str]]:
+    """Return the changes of all messages since the last call."""
+    return [change for message in server.take() for change in message.changes]
+
+
+def test_each_change_is_sent_once_also_after_a_restart(tmp_path: Path, server: WebhookServer) -> None:
+    root = tmp_path / "packets"
+    for number in range(3):
+        put(root, job_window(number, {} if number < 2 else SLOW))
+    # When a rank is late, then a message reports it, and after a restart there is none
+    assert watch_once(root, server, "--link-base", "https://sfapp.example.org").returncode == 0
+    (message,) = server.take()
+    assert message.changes == [("began", LATE)]
+    assert message.content["changes"][0]["link"].startswith("https://sfapp.example.org/problems/")
+    assert watch_once(root, server).stdout == ""
+    # When it has ended at a time at which nothing is sent, then the message follows
+    put(root, job_window(3, {}))
+    always = ("--quiet-hours", "00:00-12:00", "--quiet-hours", "12:00-00:00")
+    assert watch_once(root, server, *always).returncode == 0
+    assert changes(server) == []
+    assert watch_once(root, server).returncode == 0
+    assert changes(server) == [("ended", LATE)]
+    # When a streamed job stands still, then a message reports it, once its receiver answers
+    LiveJob(root).go()
+    stand_still(root, time.time() - 184)
+    server.statuses = [500]
+    failed = watch_once(root, server)
+    assert (failed.returncode, "answers 500" in failed.stdout) == (1, True)
+    server.take()
+    server.statuses = [204]
+    assert watch_once(root, server).returncode == 0
+    ((kind, title), *more) = changes(server)
+    assert (kind, "holds the job" in title or "stands still" in title, more) == ("began", True, [])
+
+
+def test_a_folder_that_is_followed_and_a_state_that_is_in_use(tmp_path: Path, server: WebhookServer) -> None:
+    root, stop, lines = tmp_path / "packets", threading.Event(), []
+    put(root, job_window(0, {}))
+    put(root, job_window(1, {}))
+    with AlertState.open(tmp_path / "state.json") as state, FolderProblems.open(root, None, True) as source:
+        with (
+            pytest.raises(AlertError, match="another process sends alerts"),
+            AlertState.open(tmp_path / "state.json"),
+        ):
+            pass
+        target = target_of(f"webhook+{server.address}", SECRET)
+        queue = TargetQueue(target, state, AlertOptions(), stop, lines.append)
+        thread = threading.Thread(target=notify_until, args=(stop, source, [queue], lines.append))
+        thread.start()
+        try:
+            put(root, job_window(2, SLOW))
+            assert server.arrived.wait(10)
+        finally:
+            stop.set()
+            thread.join()
+    assert changes(server) == [("began", LATE)]
+    assert lines == [f"sent to webhook {server.address}: began: {LATE} (job)"]
+
+
+@contextmanager
+def app_of(workspace: Workspace) -> Iterator[str]:
+    """Serve the data of a workspace within the block."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        workspace.start()
+        yield
+        workspace.stop()
+
+    application = FastAPI(lifespan=lifespan)
+    api.build(application, workspace)
+    server = uvicorn.Server(uvicorn.Config(application, port=0, log_level="warning", ws="none"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    deadline = time.monotonic() + 10
+    while not server.started and time.monotonic() < deadline:
+        time.sleep(0.01)
+    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    server.should_exit = True
+    thread.join()
+
+
+def test_an_app_reports_the_same_problems_as_its_folder(tmp_path: Path, server: WebhookServer) -> None:
+    root = tmp_path / "packets"
+    for number in range(3):
+        put(root, job_window(number, {} if number < 2 else SLOW))
+    stand_still(root, time.time() - 184)
+    with Store.open([root], memory=True) as store:
+        workspace = Workspace(store, [root])
+        with app_of(workspace) as address:
+            source = AppProblems(address, None, None)
+            deadline = time.monotonic() + 10
+            while (found := source.problems()) is None and time.monotonic() < deadline:
+                time.sleep(0.02)
+            assert found is not None
+            expected = listed(workspace.problems(), workspace.incident_log.state())
+            assert [one.document() for one in found] == [one.document() for one in expected]
+            state = ("--state", tmp_path / "state.json")
+            assert watch_once(address, server, *state, "--run", "job").returncode == 0
+            (message,) = server.take()
+            assert message.changes == [("began", LATE)]
+            assert message.content["changes"][0]["link"] == f"{address}/problems/{expected[-1].problem.id}"
+        workspace.close()
+    assert "does not answer" in watch_once(address, server, *state).stderr
+
+
+def test_a_test_message_and_targets_in_a_file(tmp_path: Path, server: WebhookServer) -> None:
+    file = tmp_path / "targets"
+    file.write_text(f"# the pager\nwebhook+{server.address}\n\n  command:false  \n")
+    result = run_sfapp("watch", tmp_path, "--notify-file", file, "--test")
+    assert (result.returncode, "not sent: command false ended with 1" in result.stdout) == (1, True)
+    assert [message.content["changes"] for message in server.take()] == [[]]
+    assert "name a target" in run_sfapp("watch", tmp_path).stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("notes of mine", "no state of alerts"), ('{"version": 2, "targets": {}}', "another")],
+)
+def test_a_file_that_is_no_state_is_kept(
+    tmp_path: Path, server: WebhookServer, content: str, message: str
+) -> None:
+    state = tmp_path / "state"
+    state.write_text(content)
+    result = watch_once(tmp_path, server, "--state", state)
+    assert (result.returncode, message in result.stderr) == (2, True)
+    assert state.read_text() == content
