@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections import Counter as Counts
 from collections.abc import Iterator
+from itertools import product
+from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -11,6 +14,9 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from sfapp.errors import IncidentError
+from sfapp.model.problems import ProblemKind, ProblemStatus
+from sfapp.service.problems import listed
 from sfapp.service.workspace import Workspace
 
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
@@ -54,6 +60,26 @@ class Metrics(Collector):
             yield GaugeMetricFamily(
                 "sfapp_newest_packet_age_seconds", "Age of the newest packet", status.age_seconds
             )
+        yield from self._problems()
+
+    def _problems(self) -> Iterator[Metric]:
+        """Yield the number of problems by kind and status, zeros included, and the time that they cost."""
+        workspace = self._workspace
+        try:
+            marks = workspace.incident_log.state()
+        except IncidentError:  # Then none is muted, which is shown on the pages.
+            marks = None
+        found = listed(workspace.problems(locates=False), marks)
+        counts = Counts((one.problem.kind, one.status) for one in found)
+        problems = GaugeMetricFamily(
+            "sfapp_problems", "Problems of the stored runs", labels=("kind", "status")
+        )
+        for kind, status in product(get_args(ProblemKind), get_args(ProblemStatus)):
+            problems.add_metric((kind, status), counts[kind, status])
+        yield problems
+        costs = (one.problem.cost for one in found)
+        lost = sum(cost.rank_hours for cost in costs if cost is not None)
+        yield GaugeMetricFamily("sfapp_lost_rank_hours", "Time that all problems have cost so far", lost)
 
     def counting(self, app: ASGIApp) -> ASGIApp:
         """Middleware that counts and times HTTP requests."""

@@ -189,6 +189,9 @@ async def test_metrics_are_prometheus_text(client: httpx.AsyncClient) -> None:
     assert 'sfapp_requests_total{method="GET",status="200"} 1.0' in text
     assert "sfapp_newest_packet_age_seconds" in text
     assert "sfapp_ingest_seconds" in text
+    assert 'sfapp_problems{kind="standstill",status="ongoing"} 0.0' in text
+    counts = [float(line.split()[-1]) for line in text.splitlines() if line.startswith("sfapp_problems{")]
+    assert sum(counts) == len((await client.get("/problems.json")).json()["problems"]) > 0
 
 
 async def test_methods_of_any_name_are_counted_together(client: httpx.AsyncClient) -> None:
