@@ -73,8 +73,11 @@ class LazyGroup(click.Group):
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="sfapp")
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """Find the stage and the rank that make a distributed training step slow."""
+    if os.environ.get("NO_COLOR"):
+        context.color = False
 
 
 def main() -> None:
