@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 import time
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from sfapp.alerts import delivery, targets
+from sfapp.alerts.changes import CHANGES
 from sfapp.alerts.delivery import ATTEMPTS, send
 from sfapp.alerts.message import trial_message
 from sfapp.alerts.targets import CommandTarget, secret_key, signature, target_of
@@ -22,6 +25,7 @@ from tests.cli.test_top_hostile_server import OK, serving, slowly
 pytestmark = pytest.mark.filterwarnings("ignore:.imghdr. is deprecated:DeprecationWarning")  # by Apprise
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+PAGE = Path(__file__).parents[2] / "docs" / "alerts.md"
 MESSAGE = trial_message(datetime(2026, 3, 1, tzinfo=UTC))
 
 
@@ -50,6 +54,24 @@ def test_a_webhook_receives_signed_json_and_each_attempt_has_the_same_id() -> No
         assert (each.path, each.headers["content-type"]) == ("/hook?key=1", "application/json")
     assert {each.headers["webhook-id"] for each in server.delivered} == {MESSAGE.id}
     assert server.delivered[0].content["title"] == "sfapp: this is a test"
+
+
+def test_a_receiver_verifies_messages_as_the_page_shows() -> None:
+    (snippet,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(snippet, names)
+    with webhook_server() as server:
+        target_of(f"webhook+{server.address}", SECRET).send(MESSAGE)
+    (message,) = server.delivered
+    assert names["is_ours"](message.headers, message.body, secret_key(SECRET))
+    assert not names["is_ours"](message.headers, message.body + b" ", secret_key(SECRET))
+    assert not names["is_ours"](message.headers, message.body, b"another secret")
+
+
+def test_the_page_lists_every_kind_of_change_and_every_field() -> None:
+    cells = re.findall(r"^\| (`[^|]*`) \|", PAGE.read_text(), re.MULTILINE)
+    names = {name for cell in cells for name in re.findall(r"`(\w+)`", cell)}
+    assert {*CHANGES, *msgspec.json.decode(MESSAGE.body)} <= names
 
 
 @pytest.mark.parametrize(("status", "attempts"), [(500, ATTEMPTS), (404, 1), (302, 1)])

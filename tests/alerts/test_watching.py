@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,40 @@ def test_a_folder_that_is_followed_and_a_state_that_is_in_use(tmp_path: Path, se
             thread.join()
     assert changes(server) == [("began", LATE)]
     assert lines == [f"sent to webhook {server.address}: began: {LATE} (job)"]
+
+
+def test_what_happens_soon_after_a_message_waits_for_the_next_one(
+    tmp_path: Path, server: WebhookServer
+) -> None:
+    # Given a target that has just received a message about one of two problems
+    root, stop, now = tmp_path / "packets", threading.Event(), datetime.now(UTC)
+    for number in range(3):
+        put(root, job_window(number, {} if number < 2 else SLOW))
+    stand_still(root, time.time() - 184)
+    with AlertState.open(tmp_path / "state.json") as state, FolderProblems.open(root, None, False) as source:
+        both = source.problems()
+        target = target_of(f"webhook+{server.address}", SECRET)
+        queue = TargetQueue(target, state, AlertOptions(interval=3600), stop, str)
+        queue.consider(both[:1], now)
+        assert server.arrived.wait(10)
+        # When the other one begins, then it is not sent before the interval has passed
+        for _ in range(20):
+            queue.consider(both, now)
+            time.sleep(0.01)
+        queue.close()
+        assert [len(message.changes) for message in server.take()] == [1]
+        # When the target does not answer, then it rests; all that it does not know is sent later
+        server.statuses = [500]
+        resting = TargetQueue(target, state, AlertOptions(interval=0), stop, str)
+        resting.consider(both, now)
+        resting.close()
+        resting.consider(both, now)
+        assert len(server.take()) == delivery.ATTEMPTS
+        server.statuses = [204]
+        later = TargetQueue(target, state, AlertOptions(interval=0), stop, str)
+        later.consider(both, now)
+        later.close()
+    assert len(changes(server)) == 1
 
 
 @contextmanager
