@@ -5,7 +5,14 @@ from sfapp.packets.load import Conflict, Grouped, Loaded, LoadedWindow, group, r
 from sfapp.packets.operators import read_operators, read_packet_operators, write_operators
 from sfapp.packets.packet_layout import Limits
 from sfapp.packets.paths import find_packets, operators_path, packet_path
-from sfapp.packets.read import Packet, Quarantined, load_packet, read_packet, validate_packet
+from sfapp.packets.read import (
+    Packet,
+    Quarantined,
+    load_packet,
+    load_packets,
+    read_packet,
+    validate_packet,
+)
 from sfapp.packets.window_draft import WindowDraft
 from sfapp.packets.write import write_packet
 
@@ -22,6 +29,7 @@ __all__ = [
     "find_packets",
     "group",
     "load_packet",
+    "load_packets",
     "operators_path",
     "packet_path",
     "read_operators",

@@ -8,20 +8,18 @@ process; a reader adds the offset of the file in the part's folder.
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from dataclasses import replace
 from functools import lru_cache
-from pathlib import Path
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
-from sfapp.files import read_regular
 from sfapp.model import Manifest
 from sfapp.model.parse import UNREADABLE_JSON
 from sfapp.packets.packet_layout import MAX_RANK_VALUE, MAX_VALUE
+from sfapp.storage import FileStamp, StoragePath, storage_of
 
 RESTARTS_FILE = ".stream.jsonl"
 
@@ -65,11 +63,11 @@ class Attempts:
         self._entries: dict[tuple[str, str], RestartEntry] = {}
 
     @classmethod
-    def read(cls, folder: Path, most: int = MAX_BYTES) -> Attempts:
+    def read(cls, folder: StoragePath, most: int = MAX_BYTES) -> Attempts:
         """Return the attempts in the file of a run's folder; damaged lines are skipped."""
         found = cls()
         try:
-            lines = read_regular(folder / RESTARTS_FILE, most).splitlines()
+            lines = storage_of(folder).read_small(folder / RESTARTS_FILE, most).splitlines()
         except OSError:
             return found
         for line in lines:
@@ -107,7 +105,7 @@ def attempt_label(attempt: str, turn: int) -> str:
     return f"{attempt}/{turn}" if turn else attempt
 
 
-def placed(manifest: Manifest, rank: int, path: Path) -> Manifest:
+def placed(manifest: Manifest, rank: int, path: StoragePath) -> Manifest:
     """Return the manifest of a rank's own part with the run's number of its window and its attempt's label.
 
     Other manifests are returned as they are. The number is the rank's own if the aggregator had no message of
@@ -115,12 +113,8 @@ def placed(manifest: Manifest, rank: int, path: Path) -> Manifest:
     """
     if manifest.attempt is None or manifest.process is None:
         return manifest
-    file = path.parent / RESTARTS_FILE
-    try:
-        status = os.stat(file)
-        attempts = _attempts_in(file, status.st_size, status.st_mtime_ns)
-    except OSError:
-        attempts = Attempts()
+    file = storage_of(path).found(path.parent / RESTARTS_FILE)
+    attempts = Attempts() if file is None else _attempts_in(path.parent, file.stamp)
     known = attempts.entry(manifest.attempt, manifest.process)
     turn = attempts.turn_of(manifest.attempt, rank) if known is None else known.turn
     number = manifest.window + (attempts.offset(manifest.attempt, turn) or 0)
@@ -133,5 +127,5 @@ def placed(manifest: Manifest, rank: int, path: Path) -> Manifest:
 
 
 @lru_cache(maxsize=4)
-def _attempts_in(file: Path, size: int, mtime_ns: int) -> Attempts:
-    return Attempts.read(file.parent, _MAX_BYTES_FOR_READERS)
+def _attempts_in(folder: StoragePath, stamp: FileStamp) -> Attempts:
+    return Attempts.read(folder, _MAX_BYTES_FOR_READERS)

@@ -5,12 +5,10 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -20,6 +18,7 @@ from sfapp.packets.assemble import merge
 from sfapp.packets.packet_layout import Limits
 from sfapp.packets.paths import find_packets
 from sfapp.packets.read import DEFAULT_LIMITS, Packet, Quarantined, load_packet
+from sfapp.storage import StoragePath, storage_of
 from sfapp.terminal import quoted
 
 
@@ -65,20 +64,22 @@ class Loaded:
     conflicts: tuple[Conflict, ...]
 
 
-def read_windows(paths: Iterable[Path], limits: Limits = DEFAULT_LIMITS) -> Loaded:
+def read_windows(paths: Iterable[StoragePath], limits: Limits = DEFAULT_LIMITS) -> Loaded:
     """Return all windows in these files and folders.
 
     Raises:
         PacketError: a path does not exist. A bad file does not raise: it is quarantined.
     """
-    with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
-        found = list(pool.map(lambda path: load_packet(path, limits), find_packets(paths)))
+    files = find_packets(paths)
+    readers = max((storage_of(path).readers for path in files), default=1)
+    with ThreadPoolExecutor(max_workers=readers) as pool:
+        found = list(pool.map(lambda path: load_packet(path, limits), files))
     grouped = group([packet for packet in found if isinstance(packet, Packet)])
     refused = tuple(packet for packet in found if isinstance(packet, Quarantined))
     return Loaded(grouped.windows, refused, grouped.conflicts)
 
 
-def read_window(path: Path, limits: Limits = DEFAULT_LIMITS) -> Window:
+def read_window(path: StoragePath, limits: Limits = DEFAULT_LIMITS) -> Window:
     """Return the window in one file, or in a folder with exactly one window.
 
     Raises:

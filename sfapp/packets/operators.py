@@ -25,6 +25,7 @@ from sfapp.packets.paths import operator_files_of, part_rank_of
 from sfapp.packets.read import DEFAULT_LIMITS, at_path, data_of, fetch
 from sfapp.packets.value_checks import check_range, is_unicode
 from sfapp.packets.write import parquet_bytes, write_whole
+from sfapp.storage import StoragePath, location
 from sfapp.terminal import first_line, quoted
 
 OPERATORS_KEY = b"sfapp.operators"
@@ -94,21 +95,23 @@ def write_operators(operators: Operators, run_id: str, window: int, path: Path) 
     )
 
 
-def read_operators(path: Path, limits: Limits = DEFAULT_LIMITS) -> Operators:
+def read_operators(path: StoragePath, limits: Limits = DEFAULT_LIMITS) -> Operators:
     """Return the operator events of one file.
 
     Raises:
         PacketVersionError: the file is of a newer format.
         PacketError: the file breaks a rule of the format; the first fault, with its row and column.
     """
-    path = Path(path)
+    path = location(path)
     try:
         return _parse(data_of(fetch(path, limits), limits), part_rank_of(path), limits)
     except PacketError as error:
         raise at_path(path, error) from error
 
 
-def read_packet_operators(packets: Iterable[Path], limits: Limits = DEFAULT_LIMITS) -> Operators | None:
+def read_packet_operators(
+    packets: Iterable[StoragePath], limits: Limits = DEFAULT_LIMITS
+) -> Operators | None:
     """Return the operator events of a window from all files next to its packet or parts; None if there is
     none.
 

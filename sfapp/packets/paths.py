@@ -4,15 +4,14 @@ Rules).
 
 from __future__ import annotations
 
-import glob
 import hashlib
-import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import quote
 
 from sfapp.errors import PacketError
+from sfapp.storage import FoundFile, StoragePath, location, storage_of
 from sfapp.terminal import quoted
 
 SUFFIX = ".parquet"
@@ -50,32 +49,33 @@ def operators_path(root: Path, run_id: str, window: int, part_rank: int | None =
     return _path(root, run_id, window, part_rank, OPERATORS_SUFFIX)
 
 
-def operator_files_of(packets: Iterable[Path]) -> list[Path]:
+def operator_files_of(packets: Iterable[StoragePath]) -> list[StoragePath]:
     """Return the files of operator events of a window, of all ranks or one each, next to its packet or
     parts.
     """
     stems = {(path.parent, stem) for path in packets if (stem := events_stem(path)) is not None}
     return sorted(
-        path
+        folder / name
         for folder, window in stems
-        for path in folder.glob(f"{glob.escape(window)}.*ops.parquet")
-        if path.name == f"{window}{OPERATORS_SUFFIX}" or part_rank_of(path) is not None
+        for name in storage_of(folder).names_in(folder, window)
+        if name == f"{window}{OPERATORS_SUFFIX}"
+        or (name.endswith(OPERATORS_SUFFIX) and part_rank_of(folder / name) is not None)
     )
 
 
-def with_operators(packets: Iterable[Path]) -> list[Path]:
+def with_operators(packets: Iterable[StoragePath]) -> list[StoragePath]:
     """Return the packets of windows that have files of operator events; each folder is listed once."""
     asked = list(packets)
     stems = {
         (folder, name.partition(".")[0])
         for folder in {path.parent for path in asked}
-        for name in os.listdir(folder)
+        for name in storage_of(folder).names_in(folder)
         if name.endswith(OPERATORS_SUFFIX)
     }
     return [path for path in asked if (path.parent, events_stem(path)) in stems]
 
 
-def events_stem(packet: Path) -> str | None:
+def events_stem(packet: StoragePath) -> str | None:
     """Return how the names of a window's files of operator events begin; None for a part with the name of its
     process.
 
@@ -122,13 +122,13 @@ def part_path(packet: Path, rank: int) -> Path:
     return packet.with_name(f"{packet.name.removesuffix(SUFFIX)}.rank{rank}{SUFFIX}")
 
 
-def part_rank_of(path: Path) -> int | None:
+def part_rank_of(path: StoragePath) -> int | None:
     """Return the rank whose part of a window this file is by its name; None for a whole window."""
     match = _PART_NAME.search(path.name)
     return int(match["rank"]) if match else None
 
 
-def find_packets(paths: Iterable[Path]) -> list[Path]:
+def find_packets(paths: Iterable[StoragePath]) -> list[StoragePath]:
     """Return every packet file at or below these paths, each once, sorted.
 
     A file in ``paths`` is taken whatever its name. Below a folder, files ending in ``.parquet`` are taken,
@@ -138,42 +138,48 @@ def find_packets(paths: Iterable[Path]) -> list[Path]:
     Raises:
         PacketError: a path does not exist.
     """
-    return find_files(paths)[0]
+    return [found.path for found in find_files(paths)[0]]
 
 
-def find_files(paths: Iterable[Path]) -> tuple[list[Path], list[Path]]:
+def find_files(paths: Iterable[StoragePath]) -> tuple[list[FoundFile], list[FoundFile]]:
     """Return the files of ``find_packets`` and every file of operator events there, or next to a packet in
     ``paths``.
 
-    Each file is returned once, sorted.
+    Each file is returned once, sorted by path.
 
     Raises:
         PacketError: a path does not exist.
     """
-    packets: set[Path] = set()
-    operators: set[Path] = set()
-    for path in map(Path, paths):
-        if path.is_dir():
-            for file in _below(path):
-                (operators if file.name.endswith(OPERATORS_SUFFIX) else packets).add(file)
-        elif path.exists():
-            packets.add(path)
-            operators.update(operator_files_of([path]))
+    found: list[FoundFile] = []
+    named: list[FoundFile] = []
+    for path in map(location, paths):
+        storage = storage_of(path)
+        kind = storage.kind(path)
+        if kind == "folder":
+            found += storage.files_below(path, SUFFIX)
+        elif kind == "file":
+            named += _existing([path])
+            found += _existing(operator_files_of([path]))
         else:
             raise PacketError(f"no such file or folder: {quoted(str(path))}")
-    return sorted(packets), sorted(operators)
+    packets, operators = by_kind(found)
+    return sorted_files([*packets, *named]), sorted_files(operators)
 
 
-def _below(root: Path) -> Iterator[Path]:
-    seen: set[tuple[int, int]] = set()  # Links between folders may form a cycle.
-    for folder, folders, files in os.walk(root, followlinks=True):
-        try:
-            status = os.stat(folder)
-        except OSError:  # The folder has disappeared since it was listed.
-            continue
-        if (status.st_dev, status.st_ino) in seen:
-            folders.clear()
-            continue
-        seen.add((status.st_dev, status.st_ino))
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        yield from (Path(folder, name) for name in files if name.endswith(SUFFIX) and name[0] != ".")
+def _existing(paths: Iterable[StoragePath]) -> list[FoundFile]:
+    return [file for path in paths if (file := storage_of(path).found(path)) is not None]
+
+
+def by_kind(files: Iterable[FoundFile]) -> tuple[list[FoundFile], list[FoundFile]]:
+    """Return the packets and the files of operator events among these."""
+    packets: list[FoundFile] = []
+    operators: list[FoundFile] = []
+    for file in files:
+        (operators if file.path.name.endswith(OPERATORS_SUFFIX) else packets).append(file)
+    return packets, operators
+
+
+def sorted_files(files: Iterable[FoundFile]) -> list[FoundFile]:
+    """Return each file once, sorted by path."""
+    each = {file.path: file for file in files}
+    return [each[path] for path in sorted(each)]

@@ -5,17 +5,14 @@ A file is read from disk once, hashed, and parsed from memory, so that the check
 
 from __future__ import annotations
 
-import hashlib
-import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 
 from sfapp.errors import PacketError
-from sfapp.files import modified_ns, open_regular
 from sfapp.model import DIMENSIONS, Manifest, RankTable, Window
 from sfapp.model.window import NOT_MEASURED
 from sfapp.packets.arrow_columns import (
@@ -65,7 +62,7 @@ from sfapp.packets.value_checks import (
     check_waits,
 )
 from sfapp.packets.window_draft import BoolArray, FloatArray, WindowDraft
-from sfapp.terminal import first_line
+from sfapp.storage import FileContent, StoragePath, location, storage_of
 
 DEFAULT_LIMITS = Limits()
 
@@ -85,7 +82,7 @@ class Packet:
     """
 
     window: Window
-    path: Path
+    path: StoragePath
     size: int
     sha256: str
     part_rank: int | None
@@ -97,47 +94,96 @@ class Packet:
 class Quarantined:
     """Refused file with the first reason in one line. ``sha256`` is empty if it cannot be read."""
 
-    path: Path
+    path: StoragePath
     size: int
     sha256: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Content:
-    """Content of a file; the bytes are None if the file is too large to be read."""
-
-    data: bytes | None
-    size: int
-    sha256: str
-    mtime_ns: int
-
-
-def read_packet(path: Path, limits: Limits = DEFAULT_LIMITS) -> Packet:
+def read_packet(path: StoragePath, limits: Limits = DEFAULT_LIMITS) -> Packet:
     """Return the packet in a file, after all checks.
 
     Raises:
         PacketError: the first fault found, with row and column if it has them.
         PacketVersionError: the file is of a newer format.
     """
-    path = Path(path)
+    path = location(path)
     try:
         return _packet(path, fetch(path, limits), limits)
     except PacketError as error:
         raise at_path(path, error) from error
 
 
-def load_packet(path: Path, limits: Limits = DEFAULT_LIMITS) -> Packet | Quarantined:
+def load_packet(path: StoragePath, limits: Limits = DEFAULT_LIMITS) -> Packet | Quarantined:
     """Return the packet in a file, or the reason why it is refused. No content of a file raises.
 
     A part that a rank of a streamed job wrote has its window's number in the run (``attempts.placed``).
     Safe to call from many threads at once.
     """
-    path = Path(path)
+    path = location(path)
     try:
         content = fetch(path, limits)
     except PacketError as error:
         return Quarantined(path, 0, "", error.fault)
+    return _loaded(path, content, limits)
+
+
+def load_packets(
+    paths: Iterable[StoragePath], limits: Limits = DEFAULT_LIMITS
+) -> Iterator[Packet | Quarantined]:
+    """Yield what ``load_packet`` returns for each file, in order; a remote storage fetches ahead."""
+    for storage, group in groupby(paths, storage_of):
+        of_storage = list(group)
+        contents = storage.fetch_ahead(of_storage, limits.max_bytes)
+        for path, content in zip(of_storage, contents, strict=True):
+            if isinstance(content, PacketError):
+                yield Quarantined(path, 0, "", content.fault)
+            else:
+                yield _loaded(path, content, limits)
+
+
+def validate_packet(path: StoragePath, limits: Limits = DEFAULT_LIMITS) -> list[PacketError]:
+    """Return every fault of one packet file; empty if it has none.
+
+    A fault that makes the rest unreadable ends the list. A fault in many rows of a column is listed once, at
+    its first row, with their number.
+    """
+    path = location(path)
+    faults = Faults()
+    try:
+        content = fetch(path, limits)
+        _parse(PacketFile(data_of(content, limits)), part_rank_of(path), limits, faults)
+    except PacketError as error:
+        faults.found.append(error)
+    return [at_path(path, error) for error in faults.found]
+
+
+def at_path(path: StoragePath, error: PacketError) -> PacketError:
+    """Return the same error with the file's path."""
+    return type(error)(error.reason, path=str(path), row=error.row, column=error.column)
+
+
+def fetch(path: StoragePath, limits: Limits) -> FileContent:
+    """Return a file's bytes and their hash; only the hash if the file is larger than the limits.
+
+    Raises:
+        PacketError: it cannot be read, or is no regular file.
+    """
+    return storage_of(path).fetch(path, limits.max_bytes)
+
+
+def data_of(content: FileContent, limits: Limits) -> bytes:
+    """Return the bytes of a file that has been read.
+
+    Raises:
+        PacketError: it is larger than the limits.
+    """
+    if content.data is None:
+        raise PacketError(f"{content.size:,} bytes on disk, more than the {limits.max_bytes:,} allowed")
+    return content.data
+
+
+def _loaded(path: StoragePath, content: FileContent, limits: Limits) -> Packet | Quarantined:
     try:
         packet = _packet(path, content, limits)
     except PacketError as error:
@@ -149,57 +195,7 @@ def load_packet(path: Path, limits: Limits = DEFAULT_LIMITS) -> Packet | Quarant
     return replace(packet, window=replace(window, manifest=manifest))
 
 
-def validate_packet(path: Path, limits: Limits = DEFAULT_LIMITS) -> list[PacketError]:
-    """Return every fault of one packet file; empty if it has none.
-
-    A fault that makes the rest unreadable ends the list. A fault in many rows of a column is listed once, at
-    its first row, with their number.
-    """
-    path = Path(path)
-    faults = Faults()
-    try:
-        content = fetch(path, limits)
-        _parse(PacketFile(data_of(content, limits)), part_rank_of(path), limits, faults)
-    except PacketError as error:
-        faults.found.append(error)
-    return [at_path(path, error) for error in faults.found]
-
-
-def at_path(path: Path, error: PacketError) -> PacketError:
-    """Return the same error with the file's path."""
-    return type(error)(error.reason, path=str(path), row=error.row, column=error.column)
-
-
-def fetch(path: Path, limits: Limits) -> Content:
-    """Return a file's bytes and their hash; only the hash if the file is larger than the limits.
-
-    Raises:
-        PacketError: it cannot be read, or is no regular file.
-    """
-    try:
-        with open_regular(path) as file:
-            status = os.fstat(file.fileno())
-            if status.st_size > limits.max_bytes:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-                return Content(None, status.st_size, digest, modified_ns(status))
-            data = file.read(status.st_size)  # A file that grows meanwhile keeps within the limit.
-    except OSError as error:
-        raise PacketError(f"cannot be read: {first_line(error.strerror or str(error))}") from error
-    return Content(data, len(data), hashlib.sha256(data).hexdigest(), modified_ns(status))
-
-
-def data_of(content: Content, limits: Limits) -> bytes:
-    """Return the bytes of a file that has been read.
-
-    Raises:
-        PacketError: it is larger than the limits.
-    """
-    if content.data is None:
-        raise PacketError(f"{content.size:,} bytes on disk, more than the {limits.max_bytes:,} allowed")
-    return content.data
-
-
-def _packet(path: Path, content: Content, limits: Limits) -> Packet:
+def _packet(path: StoragePath, content: FileContent, limits: Limits) -> Packet:
     part_rank = part_rank_of(path)
     faults = Faults()
     try:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sfapp.errors import PacketError
 from sfapp.model import Diagnosis, Operators, RankTable, Window
 from sfapp.packets import Loaded, Quarantined, read_packet_operators
 from sfapp.packets.paths import with_operators
+from sfapp.storage import path_in, storage_of
 
 if TYPE_CHECKING:
     from sfapp.operators import Agreement
@@ -94,8 +94,9 @@ def causes(
         try:
             operators = read_packet_operators(paths)
         except PacketError as error:
-            path = Path(error.path or paths[0])
-            refused.append(Quarantined(path, path.stat().st_size, "", error.fault))
+            path = path_in(paths, error.path) if error.path else paths[0]
+            found = storage_of(path).found(path)
+            refused.append(Quarantined(path, found.stamp.size if found else 0, "", error.fault))
             continue
         seen[key] = causes_of(operators, windows[key].window.of_group(diagnosis.group), diagnosis)
     return seen, refused

@@ -20,6 +20,7 @@ from sfapp.service.pseudonyms import Pseudonyms
 from sfapp.service.stacks import stacks_next_to
 from sfapp.service.verdicts import diagnose_windows, measures_behind
 from sfapp.service.window_evidence import EvidenceFile, WindowEvidence
+from sfapp.storage import StoragePath
 from sfapp.views.operator_findings import Examined, examined
 
 
@@ -32,7 +33,7 @@ class PacketEvidence:
     def __init__(self, windows: Sequence[LoadedWindow], pseudonyms: Pseudonyms | None = None) -> None:
         self._pseudonyms = pseudonyms
         self._windows: dict[WindowKey, LoadedWindow] = {}
-        self._files: dict[WindowKey, list[Path]] = {}
+        self._files: dict[WindowKey, list[StoragePath]] = {}
         self._runs: dict[str, list[LoadedWindow]] = defaultdict(list)
         self._problems: dict[str, list[Problem]] = {}
         for original in windows:

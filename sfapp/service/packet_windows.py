@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from sfapp.accounting import WhatIf, check_totals, suspect_fix, what_if_of
 from sfapp.errors import WindowError
@@ -12,9 +11,10 @@ from sfapp.model import Diagnosis, Fix, Window
 from sfapp.model.view import WindowKey
 from sfapp.packets import Loaded, Quarantined, read_windows
 from sfapp.service.verdicts import measures_behind
+from sfapp.storage import StoragePath
 
 
-def load_windows(paths: Sequence[Path]) -> Loaded:
+def load_windows(paths: Sequence[StoragePath]) -> Loaded:
     """Read the windows under some paths; a window whose durations overflow when added up is quarantined."""
     loaded = read_windows(paths)
     usable, refused = [], list(loaded.quarantined)

@@ -13,9 +13,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Literal
 
+from sfapp.storage import FileStamp, FoundFile, path_in
 from sfapp.store.bulk_insert import (
     IN_KEYS,
     IN_NAMES,
@@ -36,7 +36,7 @@ from sfapp.store.references import (
     update_reference,
 )
 from sfapp.store.run_waits import misaligned, stored_waits
-from sfapp.store.scan import BATCH_FILES, FileStamp, FoundFile, batches, scan
+from sfapp.store.scan import BATCH_FILES, FollowedRoot, batches, scan
 from sfapp.store.schema import CONFLICTS, PACKETS, QUARANTINE
 from sfapp.store.verdict_builder import PacketBatch, StoredWaits, read_batch
 from sfapp.store.verdict_rows import Key
@@ -91,12 +91,13 @@ class Ingest:
     def __init__(
         self,
         database: Database,
-        roots: Sequence[Path],
+        roots: Sequence[FollowedRoot],
         chosen: ReferenceChoices,
         operator_files: OperatorFiles,
     ) -> None:
         self._database = database
         self._roots = roots
+        self._paths = [root.root for root in roots]
         self._chosen = chosen
         self._operator_files = operator_files
         self._stored_waits: StoredWaits = partial(stored_waits, database)
@@ -104,15 +105,25 @@ class Ingest:
         self._runs_compared: set[str] = set()
         self._added = self._unchanged = self._quarantined = self._conflicts = self._removed = 0
 
-    def run(self, progress: Callable[[IngestProgress], None] | None, cancel: threading.Event) -> IngestReport:
+    def run(
+        self,
+        progress: Callable[[IngestProgress], None] | None,
+        cancel: threading.Event,
+        *,
+        everything: bool = True,
+    ) -> IngestReport:
         """Synchronise the store with the files, reading only new and changed ones.
+
+        Args:
+            everything: list all files; otherwise, new ones may be enough.
 
         Raises:
             StoreError: the store cannot be written. A damaged packet never raises.
         """
         started = time.monotonic()
         report_progress = progress or (lambda progress: None)
-        files = scan(self._roots, self._known(), self._operator_files.stamps)
+        listings = [root.look(everything=everything) for root in self._roots]
+        files = scan(listings, self._known(), self._operator_files.stamps)
         operators = self._operator_files.note(files.operators)
         if operators:
             self._database.note_change()
@@ -145,14 +156,14 @@ class Ingest:
         report_progress: Callable[[IngestProgress], None],
         cancel: threading.Event,
     ) -> None:
-        left = Counter(found.path.parent for found in fresh)
-        folders: dict[str, set[Path]] = defaultdict(set)
+        left = Counter(_folder(found.name) for found in fresh)
+        folders: dict[str, set[str]] = defaultdict(set)
         with closing(read_all(fresh, cancel, self._stored_waits)) as batches_read:
             for batch in batches_read:
                 self._commit(batch, batch.names)
-                left -= Counter(found.path.parent for found in batch.found)
+                left -= Counter(map(_folder, batch.names))
                 for row in batch.packets:
-                    folders[row["run_id"]].add(Path(row["path"]).parent)
+                    folders[row["run_id"]].add(_folder(row["path"]))
                 if left:
                     self._compare_finished_runs(folders, left)
                 report_progress(IngestProgress("reading", len(fresh) - left.total(), len(fresh)))
@@ -165,7 +176,7 @@ class Ingest:
             self._commit(read_batch([]), names)
             self._removed += len(names)
 
-    def _compare_finished_runs(self, folders: Mapping[str, set[Path]], left: Mapping[Path, int]) -> None:
+    def _compare_finished_runs(self, folders: Mapping[str, set[str]], left: Mapping[str, int]) -> None:
         """Compare runs with their references if their folders have no file left to read.
 
         Pages then show them correctly while other runs are still being read. A run is compared once here; if
@@ -278,7 +289,12 @@ class Ingest:
             f"SELECT path, size, mtime_ns FROM packets WHERE {IN_KEYS} ORDER BY path", key_values(keys)
         )
         return [
-            FoundFile(Path(path), path, FileStamp(size, mtime_ns))
+            FoundFile(path_in(self._paths, path), path, FileStamp(size, mtime_ns))
             for path, size, mtime_ns in rows
             if path not in self._gone
         ]
+
+
+def _folder(name: str) -> str:
+    """Return the name of the folder of a file."""
+    return name.rpartition("/")[0]

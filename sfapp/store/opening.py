@@ -7,6 +7,7 @@ one. A DuckDB file with other tables is never changed.
 from __future__ import annotations
 
 import errno
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import duckdb
 from sfapp import __version__
 from sfapp.errors import StoreError
 from sfapp.files import check_regular, open_regular
+from sfapp.storage import StoragePath, local_paths, resolved
 from sfapp.store.database import Cursor, Database, first_line
 from sfapp.store.lock import StoreLock, busy_from_duckdb
 from sfapp.store.schema import CELLS, MEANINGS, SCHEMA_VERSION, TABLES
@@ -24,6 +26,35 @@ from sfapp.terminal import printable
 _CONFIG: dict[str, Any] = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
 
 _LONGEST_SHOWN = 60
+
+
+def absolute_roots(roots: Sequence[StoragePath]) -> list[StoragePath]:
+    """Return the absolute paths of packet folders and files.
+
+    Raises:
+        StoreError: there are none, or a local one does not exist.
+    """
+    absolute = [resolved(root) for root in roots]
+    if not absolute:
+        raise StoreError("name at least one folder of packets")
+    for root in local_paths(absolute):
+        if not root.exists():
+            raise StoreError(f"no such file or folder: {root}")
+    return absolute
+
+
+def open_database(roots: Sequence[StoragePath], db: Path | None, *, memory: bool) -> Database:
+    """Open the store of some roots, as ``Store.open`` does.
+
+    Raises:
+        StoreBusyError: another process, or this one, has it open.
+        StoreError: the file cannot be used.
+    """
+    if memory:
+        return open_in_memory()
+    if db is not None:
+        return open_file(Path(db).expanduser().resolve())
+    return open_default(roots[0])
 
 
 def open_default(root: Path) -> Database:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 from sfapp.packets.paths import events_stem
-from sfapp.store.scan import FileStamp, as_text
+from sfapp.storage import FileStamp, StoragePath, as_text
 
 
 class OperatorFiles:
@@ -39,7 +38,7 @@ class OperatorFiles:
             self._stamps = stamps
         return changed
 
-    def for_packets(self, packets: Iterable[Path]) -> tuple[str, ...]:
+    def for_packets(self, packets: Iterable[StoragePath]) -> tuple[str, ...]:
         """Return a fingerprint of a window's files of operator events: name, size and modification time of
         each.
 

@@ -24,7 +24,8 @@ from queue import SimpleQueue
 from typing import IO
 
 from sfapp.accounting.kernels import limit_threads
-from sfapp.store.scan import FoundFile, batches
+from sfapp.storage import FoundFile
+from sfapp.store.scan import batches
 from sfapp.store.verdict_builder import PacketBatch, StoredWaits, read_batch
 
 FileBatch = Sequence[FoundFile]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 
 from sfapp.errors import WindowNotFoundError
 from sfapp.model import Diagnosis, Reference
 from sfapp.model.problems import TimedDiagnosis
+from sfapp.storage import StoragePath, path_in
 from sfapp.store.database import Database
 from sfapp.store.verdict_rows import decode_diagnosis, decode_reference
 from sfapp.store.window_queries import aware, aware_time
@@ -34,7 +34,7 @@ class RunSummary:
 class PacketSource:
     """A packet file of a window."""
 
-    path: Path
+    path: StoragePath
     size: int
     sha256: str
     part_rank: int | None = None
@@ -172,24 +172,26 @@ def reference(database: Database, run: str) -> Reference | None:
     return decode_reference(found[0][0]) if found else None
 
 
-def sources(database: Database, run: str, number: int) -> list[PacketSource]:
-    """Return the packet files of a window.
+def sources(database: Database, roots: Sequence[StoragePath], run: str, number: int) -> list[PacketSource]:
+    """Return the packet files of a window, which lie at or below one of the roots.
 
     Raises:
         WindowNotFoundError: no such window.
     """
-    found = _packets(database, run, number, "shown")
+    found = _packets(database, roots, run, number, "shown")
     if not found:
         raise _not_found(database, run, number)
     return found
 
 
-def set_aside(database: Database, run: str, number: int) -> list[PacketSource]:
+def set_aside(database: Database, roots: Sequence[StoragePath], run: str, number: int) -> list[PacketSource]:
     """Return the files of a window that were set aside; see ``conflicts``."""
-    return _packets(database, run, number, "set_aside")
+    return _packets(database, roots, run, number, "set_aside")
 
 
-def _packets(database: Database, run: str, number: int, state: str) -> list[PacketSource]:
+def _packets(
+    database: Database, roots: Sequence[StoragePath], run: str, number: int, state: str
+) -> list[PacketSource]:
     rows = database.tuples(
         """
         SELECT path, size, sha256, part_rank FROM packets
@@ -197,7 +199,7 @@ def _packets(database: Database, run: str, number: int, state: str) -> list[Pack
         """,
         [run, number, state],
     )
-    return [PacketSource(Path(path), size, sha256, part) for path, size, sha256, part in rows]
+    return [PacketSource(path_in(roots, path), size, sha256, part) for path, size, sha256, part in rows]
 
 
 def quarantine(database: Database) -> list[QuarantinedFile]:
@@ -209,7 +211,7 @@ def quarantine(database: Database) -> list[QuarantinedFile]:
     ]
 
 
-def conflicts(database: Database) -> list[WindowConflict]:
+def conflicts(database: Database, roots: Sequence[StoragePath]) -> list[WindowConflict]:
     """Return every conflict, by run and window."""
     found: dict[tuple[str, int, str], dict[bool, list[PacketSource]]] = {}
     rows = database.tuples(
@@ -220,7 +222,7 @@ def conflicts(database: Database) -> list[WindowConflict]:
     )
     for run_id, number, reason, shown, path, size, sha256 in rows:
         files = found.setdefault((run_id, number, reason), {True: [], False: []})
-        files[shown].append(PacketSource(Path(path), size, sha256))
+        files[shown].append(PacketSource(path_in(roots, path), size, sha256))
     return [
         WindowConflict(*key, shown=tuple(files[True]), set_aside=tuple(files[False]))
         for key, files in found.items()

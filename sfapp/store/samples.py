@@ -31,9 +31,10 @@ from sfapp.model.samples import (
     StandstillSample,
     sample_fields,
 )
+from sfapp.storage import as_text
 from sfapp.store.bulk_insert import insert
 from sfapp.store.database import Cursor, Database
-from sfapp.store.scan import as_text, is_below
+from sfapp.store.scan import is_below
 from sfapp.store.schema import METRIC_FILES, SAMPLE_TABLES, SchemaTable, quote_identifier
 
 Row = dict[str, Any]

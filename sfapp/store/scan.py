@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from sfapp.files import modified_ns
-from sfapp.packets.paths import find_files
+from sfapp.packets.paths import SUFFIX, by_kind, find_files, sorted_files
+from sfapp.storage import FileStamp, FolderFollower, FoundFile, StoragePath, storage_of
 
 BATCH_FILES = 128
 BATCH_BYTES = 32 * 2**20
@@ -23,28 +22,45 @@ commit."""
 
 
 @dataclass(frozen=True, slots=True)
-class FileStamp:
-    """Size and modification time, which identify a file's state without reading it."""
-
-    size: int
-    mtime_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class FoundFile:
-    """File to read.
+class RootListing:
+    """Files at or below one root.
 
     Attributes:
-        name: its path as text; bytes that are not UTF-8 are escaped.
+        root: the root's path as text.
+        is_complete: whether a file that is not listed has been removed. It may still exist if the root is
+            absent, for example an unmounted share, or if only new files were listed.
     """
 
-    path: Path
-    name: str
-    stamp: FileStamp
+    root: str
+    packets: Sequence[FoundFile] = ()
+    operators: Sequence[FoundFile] = ()
+    is_complete: bool = False
 
-    @property
-    def is_nameable(self) -> bool:
-        return self.name == str(self.path)
+
+class FollowedRoot:
+    """Root whose files are listed again and again; one call at a time."""
+
+    def __init__(self, root: StoragePath) -> None:
+        self.root = root
+        self._follower: FolderFollower | None = None
+
+    def look(self, *, everything: bool = True) -> RootListing:
+        """List the files, reading none.
+
+        Args:
+            everything: list all files; otherwise, new ones may be enough.
+        """
+        storage = storage_of(self.root)
+        kind = storage.kind(self.root)
+        if kind is None:
+            return RootListing(str(self.root))
+        if kind == "file":
+            packets, operators = find_files([self.root])
+            return RootListing(str(self.root), packets, operators, is_complete=True)
+        self._follower = self._follower or storage.follower(self.root, SUFFIX)
+        listing = self._follower.look(everything=everything)
+        packets, operators = by_kind(listing.files)
+        return RootListing(str(self.root), packets, operators, listing.is_complete)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,24 +80,26 @@ class Scan:
     operators: Mapping[str, FileStamp]
 
 
-def scan(roots: Sequence[Path], known: Mapping[str, FileStamp], operators: Mapping[str, FileStamp]) -> Scan:
-    """Compare the files at or below these roots with the stored ones, reading none.
-
-    If a root is absent, for example an unmounted share, the stored files below it are kept.
+def scan(
+    listings: Iterable[RootListing], known: Mapping[str, FileStamp], operators: Mapping[str, FileStamp]
+) -> Scan:
+    """Compare the listed files with the stored ones. A stored file that is not listed is kept below a root
+    whose listing is incomplete.
 
     Args:
         known: stamps of stored packets, including refused ones.
         operators: stamps of the files of operator events that the last scan found.
     """
-    present = [root for root in roots if root.exists()]
-    absent = [str(root) for root in roots if root not in present]
-    packets, operator_paths = find_files(present)
-    found = _stamped(packets)
+    listings = tuple(listings)
+    incomplete = [listing.root for listing in listings if not listing.is_complete]
+    found = sorted_files(file for listing in listings for file in listing.packets)
     fresh = tuple(file for file in found if known.get(file.name) != file.stamp)
     missing = known.keys() - {file.name for file in found}
-    gone = sorted(name for name in missing if not any(is_below(name, root) for root in absent))
-    unseen = {name: stamp for name, stamp in operators.items() if any(is_below(name, at) for at in absent)}
-    stamps = unseen | {file.name: file.stamp for file in _stamped(operator_paths)}
+    gone = sorted(name for name in missing if not any(is_below(name, root) for root in incomplete))
+    unseen = {
+        name: stamp for name, stamp in operators.items() if any(is_below(name, root) for root in incomplete)
+    }
+    stamps = unseen | {file.name: file.stamp for listing in listings for file in listing.operators}
     return Scan(fresh, tuple(gone), len(found) - len(fresh), stamps)
 
 
@@ -107,33 +125,11 @@ def batches(fresh: Sequence[FoundFile], tapered: bool = False) -> Iterator[tuple
         yield tuple(batch)
 
 
-def window_stem(file: FoundFile) -> Path:
+def window_stem(file: FoundFile) -> StoragePath:
     """Return the common prefix of the names of one window's parts (packet.md)."""
     return file.path.with_name(file.path.name.split(".", 1)[0])
 
 
-def as_text(path: Path) -> str:
-    """Return a path as text that can be stored; bytes that are not UTF-8 are escaped."""
-    name = str(path)
-    if name.isascii():
-        return name
-    return os.fsencode(path).decode(errors="backslashreplace")
-
-
 def is_below(name: str, root: str) -> bool:
+    """Return whether a file is a root or below it, by their names."""
     return name == root or name.startswith(root.rstrip(os.sep) + os.sep)
-
-
-def _stamped(paths: Sequence[Path]) -> list[FoundFile]:
-    return [FoundFile(path, as_text(path), stamp) for path in paths if (stamp := _stamp(path)) is not None]
-
-
-def _stamp(path: Path) -> FileStamp | None:
-    """Return the stamp of a file, or None if it has disappeared; a dangling link has the link's own stamp."""
-    for follow in (True, False):
-        try:
-            status = os.stat(path, follow_symlinks=follow)
-        except OSError:
-            continue
-        return FileStamp(status.st_size, modified_ns(status))
-    return None

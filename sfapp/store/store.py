@@ -18,7 +18,8 @@ from sfapp.errors import StoreError
 from sfapp.model import Diagnosis, Operators, Reference, Window
 from sfapp.model.problems import TimedDiagnosis
 from sfapp.model.samples import PaceSample, Sample
-from sfapp.packets import Packet, group, load_packet, read_packet_operators
+from sfapp.packets import Packet, group, load_packet, load_packets, read_packet_operators
+from sfapp.storage import StoragePath, local_paths
 from sfapp.store import cells_view, fleet_queries, opening, queries, samples, window_queries
 from sfapp.store.database import Database
 from sfapp.store.fleet_queries import FleetRows
@@ -29,6 +30,7 @@ from sfapp.store.reference_choices import ReferenceChoices
 from sfapp.store.references import update_reference
 from sfapp.store.run_waits import stored_waits
 from sfapp.store.samples import MOST_SUBJECTS, Paces, SampleFollower, SampleQuery
+from sfapp.store.scan import FollowedRoot
 from sfapp.store.watch import watch
 from sfapp.store.window_queries import WindowQuery, WindowRows
 
@@ -43,7 +45,7 @@ class Store:
             nothing unusual.
     """
 
-    def __init__(self, database: Database, roots: Sequence[Path]) -> None:
+    def __init__(self, database: Database, roots: Sequence[StoragePath]) -> None:
         """Wrap an open database; use ``Store.open`` instead.
 
         Raises:
@@ -55,12 +57,13 @@ class Store:
         self._database = database
         self._chosen = ReferenceChoices.for_store(database.path)
         self._ingesting = threading.Lock()
-        self._follower = SampleFollower(database, self.roots)
+        self._followed = [FollowedRoot(root) for root in self.roots]
+        self._follower = SampleFollower(database, local_paths(self.roots))
         self._operator_files = OperatorFiles()
         self._cells_are_stale = False
 
     @classmethod
-    def open(cls, roots: Sequence[Path], db: Path | None = None, memory: bool = False) -> Store:
+    def open(cls, roots: Sequence[StoragePath], db: Path | None = None, memory: bool = False) -> Store:
         """Open or create the store of these packet folders. Reads no packet yet.
 
         Args:
@@ -73,18 +76,8 @@ class Store:
             StoreBusyError: another process, or this one, has it open; the message names it.
             StoreError: a root does not exist, or the file cannot be used.
         """
-        absolute = [Path(root).expanduser().resolve() for root in roots]
-        if not absolute:
-            raise StoreError("name at least one folder of packets")
-        for root in absolute:
-            if not root.exists():
-                raise StoreError(f"no such file or folder: {root}")
-        if memory:
-            database = opening.open_in_memory()
-        elif db is not None:
-            database = opening.open_file(Path(db).expanduser().resolve())
-        else:
-            database = opening.open_default(absolute[0])
+        absolute = opening.absolute_roots(roots)
+        database = opening.open_database(absolute, db, memory=memory)
         try:
             return cls(database, absolute)
         except BaseException:
@@ -148,7 +141,7 @@ class Store:
             if self.generation != before:  # A standstill began, changed or ended.
                 on_change(IngestReport())
 
-        watch(self.roots, stop, lambda: self._ingest(None, stop), follow, on_change)
+        watch(self.roots, stop, lambda: self._ingest(None, stop, everything=False), follow, on_change)
 
     def follow(self) -> int:
         """Read the samples that running jobs have written since the last call, and return their number.
@@ -162,12 +155,15 @@ class Store:
         return self._follower.follow()
 
     def _ingest(
-        self, progress: Callable[[IngestProgress], None] | None, cancel: threading.Event
+        self,
+        progress: Callable[[IngestProgress], None] | None,
+        cancel: threading.Event,
+        *,
+        everything: bool = True,
     ) -> IngestReport:
         with self._ingesting:
-            report = Ingest(self._database, self.roots, self._chosen, self._operator_files).run(
-                progress, cancel
-            )
+            ingest = Ingest(self._database, self._followed, self._chosen, self._operator_files)
+            report = ingest.run(progress, cancel, everything=everything)
             self._cells_are_stale |= report.changed
             return report
 
@@ -256,7 +252,7 @@ class Store:
             WindowNotFoundError: no such window.
             StoreError: its packets have disappeared or changed since they were ingested.
         """
-        shown = [load_packet(source.path) for source in self.sources(run, window)]
+        shown = list(load_packets(source.path for source in self.sources(run, window)))
         packets = [packet for packet in shown if isinstance(packet, Packet)]
         is_whole = len(packets) == len(shown)
         for stored in self.set_aside(run, window):
@@ -296,11 +292,11 @@ class Store:
         Raises:
             WindowNotFoundError: no such window.
         """
-        return queries.sources(self._database, run, window)
+        return queries.sources(self._database, self.roots, run, window)
 
     def set_aside(self, run: str, window: int) -> list[PacketSource]:
         """Return the files of a window that were set aside; see ``conflicts`` for the reasons."""
-        return queries.set_aside(self._database, run, window)
+        return queries.set_aside(self._database, self.roots, run, window)
 
     def hostnames(self) -> frozenset[str]:
         """Return every host name in the packets, including those set aside."""
@@ -312,7 +308,7 @@ class Store:
 
     def conflicts(self) -> list[WindowConflict]:
         """Return every conflict: the used files and those set aside."""
-        return queries.conflicts(self._database)
+        return queries.conflicts(self._database, self.roots)
 
     def newest_packet_at(self) -> datetime | None:
         """Return the modification time of the newest packet."""

@@ -5,8 +5,7 @@ Everything here may run on any thread or in any process, because the results are
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +14,9 @@ import pyarrow as pa
 from sfapp.accounting import Measures, RunStages, RunWaits, aligned, judge, measured, run_waits
 from sfapp.errors import WindowError
 from sfapp.model import Diagnosis, Window
-from sfapp.packets import Conflict, Grouped, Packet, group, load_packet
-from sfapp.store.scan import FoundFile, as_text, window_stem
+from sfapp.packets import Conflict, Grouped, Packet, Quarantined, group, load_packets
+from sfapp.storage import FoundFile, as_text, storage_of
+from sfapp.store.scan import window_stem
 from sfapp.store.verdict_rows import DerivedWindow, Key, WindowOrigin, stages_table, windows_table
 
 Row = dict[str, Any]
@@ -89,11 +89,12 @@ def read_batch(
     files: list[_File] = []
     quarantine: list[Row] = []
     held = 0
+    loaded = _load(found)
     for index, each in enumerate(found):
         if keys is None and held > most_bytes and window_stem(each) != window_stem(found[index - 1]):
             found = found[:index]
             break
-        packet = _read(each)
+        packet = _readable(each, next(loaded))
         held += packet.window.nbytes if isinstance(packet, Packet) else 0
         if isinstance(packet, Packet):
             if keys is None or _key(packet.window) in keys:
@@ -115,14 +116,19 @@ def read_batch(
     )
 
 
-def _read(found: FoundFile) -> Packet | Row | None:
+def _load(found: Sequence[FoundFile]) -> Iterator[Packet | Quarantined | None]:
+    """Yield each file's packet or the reason why it is refused; None if its name cannot be stored."""
+    loaded = load_packets(each.path for each in found if each.is_nameable)
+    return (next(loaded) if each.is_nameable else None for each in found)
+
+
+def _readable(found: FoundFile, loaded: Packet | Quarantined | None) -> Packet | Row | None:
     """Return the packet in a file, its row in ``quarantine``, or None if the file has disappeared."""
-    if not found.is_nameable:
+    if loaded is None:
         return _refused(found, "", "its name is not UTF-8 text: rename it")
-    loaded = load_packet(found.path)
     if isinstance(loaded, Packet):
         return loaded
-    if not os.path.lexists(found.path):
+    if storage_of(found.path).found(found.path) is None:
         return None
     return _refused(found, loaded.sha256, loaded.reason)
 

@@ -12,6 +12,7 @@ import watchfiles
 
 from sfapp.metrics import SUFFIX as SAMPLES_SUFFIX
 from sfapp.packets.paths import SUFFIX as PACKET_SUFFIX
+from sfapp.storage import StoragePath, local_paths
 from sfapp.store.ingest import IngestReport
 
 _LOOK_S = 1.0
@@ -24,7 +25,7 @@ of the time."""
 
 
 def watch(
-    roots: Sequence[Path],
+    roots: Sequence[StoragePath],
     stop: threading.Event,
     ingest: Callable[[], IngestReport],
     follow: Callable[[], object],
@@ -37,7 +38,7 @@ def watch(
     """
     next_scan = 0.0
     pause = _SCAN_EVERY_S
-    for noticed in _looks(roots, stop):
+    for noticed in _looks(local_paths(roots), stop):
         if not noticed:
             follow()
             if time.monotonic() < next_scan:

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from sfapp.accounting import kernels
+from sfapp.storage import FileStamp, FoundFile
 from sfapp.store import IngestProgress, Store, parallel_reader
-from sfapp.store.scan import BATCH_FILES, LEAST_BATCH_FILES, FileStamp, FoundFile, batches, scan
+from sfapp.store.scan import BATCH_FILES, LEAST_BATCH_FILES, FollowedRoot, batches, scan
 from sfapp.store.verdict_builder import read_batch
 from tests.store.jobs import SLOW, contents, put, put_part, window
 
@@ -154,7 +155,7 @@ def test_packets_that_fill_the_memory_are_read_in_several_batches(tmp_path: Path
         put(tmp_path, window("a", number))
         for rank in range(3):  # the parts of a window stay together
             put_part(tmp_path, window("b", number), rank)
-    files = scan([tmp_path], {}, {}).fresh
+    files = scan([FollowedRoot(tmp_path).look()], {}, {}).fresh
     left, sizes = files, []
     while left:
         batch = read_batch(left, most_bytes=window("a", 0).duration_SNR.nbytes)

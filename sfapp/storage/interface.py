@@ -1,0 +1,141 @@
+"""Interface of what holds packets, and what it reports of files: size, modification time, content."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from sfapp.errors import PacketError
+
+StoragePath: TypeAlias = Path
+"""Path of a file or folder that holds packets."""
+
+PathKind: TypeAlias = Literal["file", "folder"]
+
+
+@dataclass(frozen=True, slots=True)
+class FileStamp:
+    """Size and modification time, which identify a file's state without reading it."""
+
+    size: int
+    mtime_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """File to read.
+
+    Attributes:
+        name: its path as text; bytes that are not UTF-8 are escaped.
+    """
+
+    path: StoragePath
+    name: str
+    stamp: FileStamp
+
+    @property
+    def is_nameable(self) -> bool:
+        return self.name == str(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class FileContent:
+    """Content of a file; the bytes are None if the file is too large to be read.
+
+    Attributes:
+        sha256: of the file, in hex; empty if the file was not read.
+        mtime_ns: modification time, ns since 1970.
+    """
+
+    data: bytes | None
+    size: int
+    sha256: str
+    mtime_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class FolderListing:
+    """Files below a folder, in any order.
+
+    Attributes:
+        is_complete: whether all files are listed, so that a file that is not has been removed.
+    """
+
+    files: tuple[FoundFile, ...]
+    is_complete: bool
+
+
+class FolderFollower(ABC):
+    """Search for the files below one folder that is repeated, so that it may list new files only."""
+
+    @abstractmethod
+    def look(self, *, everything: bool) -> FolderListing:
+        """List files.
+
+        Args:
+            everything: list all files; otherwise, new ones may be enough.
+        """
+
+
+class Storage(ABC):
+    """Files and folders of one kind of storage. Safe to use from several threads.
+
+    Attributes:
+        readers: number of files that are worth reading at the same time.
+        is_remote: whether each request takes time and costs money, and no notification reports a change.
+    """
+
+    readers: int
+    is_remote: bool
+
+    @abstractmethod
+    def kind(self, path: StoragePath) -> PathKind | None:
+        """Return whether a path is a file or a folder; None if there is neither."""
+
+    @abstractmethod
+    def files_below(self, folder: StoragePath, suffix: str) -> Iterator[FoundFile]:
+        """Yield every file below a folder whose name ends so, in any order.
+
+        Files and folders whose name starts with a dot are left out.
+        """
+
+    @abstractmethod
+    def follower(self, folder: StoragePath, suffix: str) -> FolderFollower:
+        """Return a repeated search for the files of ``files_below``."""
+
+    @abstractmethod
+    def names_in(self, folder: StoragePath, stem: str = "") -> list[str]:
+        """Return the names of the files directly in a folder, or of those that begin with ``<stem>.``."""
+
+    @abstractmethod
+    def found(self, path: StoragePath) -> FoundFile | None:
+        """Return a file with its stamp; None if there is none."""
+
+    @abstractmethod
+    def fetch(self, path: StoragePath, most_bytes: int) -> FileContent:
+        """Return a file's bytes and their hash, without the bytes if it is larger than the limit.
+
+        Raises:
+            PacketError: it cannot be read, or is no regular file.
+        """
+
+    @abstractmethod
+    def read_small(self, path: StoragePath, most_bytes: int) -> bytes:
+        """Return the content of a small file.
+
+        Raises:
+            OSError: it cannot be read, or is larger than the limit.
+        """
+
+    def fetch_ahead(
+        self, paths: Iterable[StoragePath], most_bytes: int
+    ) -> Iterator[FileContent | PacketError]:
+        """Yield the content of each file in order, or why it cannot be read."""
+        for path in paths:
+            try:
+                yield self.fetch(path, most_bytes)
+            except PacketError as error:
+                yield error

@@ -1,0 +1,109 @@
+"""Folders of packets on this machine, or on a file system that it has mounted."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from sfapp.errors import PacketError
+from sfapp.files import modified_ns, open_regular, read_regular
+from sfapp.storage.interface import (
+    FileContent,
+    FileStamp,
+    FolderFollower,
+    FolderListing,
+    FoundFile,
+    PathKind,
+    Storage,
+    StoragePath,
+)
+from sfapp.terminal import first_line
+
+
+class LocalStorage(Storage):
+    """Files and folders of this machine."""
+
+    readers = min(8, os.cpu_count() or 1)
+    is_remote = False
+
+    def kind(self, path: StoragePath) -> PathKind | None:
+        if path.is_dir():
+            return "folder"
+        return "file" if path.exists() else None
+
+    def files_below(self, folder: StoragePath, suffix: str) -> Iterator[FoundFile]:
+        found = map(self.found, _paths_below(folder, suffix))
+        return (file for file in found if file is not None)
+
+    def follower(self, folder: StoragePath, suffix: str) -> FolderFollower:
+        return _LocalFollower(self, folder, suffix)
+
+    def names_in(self, folder: StoragePath, stem: str = "") -> list[str]:
+        try:
+            names = os.listdir(folder)
+        except OSError:
+            return []
+        return [name for name in names if name.startswith(f"{stem}.")] if stem else names
+
+    def found(self, path: StoragePath) -> FoundFile | None:
+        """Return a file with its stamp, or None if it has disappeared; a dangling link has the link's own
+        stamp."""
+        for follow in (True, False):
+            try:
+                status = os.stat(path, follow_symlinks=follow)
+            except OSError:
+                continue
+            return FoundFile(path, as_text(path), FileStamp(status.st_size, modified_ns(status)))
+        return None
+
+    def fetch(self, path: StoragePath, most_bytes: int) -> FileContent:
+        try:
+            with open_regular(path) as file:
+                status = os.fstat(file.fileno())
+                if status.st_size > most_bytes:
+                    digest = hashlib.file_digest(file, "sha256").hexdigest()
+                    return FileContent(None, status.st_size, digest, modified_ns(status))
+                data = file.read(status.st_size)  # A file that grows meanwhile keeps within the limit.
+        except OSError as error:
+            raise PacketError(f"cannot be read: {first_line(error.strerror or str(error))}") from error
+        return FileContent(data, len(data), hashlib.sha256(data).hexdigest(), modified_ns(status))
+
+    def read_small(self, path: StoragePath, most_bytes: int) -> bytes:
+        return read_regular(path, most_bytes)
+
+
+class _LocalFollower(FolderFollower):
+    """Complete search of a local folder: looking at a file's stamp costs microseconds."""
+
+    def __init__(self, storage: LocalStorage, folder: StoragePath, suffix: str) -> None:
+        self._storage = storage
+        self._folder = folder
+        self._suffix = suffix
+
+    def look(self, *, everything: bool) -> FolderListing:
+        return FolderListing(tuple(self._storage.files_below(self._folder, self._suffix)), is_complete=True)
+
+
+def as_text(path: StoragePath) -> str:
+    """Return a path as text that can be stored; bytes that are not UTF-8 are escaped."""
+    name = str(path)
+    if name.isascii():
+        return name
+    return os.fsencode(path).decode(errors="backslashreplace")
+
+
+def _paths_below(root: Path, suffix: str) -> Iterator[Path]:
+    seen: set[tuple[int, int]] = set()  # Links between folders may form a cycle.
+    for folder, folders, files in os.walk(root, followlinks=True):
+        try:
+            status = os.stat(folder)
+        except OSError:  # The folder has disappeared since it was listed.
+            continue
+        if (status.st_dev, status.st_ino) in seen:
+            folders.clear()
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        yield from (Path(folder, name) for name in files if name.endswith(suffix) and name[0] != ".")
