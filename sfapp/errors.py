@@ -9,7 +9,8 @@ SfappError
 │   └── PacketVersionError the file is of a newer format than this reader
 ├── StoreError             the store cannot answer or be written
 │   ├── StoreBusyError     another process holds the store
-│   └── WindowNotFoundError  no such run, window or group in the store
+│   ├── WindowNotFoundError  no such run, window or group in the store
+│   └── StorageError       an object store cannot be reached, refuses access or has no such bucket
 ├── IncidentError          notes and incidents cannot be read, written or imported
 │   └── IncidentNotFoundError  no such note, incident or edit
 ├── ReportError            a report cannot be written in the requested format
@@ -108,6 +109,13 @@ class StoreBusyError(StoreError):
 
 class WindowNotFoundError(StoreError):
     """No such run, window or group in the store."""
+
+
+class StorageError(StoreError):
+    """An object store cannot be reached, refuses access or has no such bucket; or an address is invalid.
+
+    The message holds no credentials.
+    """
 
 
 class IncidentError(SfappError):
@@ -230,6 +238,7 @@ EXTRA_OF_MODULE = {
     **dict.fromkeys(("psutil", "pynvml", "zmq"), "stream"),
     **dict.fromkeys(("yaml",), "traces"),
     **dict.fromkeys(("apprise",), "alerts"),
+    **dict.fromkeys(("obstore",), "s3"),
     **dict.fromkeys(("IPython", "anywidget", "ipywidgets"), "jupyter"),
     **dict.fromkeys(("mcp",), "mcp"),
     **dict.fromkeys(("lightning",), "lightning"),

@@ -323,7 +323,7 @@ def _add_stacks(routes: APIRouter, workspace: Workspace) -> None:
         summary="The newest stacks of a run's ranks, equal ones merged, those of the fewest ranks first",
     )
     def stacks_json(request: Request, run: str, all_threads: bool = False) -> Response:
-        found = newest_stacks_below(workspace.paths, run_of(request, ".json"))
+        found = newest_stacks_below(workspace.folders, run_of(request, ".json"))
         return json_answer({"version": DOCUMENT_VERSION, **found.document(all_threads)})
 
 

@@ -37,6 +37,7 @@ from sfapp.app.security import (
 from sfapp.assets import assets
 from sfapp.errors import ServeError
 from sfapp.service.workspace import Workspace
+from sfapp.storage import StoragePath, local_paths
 from sfapp.store import Store
 
 LOAD_PAGES_S = 2.0
@@ -48,7 +49,7 @@ class ServeOptions:
     """Options of ``sfapp serve``; ``db`` is None for the store next to the packets.
     ``public_url`` is the address under which a reverse proxy serves the app, if one does."""
 
-    paths: tuple[Path, ...]
+    paths: tuple[StoragePath, ...]
     host: str = "127.0.0.1"
     port: int = 8642
     db: Path | None = None
@@ -176,7 +177,7 @@ def secured(application: ASGIApp, options: ServeOptions, port: int) -> SecurityM
 
 
 def _check(options: ServeOptions) -> None:
-    check_paths(options.paths)
+    check_paths(local_paths(options.paths))
     check_token(options.token)
     public = options.public
     if options.token is None and public is not None and not is_loopback(public.host):

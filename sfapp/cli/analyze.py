@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from sfapp.accounting import WhatIf
+from sfapp.cli.packet_paths import PacketPath, storage_options
 from sfapp.cli.shared_options import fix_from, gate_options, view_from, view_options
 from sfapp.errors import SfappError
 from sfapp.model import Diagnosis
@@ -25,6 +26,7 @@ from sfapp.service.csv_table import csv_text
 from sfapp.service.packet_windows import load_windows, what_if_windows
 from sfapp.service.problems import listed, problems_of_windows
 from sfapp.service.verdicts import diagnose_windows
+from sfapp.storage import StoragePath
 from sfapp.terminal import printable
 from sfapp.views import format
 from sfapp.views import text as words
@@ -39,7 +41,8 @@ _MOST_RANGES = 6
 
 
 @click.command()
-@click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.argument("paths", nargs=-1, required=True, type=PacketPath())
+@storage_options
 @gate_options
 @view_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object with every window.")
@@ -61,7 +64,7 @@ _MOST_RANGES = 6
 )
 @click.option("--strict", is_flag=True, help="Exit with code 1 if any file is quarantined.")
 def analyze(
-    paths: Sequence[Path],
+    paths: Sequence[StoragePath],
     preset: str,
     frontier: Any,
     baseline: Any,
@@ -74,13 +77,15 @@ def analyze(
     strict: bool,
     **gates: Any,
 ) -> None:
-    """Print the verdict on every window under PATHS, which are packet files or folders.
+    """Print the verdict on every window under PATHS, which are packet files or folders, or their addresses
+    in an object store (docs/fleet.md).
 
     If a window has operator events next to its packet, as `sfapp import` writes them, the command also names
     the first operator that delayed other ranks, and whether it confirms the verdict.
 
     \b
     sfapp analyze packets
+    sfapp analyze s3://bucket/packets
     sfapp analyze packets --json | jq '.windows[] | select(.severity > 0.05) | .aim'
     sfapp analyze packets --preset paper --tau-c 0.9 --group node:1
     """

@@ -8,13 +8,13 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import click
 
 from sfapp.accounting import LETTERS, Comparison
 from sfapp.accounting import compare as compared
+from sfapp.cli.packet_paths import PacketPath, given_storage_options, storage_options
 from sfapp.cli.shared_options import gate_options, view_from, view_options
 from sfapp.errors import SfappError, WindowNotFoundError
 from sfapp.model import Diagnosis, Window
@@ -24,6 +24,7 @@ from sfapp.model.view import WindowKey
 from sfapp.packets import Loaded
 from sfapp.service.packet_windows import load_windows
 from sfapp.service.verdicts import diagnose_windows
+from sfapp.storage import ObjectPath, StoragePath, location, storage_of
 from sfapp.terminal import printable
 from sfapp.views import comparison_tables
 from sfapp.views import text as words
@@ -91,7 +92,7 @@ class Limit(click.ParamType[Fraction]):
     "--packets",
     "paths",
     multiple=True,
-    type=click.Path(exists=True, path_type=Path),
+    type=PacketPath(),
     help="Packet files or folders in which A, B and C are RUN/WINDOW or RUN; may be repeated.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -103,11 +104,12 @@ class Limit(click.ParamType[Fraction]):
     help="Exit with code 1 if B's mean step is longer than A's by more than this, for example 5%, "
     "beyond noise (--alpha) and by at least --min-effect.",
 )
+@storage_options
 @gate_options
 @view_options
 def compare(
     sides: Sequence[str],
-    paths: Sequence[Path],
+    paths: Sequence[StoragePath],
     as_json: bool,
     limit: Fraction | None,
     preset: str,
@@ -120,8 +122,8 @@ def compare(
     """Compare A with B: how much slower B is, in which stages, and whether C is back to A.
 
     A, B and C are each a packet file (one window), a folder of one run's packets (the whole run), or
-    FOLDER/WINDOW (the window of that number in the folder). With --packets they are RUN/WINDOW or RUN
-    in those packets. A run is compared by all its steps, each with the same weight.
+    FOLDER/WINDOW (the window of that number in the folder), also in an object store. With --packets they are
+    RUN/WINDOW or RUN in those packets. A run is compared by all its steps, each with the same weight.
 
     \b
     sfapp compare packets/train-7 packets/train-8
@@ -138,11 +140,12 @@ def compare(
         return diagnose_windows(_with_reference(windows, view.reference, named), view)
 
     found = compared(*_chosen(named, diagnosed))
+    shown = [side.text for side in named]
     if as_json:
-        document = {"sides": list(sides), **found.document()}
+        document = {"sides": shown, **found.document()}
         click.echo(json.dumps(document, ensure_ascii=False, separators=(",", ":")))
     else:
-        print_comparison(found, sides)
+        print_comparison(found, shown)
     if limit is not None:
         click.echo(f"sfapp: {printable(words.limit_sentence(found, limit))}", err=True)
         if words.over_limit(found.main, limit) and found.needs_attention:
@@ -172,13 +175,15 @@ def _with_reference(
 
 def _named_by_path(text: str) -> Named:
     """Return the side of a file, a folder, or a folder with a window's number."""
-    path = Path(text)
-    if path.exists():
+    path = location(text, given_storage_options())
+    text = str(path) if isinstance(path, ObjectPath) else text
+    storage = storage_of(path)
+    if storage.kind(path) is not None:
         windows = _windows([path], text)
         run_id = _only_run(windows, text)
         return Named(text, windows, run_id, windows[0].number if len(windows) == 1 else None)
     number = whole_number(path.name)
-    if number is not None and path.parent.is_dir():
+    if number is not None and storage.kind(path.parent) == "folder":
         windows = _windows([path.parent], str(path.parent))
         return _window_of(Named(text, windows, _only_run(windows, text), number))
     raise SfappError(
@@ -187,7 +192,7 @@ def _named_by_path(text: str) -> Named:
     )
 
 
-def _named_among(texts: Sequence[str], paths: Sequence[Path]) -> list[Named]:
+def _named_among(texts: Sequence[str], paths: Sequence[StoragePath]) -> list[Named]:
     """Return the sides that are runs and windows of some packets."""
     windows = _windows(paths, ", ".join(map(str, paths)))
     by_run: dict[str, tuple[Window, ...]] = {}
@@ -218,7 +223,7 @@ def _window_of(named: Named) -> Named:
     return named
 
 
-def _windows(paths: Sequence[Path], text: str) -> tuple[Window, ...]:
+def _windows(paths: Sequence[StoragePath], text: str) -> tuple[Window, ...]:
     """Return every window under some paths, and print the files that are left out.
 
     Raises:

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import click
 
+from sfapp.cli.packet_paths import PacketPath, storage_options
 from sfapp.cli.shared_options import window_key
 from sfapp.errors import WindowNotFoundError
 from sfapp.importers.perfetto_export import slice_of, write_perfetto
 from sfapp.model.view import WindowKey
 from sfapp.operators import events_of
 from sfapp.packets import LoadedWindow, read_packet_operators, read_windows
+from sfapp.storage import StoragePath
 from sfapp.terminal import printable
 from sfapp.views import format
 
@@ -21,7 +23,8 @@ _SHOWN = 20
 
 @click.command()
 @click.argument("target", metavar="FORMAT", type=click.Choice(["perfetto"]))
-@click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.argument("paths", nargs=-1, required=True, type=PacketPath())
+@storage_options
 @click.option(
     "--window", "chosen", metavar="RUN/WINDOW", help="Window to export; optional if there is only one."
 )
@@ -36,7 +39,7 @@ _SHOWN = 20
 )
 def export(
     target: str,
-    paths: Sequence[Path],
+    paths: Sequence[StoragePath],
     chosen: str | None,
     steps: Sequence[int],
     ranks: Sequence[int],

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import click
 
+from sfapp.cli.packet_paths import PacketPath, storage_options
 from sfapp.model.fleet import Fleet
+from sfapp.storage import StoragePath
 from sfapp.terminal import printable
 
 _MOST_HOSTS = 10
@@ -17,7 +19,8 @@ _MOST_RUNS = 20
 
 
 @click.command()
-@click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.argument("paths", nargs=-1, required=True, type=PacketPath())
+@storage_options
 @click.option("--text", default="", help="Only hosts and runs whose name, stage or state has these words.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object with every host and run.")
 @click.option(
@@ -26,7 +29,7 @@ _MOST_RUNS = 20
     help="Keep results in this file, so that the next call reads new packets only. It may be the store of "
     "`sfapp serve` while that does not run.",
 )
-def fleet(paths: Sequence[Path], text: str, as_json: bool, db: Path | None) -> None:
+def fleet(paths: Sequence[StoragePath], text: str, as_json: bool, db: Path | None) -> None:
     """Show what the runs under PATHS have in common.
 
     It names hosts that have the late rank in more runs than chance would have it, and says where time is lost
@@ -34,7 +37,7 @@ def fleet(paths: Sequence[Path], text: str, as_json: bool, db: Path | None) -> N
 
     \b
     sfapp fleet packets
-    sfapp fleet packets --db fleet.duckdb --json | jq '.suspects'
+    sfapp fleet s3://bucket/packets --db fleet.duckdb --json | jq '.suspects'
     """
     from sfapp.service.fleet import FleetQuery, fleet_document, fleet_of
     from sfapp.store import Store

@@ -11,19 +11,22 @@ from typing import Any
 import click
 
 from sfapp import __version__
+from sfapp.cli.packet_paths import given_storage_options, storage_options
 from sfapp.cli.shared_options import fix_from, gate_options, view_from, view_options, window_key
 from sfapp.errors import IncidentError, SfappError, WindowNotFoundError
 from sfapp.files import read_regular
-from sfapp.incidents import IncidentLog, IncidentState, parse, state_from_events
+from sfapp.incidents import IncidentState, parse, state_from_events
 from sfapp.incidents.exchange import MAX_BYTES
 from sfapp.model import Diagnosis
 from sfapp.model.parse import parse_time
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.packets import LoadedWindow
 from sfapp.report import REPORT_FORMATS, TITLE, ReportRequest, build_report, format_of, write
+from sfapp.service.incidents import incident_log_of
 from sfapp.service.packet_evidence import PacketEvidence
 from sfapp.service.packet_windows import load_windows
 from sfapp.service.pseudonyms import Pseudonyms
+from sfapp.storage import StoragePath, local_paths, location
 
 MOST = 5
 """Number of windows in a report without ``--window``."""
@@ -54,6 +57,7 @@ MOST = 5
     metavar="[STAGE][@RANK|@node:K|@all]",
     help="Report the step time if a stage, a rank or all ranks of a node were as fast as a typical rank.",
 )
+@storage_options
 @gate_options
 @view_options
 def report(
@@ -73,7 +77,8 @@ def report(
     """Write a report as a single self-contained file.
 
     The report covers an INCIDENT, named by its id (or the beginning of it) or by the file it was exported to;
-    without one, it covers windows under PATHS, each with its notes.
+    without one, it covers windows under PATHS, each with its notes. PATHS may be addresses of an object store
+    (docs/fleet.md).
 
     \b
     sfapp report 3f2a9c1e packets -o incident.html
@@ -108,17 +113,20 @@ def report(
     click.echo(f"{len(made.parts)} parts, {written / 1e3:.0f} kB: {output}", err=True)
 
 
-def _split(sources: Sequence[str]) -> tuple[str | None, list[Path]]:
+def _split(sources: Sequence[str]) -> tuple[str | None, list[StoragePath]]:
     """Return the incident, if the first argument names one, and the paths of the packets."""
+    options = given_storage_options()
     first, *rest = sources
-    if not Path(first).exists() or _is_file(first):
-        paths = [Path(path) for path in rest or (["packets"] if Path("packets").is_dir() else ["."])]
+    incident = None
+    if _is_file(first) or (isinstance(path := location(first, options), Path) and not path.exists()):
         incident = first
+        default = "packets" if Path("packets").is_dir() else "."
+        paths = [location(each, options) for each in rest or [default]]
     else:
-        paths, incident = [Path(path) for path in sources], None
-    for path in paths:
-        if not path.exists():
-            raise SfappError(f"there is no file or folder {path}")
+        paths = [location(each, options) for each in sources]
+    for each in local_paths(paths):
+        if not each.exists():
+            raise SfappError(f"there is no file or folder {each}")
     return incident, paths
 
 
@@ -128,11 +136,11 @@ def _is_file(name: str) -> Path | None:
     return path if path.suffix == ".json" and path.is_file() else None
 
 
-def _incident_state(incident: str | None, paths: Sequence[Path]) -> IncidentState:
+def _incident_state(incident: str | None, paths: Sequence[StoragePath]) -> IncidentState:
     """Return the notes and incidents next to the packets, or those of an exported incident."""
     file = None if incident is None else _is_file(incident)
     if file is None:
-        return IncidentLog.for_packets(paths[0]).state()
+        return incident_log_of(paths[0], None).state()
     try:
         content = read_regular(file, MAX_BYTES)
     except OSError as error:

@@ -309,10 +309,11 @@ def find_run_packets(out: Path, run_id: str) -> set[Path]:
     if not out.is_dir():
         return set()
     from sfapp.packets import find_packets, packet_path
+    from sfapp.storage import local_paths
 
     folder = packet_path(out, run_id, 0).parent
     try:
-        return set(find_packets([folder])) if folder.is_dir() else set()
+        return set(local_paths(find_packets([folder]))) if folder.is_dir() else set()
     except PacketError:  # Another process has removed the folder meanwhile.
         return set()
 

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING
 import click
 
 from sfapp.cli.loading import modules_loading
+from sfapp.cli.packet_paths import PacketPath, storage_options
 from sfapp.cli.signals import call_when_parent_ends
 from sfapp.errors import ServeError
 from sfapp.files import read_regular
+from sfapp.storage import StoragePath
 
 if TYPE_CHECKING:
     from sfapp.app.server import ServeOptions
@@ -27,7 +29,8 @@ LARGEST_TOKEN_FILE = 1 << 16
 
 
 @click.command()
-@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="PATH...")
+@click.argument("paths", nargs=-1, required=True, type=PacketPath(exists=False), metavar="PATH...")
+@storage_options
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
     "--port",
@@ -61,7 +64,7 @@ LARGEST_TOKEN_FILE = 1 << 16
 @click.option("--browser/--no-browser", default=True, help="Open the page in a browser.")
 @click.option("--attached", is_flag=True, hidden=True, help="End when stdin ends.")
 def serve(
-    paths: tuple[Path, ...],
+    paths: tuple[StoragePath, ...],
     host: str,
     port: int,
     db: Path | None,
@@ -74,11 +77,13 @@ def serve(
 ) -> None:
     """Browse the packets under PATH... in the browser: verdicts, thresholds, plots.
 
-    New packets appear as they are written. The server connects to no other machine. Stop it with Ctrl-C.
+    New packets appear as they are written. The server connects to no other machine, except to an object
+    store that PATH names. Stop it with Ctrl-C.
 
     \b
     sfapp serve packets
     sfapp serve packets --port 0 --no-browser
+    sfapp serve s3://bucket/packets --db fleet.duckdb
     """
     if db is not None and memory:
         raise click.UsageError("--db and --memory exclude each other")

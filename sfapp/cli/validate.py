@@ -6,21 +6,23 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
-from pathlib import Path
 
 import click
 
+from sfapp.cli.packet_paths import PacketPath, storage_options
 from sfapp.errors import PacketError
 from sfapp.packets import find_packets, validate_packet
+from sfapp.storage import StoragePath
 
 _MANY_FILES = 50
 """Number of files from which a terminal shows the progress."""
 
 
 @click.command()
-@click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.argument("paths", nargs=-1, required=True, type=PacketPath())
+@storage_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object with every fault.")
-def validate(paths: Sequence[Path], as_json: bool) -> None:
+def validate(paths: Sequence[StoragePath], as_json: bool) -> None:
     """Check the packet files under PATHS and print every fault with its file, row and column.
 
     A fault that repeats over the rows of a column is printed once, at its first row. The exit code is 1 if
@@ -41,7 +43,7 @@ def validate(paths: Sequence[Path], as_json: bool) -> None:
     sys.exit(1 if faults else 0)
 
 
-def _faults_of(files: Sequence[Path]) -> list[PacketError]:
+def _faults_of(files: Sequence[StoragePath]) -> list[PacketError]:
     shown = len(files) >= _MANY_FILES and sys.stderr.isatty()
     bar = click.progressbar(files, label="Checking", file=sys.stderr) if shown else nullcontext(files)
     with bar as each:
@@ -52,7 +54,7 @@ def _bad_files(faults: Iterable[PacketError]) -> int:
     return len({fault.path for fault in faults})
 
 
-def _document(files: Sequence[Path], faults: Sequence[PacketError]) -> dict[str, object]:
+def _document(files: Sequence[StoragePath], faults: Sequence[PacketError]) -> dict[str, object]:
     return {
         "files": len(files),
         "bad_files": _bad_files(faults),
@@ -63,7 +65,9 @@ def _document(files: Sequence[Path], faults: Sequence[PacketError]) -> dict[str,
     }
 
 
-def _summary(files: Sequence[Path], faults: Sequence[PacketError], paths: Sequence[Path]) -> str:
+def _summary(
+    files: Sequence[StoragePath], faults: Sequence[PacketError], paths: Sequence[StoragePath]
+) -> str:
     if not files:
         places = ", ".join(repr(str(path)) for path in paths)
         return f"no packet files (*.parquet) under {places}"

@@ -57,6 +57,18 @@ class IncidentLog:
         """Return the log of a packet folder, or of the folder of a packet file."""
         return cls((root if root.is_dir() else root.parent) / ".sfapp" / NAME)
 
+    def signature(self) -> tuple[int, ...] | None:
+        """Return what changes with every edit; None if there is no file.
+
+        Raises:
+            OSError: the file cannot be examined.
+        """
+        try:
+            status = os.stat(self.path)
+        except FileNotFoundError:
+            return None
+        return status.st_ino, status.st_size, status.st_mtime_ns
+
     def state(self) -> IncidentState:
         """Return the present notes and incidents, with other processes' edits.
 
@@ -215,6 +227,28 @@ class IncidentLog:
                     sync_folder(self.path.parent)
                 yield file.fileno()
                 return
+
+
+class UnavailableLog(IncidentLog):
+    """Log of packets that have no place for notes: it is empty, and refuses edits."""
+
+    def __init__(self, reason: str) -> None:
+        """Create a log.
+
+        Args:
+            reason: why an edit is refused, and what to do.
+        """
+        super().__init__(Path(NAME))
+        self._reason = reason
+
+    def signature(self) -> tuple[int, ...] | None:
+        return None
+
+    def state(self) -> IncidentState:
+        return self._state()
+
+    def append(self, events: Sequence[Event]) -> IncidentState:
+        raise IncidentError(self._reason)
 
 
 def _writable_target(path: Path) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +22,7 @@ from sfapp.notebook.window import WindowView
 from sfapp.service.judging import WindowJudge
 from sfapp.service.onsets import EpisodeLocator
 from sfapp.service.problems import StoredProblems, episodes_in
+from sfapp.storage import location
 from sfapp.store import IngestReport, Store, WindowQuery
 from sfapp.views import format
 from sfapp.views.html_text import html_text
@@ -308,18 +309,25 @@ def _view(
     )
 
 
-def open_packets(*paths: str | PathLike[str], db: str | PathLike[str] | None = None) -> Packets:
-    """Open the packets under some files and folders.
+def open_packets(
+    *paths: str | PathLike[str],
+    db: str | PathLike[str] | None = None,
+    storage_options: Mapping[str, object] | None = None,
+) -> Packets:
+    """Open the packets under some files and folders, or under their addresses in an object store.
 
     The store is kept in memory, so this works while ``sfapp serve`` runs.
 
     Args:
         db: keep the store in this file instead, so that the next time only new packets are read.
+        storage_options: of the object store (docs/fleet.md), for example ``{"region": "eu-central-1"}``.
 
     Raises:
         StoreError: a path does not exist, or the store's file cannot be used.
+        StorageError: an address is invalid, or the object store cannot be read.
     """
-    store = Store.open([Path(path) for path in paths], None if db is None else Path(db), memory=db is None)
+    found = [location(path, storage_options) for path in paths]
+    store = Store.open(found, None if db is None else Path(db), memory=db is None)
     try:
         store.ingest()
     except BaseException:

@@ -25,6 +25,8 @@ from sfapp.packets.faults import Faults, and_more, arrow_errors
 from sfapp.packets.packet_layout import (
     FIXED_COLUMNS,
     MANIFEST_KEY,
+    NO_MANIFEST,
+    OWN_KEYS,
     REDUCED_PREFIX,
     ROLE,
     SAMPLED_PREFIX,
@@ -56,6 +58,19 @@ def _open(data: bytes, dictionaries: Sequence[str]) -> Any:
         pre_buffer=False,
         page_checksum_verification=True,
     )
+
+
+def fault_in_tail(tail: bytes) -> str:
+    """Return why a file with these last bytes is no packet and holds no operator events; empty if it may be.
+
+    A footer that begins before them is not examined.
+    """
+    if tail[-4:] != b"PAR1":
+        return "not a readable Parquet file: Parquet magic bytes not found in footer"
+    footer = 8 + int.from_bytes(tail[-8:-4], "little")
+    if footer <= len(tail) and OWN_KEYS not in tail[-footer:]:
+        return f"{NO_MANIFEST} (only the end of the file was read)"
+    return ""
 
 
 class PacketFile:

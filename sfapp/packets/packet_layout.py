@@ -7,6 +7,11 @@ from dataclasses import dataclass
 MANIFEST_KEY = b"sfapp.packet"
 """Parquet footer key of the manifest."""
 
+OWN_KEYS = b"sfapp."
+"""Beginning of every footer key of ours."""
+
+NO_MANIFEST = "no manifest: the Parquet footer has no key 'sfapp.packet'"
+
 STEP, RANK, LOCAL_RANK, NODE_RANK = "step", "rank", "local_rank", "node_rank"
 HOSTNAME, ROLE, WALL = "hostname", "role", "wall_ns"
 

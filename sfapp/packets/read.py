@@ -22,6 +22,7 @@ from sfapp.packets.arrow_columns import (
     check_columns,
     check_size,
     columns_of_rows,
+    fault_in_tail,
     floats,
     integers,
     measured_waits,
@@ -40,6 +41,7 @@ from sfapp.packets.packet_layout import (
     HOSTNAME,
     LOCAL_RANK,
     MAX_RANK_VALUE,
+    NO_MANIFEST,
     NODE_RANK,
     RANK,
     ROLE,
@@ -134,7 +136,7 @@ def load_packets(
     """Yield what ``load_packet`` returns for each file, in order; a remote storage fetches ahead."""
     for storage, group in groupby(paths, storage_of):
         of_storage = list(group)
-        contents = storage.fetch_ahead(of_storage, limits.max_bytes)
+        contents = storage.fetch_ahead(of_storage, limits.max_bytes, fault_in_tail)
         for path, content in zip(of_storage, contents, strict=True):
             if isinstance(content, PacketError):
                 yield Quarantined(path, 0, "", content.fault)
@@ -169,15 +171,17 @@ def fetch(path: StoragePath, limits: Limits) -> FileContent:
     Raises:
         PacketError: it cannot be read, or is no regular file.
     """
-    return storage_of(path).fetch(path, limits.max_bytes)
+    return storage_of(path).fetch(path, limits.max_bytes, fault_in_tail)
 
 
 def data_of(content: FileContent, limits: Limits) -> bytes:
     """Return the bytes of a file that has been read.
 
     Raises:
-        PacketError: it is larger than the limits.
+        PacketError: it is larger than the limits, or its end shows that it is of no use.
     """
+    if content.fault:
+        raise PacketError(content.fault)
     if content.data is None:
         raise PacketError(f"{content.size:,} bytes on disk, more than the {limits.max_bytes:,} allowed")
     return content.data
@@ -214,7 +218,7 @@ def _parse(file: PacketFile, part_rank: int | None, limits: Limits, faults: Faul
     """
     raw = file.manifest_json
     if raw is None:
-        raise PacketError("no manifest: the Parquet footer has no key 'sfapp.packet'")
+        raise PacketError(NO_MANIFEST)
     manifest = decode_manifest(raw)
     channels = side_channels(file.names)
     waited = measured_waits(file.names, manifest)

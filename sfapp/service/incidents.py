@@ -8,25 +8,45 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from sfapp.errors import IncidentError
 from sfapp.incidents import (
+    NAME,
     IncidentEditor,
     IncidentLog,
     IncidentState,
+    UnavailableLog,
     import_events,
     parse,
     state_from_events,
 )
 from sfapp.service.subscribers import Subscribers
+from sfapp.storage import StoragePath
 
 WATCH_PAUSE = 2.0
 """Seconds between checks of the file, the longest delay until another process's edit appears."""
 
 Edit = Callable[[IncidentEditor], Sequence[str]]
 """Function that writes edits and returns their ids for ``IncidentEditor.undo``; runs on a thread."""
+
+
+def incident_log_of(root: StoragePath, db: Path | None) -> IncidentLog:
+    """Return the log of notes and incidents: next to the packets, or next to the store of a bucket.
+
+    Args:
+        root: the first of the packets' folders.
+        db: the file of the store; None in memory.
+    """
+    if isinstance(root, Path):
+        return IncidentLog.for_packets(root)
+    if db is not None:
+        return IncidentLog(db.with_suffix(f".{NAME}"))
+    return UnavailableLog(
+        f"notes and incidents are kept next to the packets, or next to the store of a bucket: give --db FILE "
+        f"to keep the store of {root}"
+    )
 
 
 class IncidentService:
@@ -98,12 +118,11 @@ class IncidentService:
     ) -> tuple[tuple[int, ...] | None, IncidentState | None, str]:
         """Return the file's signature, its content if that changed, and why it cannot be read."""
         try:
-            status = os.stat(self.log.path)
-        except FileNotFoundError:
-            return None, None if before is None else self.log.state(), ""
+            signature = self.log.signature()
         except OSError as error:
             return before, None, f"{self.log.path} cannot be read: {error.strerror}"
-        signature = (status.st_ino, status.st_size, status.st_mtime_ns)
+        if signature is None:
+            return None, None if before is None else self.log.state(), ""
         if signature == before:
             return before, None, self.problem
         try:

@@ -14,7 +14,7 @@ from sfapp.model.problems import Problem
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.operators import Findings
 from sfapp.packets import LoadedWindow, packet_path, read_packet_operators
-from sfapp.packets.paths import with_operators
+from sfapp.packets.paths import operator_files_of
 from sfapp.service.problems import problems_of_windows
 from sfapp.service.pseudonyms import Pseudonyms
 from sfapp.service.stacks import stacks_next_to
@@ -64,7 +64,7 @@ class PacketEvidence:
             tuple(EvidenceFile(packet.path.name, packet.sha256) for packet in found.packets),
             measures=lambda: measures_behind(found.window, diagnosis, self._run_waits(found.window)),
             findings=lambda: self._findings(key, diagnosis),
-            has_operators=bool(with_operators(self._files[key])),
+            has_operators=bool(operator_files_of(self._files[key])),
             stacks=None if self._pseudonyms else lambda: stacks_next_to(self._files[key], key.run_id),
         )
 

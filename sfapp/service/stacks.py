@@ -28,6 +28,7 @@ from sfapp.packets.captures import (
 from sfapp.packets.paths import folder_name
 from sfapp.packets.stack_files import read_stacks
 from sfapp.packets.stack_requests import OUTSIDE_SECONDS, RunPlace, answer_from_outside, find_run
+from sfapp.storage import StoragePath, local_paths
 from sfapp.views.text.stacks import stack_lines, stacks_headline
 
 WAIT_SECONDS = 12.0
@@ -161,9 +162,9 @@ def wait_for_stacks(root: Path, asked: RunStacks) -> RunStacks:
         time.sleep(_POLL_SECONDS)
 
 
-def stacks_next_to(packets: Sequence[Path], run_id: str) -> RunStacks | None:
+def stacks_next_to(packets: Sequence[StoragePath], run_id: str) -> RunStacks | None:
     """Return the newest stacks of the run that has these packets; None if there are none."""
-    for path in packets:
+    for path in local_paths(packets):
         if path.parent.name == folder_name(run_id):
             try:
                 return newest_stacks(path.parent.parent, run_id)

@@ -14,12 +14,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Literal
 
 from sfapp.accounting import WhatIf
 from sfapp.errors import StoreError, WindowNotFoundError
-from sfapp.incidents import IncidentLog
 from sfapp.model import Fix, Operators, Reference, Window
 from sfapp.model.examples import EXAMPLES, Example
 from sfapp.model.fleet import Fleet
@@ -28,7 +26,7 @@ from sfapp.model.view import ViewState, WindowKey
 from sfapp.operators import events_of
 from sfapp.service.examples import ExampleStore
 from sfapp.service.fleet import StoredFleet
-from sfapp.service.incidents import IncidentService
+from sfapp.service.incidents import IncidentService, incident_log_of
 from sfapp.service.judging import JudgedWindow, WindowJudge, WindowSource
 from sfapp.service.live_rolling import RollingFeed, RollingView
 from sfapp.service.memory_cache import MemoryCache
@@ -36,6 +34,7 @@ from sfapp.service.onsets import EpisodeLocator
 from sfapp.service.problems import StoredProblems
 from sfapp.service.subscribers import Subscribers
 from sfapp.service.what_if import StepPredictor
+from sfapp.storage import StoragePath, local_paths
 from sfapp.store import IngestProgress, IngestReport, RunSummary, Store, WindowQuery, WindowRows
 from sfapp.views.operator_findings import Examined, Read, ReportProgress, examined
 
@@ -88,16 +87,18 @@ class Workspace:
     Attributes:
         store: of the user's packets, for queries across runs; ``store_of`` also finds the examples.
         paths: folders and files of packets.
+        folders: those on this machine, next to which running jobs leave samples and requests.
         changed: notified in the event loop after the store changed, with the report.
-        incident_log: the log of notes and incidents next to the first of the paths.
+        incident_log: the log of notes and incidents of the first of the paths.
         incident_service: follows that log.
     """
 
-    def __init__(self, store: Store, paths: Sequence[Path]) -> None:
+    def __init__(self, store: Store, paths: Sequence[StoragePath]) -> None:
         self.store = store
         self.paths = tuple(paths)
+        self.folders = tuple(local_paths(paths))
         self.changed: Subscribers[IngestReport] = Subscribers()
-        self.incident_log = IncidentLog.for_packets(self.paths[0])
+        self.incident_log = incident_log_of(self.paths[0], store.path)
         self.incident_service = IncidentService(self.incident_log)
         self.ingest_seconds = 0.0
         self._notified_at = time.monotonic()
@@ -106,7 +107,7 @@ class Workspace:
         self._problems = StoredProblems(self.store_of, EpisodeLocator(self._judge))
         self._fleet = StoredFleet(store)
         self._predictor = StepPredictor()
-        self._rolling = RollingFeed(store, self.paths)
+        self._rolling = RollingFeed(store, self.folders)
         self._findings: MemoryCache[Examined] = MemoryCache(FINDINGS_BYTES, lambda found: found.nbytes)
         self._examiner = ThreadPoolExecutor(1, "sfapp-operators")
         self._examples = ExampleStore()

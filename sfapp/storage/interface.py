@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Generic, Literal, TypeAlias, TypeVar
 
 from sfapp.errors import PacketError
+from sfapp.storage.object_path import ObjectPath
 
-StoragePath: TypeAlias = Path
+StoragePath: TypeAlias = Path | ObjectPath
 """Path of a file or folder that holds packets."""
 
 PathKind: TypeAlias = Literal["file", "folder"]
+
+PathT = TypeVar("PathT", Path, ObjectPath)
+
+TailCheck: TypeAlias = Callable[[bytes], str]
+"""Function that returns why a file with these last bytes cannot be used; empty if it can."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +49,19 @@ class FoundFile:
 
 @dataclass(frozen=True, slots=True)
 class FileContent:
-    """Content of a file; the bytes are None if the file is too large to be read.
+    """Content of a file; the bytes are None if the file is too large to be read, or was not read.
 
     Attributes:
         sha256: of the file, in hex; empty if the file was not read.
         mtime_ns: modification time, ns since 1970.
+        fault: why the rest of a file was not read, as its end shows.
     """
 
     data: bytes | None
     size: int
     sha256: str
     mtime_ns: int
+    fault: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +88,7 @@ class FolderFollower(ABC):
         """
 
 
-class Storage(ABC):
+class Storage(ABC, Generic[PathT]):
     """Files and folders of one kind of storage. Safe to use from several threads.
 
     Attributes:
@@ -92,38 +100,46 @@ class Storage(ABC):
     is_remote: bool
 
     @abstractmethod
-    def kind(self, path: StoragePath) -> PathKind | None:
-        """Return whether a path is a file or a folder; None if there is neither."""
+    def kind(self, path: PathT) -> PathKind | None:
+        """Return whether a path is a file or a folder; None if there is neither.
+
+        Raises:
+            StorageError: the storage cannot be reached; the same holds for the other methods.
+        """
 
     @abstractmethod
-    def files_below(self, folder: StoragePath, suffix: str) -> Iterator[FoundFile]:
+    def files_below(self, folder: PathT, suffix: str) -> Iterator[FoundFile]:
         """Yield every file below a folder whose name ends so, in any order.
 
         Files and folders whose name starts with a dot are left out.
         """
 
     @abstractmethod
-    def follower(self, folder: StoragePath, suffix: str) -> FolderFollower:
+    def follower(self, folder: PathT, suffix: str) -> FolderFollower:
         """Return a repeated search for the files of ``files_below``."""
 
     @abstractmethod
-    def names_in(self, folder: StoragePath, stem: str = "") -> list[str]:
+    def names_in(self, folder: PathT, stem: str = "") -> list[str]:
         """Return the names of the files directly in a folder, or of those that begin with ``<stem>.``."""
 
     @abstractmethod
-    def found(self, path: StoragePath) -> FoundFile | None:
+    def found(self, path: PathT) -> FoundFile | None:
         """Return a file with its stamp; None if there is none."""
 
     @abstractmethod
-    def fetch(self, path: StoragePath, most_bytes: int) -> FileContent:
+    def fetch(self, path: PathT, most_bytes: int, check_tail: TailCheck) -> FileContent:
         """Return a file's bytes and their hash, without the bytes if it is larger than the limit.
+
+        Args:
+            check_tail: examines the end of a large remote file, so that the rest is fetched only if useful.
 
         Raises:
             PacketError: it cannot be read, or is no regular file.
+            StorageError: the storage cannot be reached.
         """
 
     @abstractmethod
-    def read_small(self, path: StoragePath, most_bytes: int) -> bytes:
+    def read_small(self, path: PathT, most_bytes: int) -> bytes:
         """Return the content of a small file.
 
         Raises:
@@ -131,11 +147,15 @@ class Storage(ABC):
         """
 
     def fetch_ahead(
-        self, paths: Iterable[StoragePath], most_bytes: int
+        self, paths: Iterable[PathT], most_bytes: int, check_tail: TailCheck
     ) -> Iterator[FileContent | PacketError]:
-        """Yield the content of each file in order, or why it cannot be read."""
+        """Yield the content of each file in order, or why it cannot be read.
+
+        Raises:
+            StorageError: as ``fetch``.
+        """
         for path in paths:
             try:
-                yield self.fetch(path, most_bytes)
+                yield self.fetch(path, most_bytes, check_tail)
             except PacketError as error:
                 yield error

@@ -18,36 +18,37 @@ from sfapp.storage.interface import (
     PathKind,
     Storage,
     StoragePath,
+    TailCheck,
 )
 from sfapp.terminal import first_line
 
 
-class LocalStorage(Storage):
+class LocalStorage(Storage[Path]):
     """Files and folders of this machine."""
 
     readers = min(8, os.cpu_count() or 1)
     is_remote = False
 
-    def kind(self, path: StoragePath) -> PathKind | None:
+    def kind(self, path: Path) -> PathKind | None:
         if path.is_dir():
             return "folder"
         return "file" if path.exists() else None
 
-    def files_below(self, folder: StoragePath, suffix: str) -> Iterator[FoundFile]:
+    def files_below(self, folder: Path, suffix: str) -> Iterator[FoundFile]:
         found = map(self.found, _paths_below(folder, suffix))
         return (file for file in found if file is not None)
 
-    def follower(self, folder: StoragePath, suffix: str) -> FolderFollower:
+    def follower(self, folder: Path, suffix: str) -> FolderFollower:
         return _LocalFollower(self, folder, suffix)
 
-    def names_in(self, folder: StoragePath, stem: str = "") -> list[str]:
+    def names_in(self, folder: Path, stem: str = "") -> list[str]:
         try:
             names = os.listdir(folder)
         except OSError:
             return []
         return [name for name in names if name.startswith(f"{stem}.")] if stem else names
 
-    def found(self, path: StoragePath) -> FoundFile | None:
+    def found(self, path: Path) -> FoundFile | None:
         """Return a file with its stamp, or None if it has disappeared; a dangling link has the link's own
         stamp."""
         for follow in (True, False):
@@ -58,7 +59,7 @@ class LocalStorage(Storage):
             return FoundFile(path, as_text(path), FileStamp(status.st_size, modified_ns(status)))
         return None
 
-    def fetch(self, path: StoragePath, most_bytes: int) -> FileContent:
+    def fetch(self, path: Path, most_bytes: int, check_tail: TailCheck) -> FileContent:
         try:
             with open_regular(path) as file:
                 status = os.fstat(file.fileno())
@@ -70,14 +71,14 @@ class LocalStorage(Storage):
             raise PacketError(f"cannot be read: {first_line(error.strerror or str(error))}") from error
         return FileContent(data, len(data), hashlib.sha256(data).hexdigest(), modified_ns(status))
 
-    def read_small(self, path: StoragePath, most_bytes: int) -> bytes:
+    def read_small(self, path: Path, most_bytes: int) -> bytes:
         return read_regular(path, most_bytes)
 
 
 class _LocalFollower(FolderFollower):
     """Complete search of a local folder: looking at a file's stamp costs microseconds."""
 
-    def __init__(self, storage: LocalStorage, folder: StoragePath, suffix: str) -> None:
+    def __init__(self, storage: LocalStorage, folder: Path, suffix: str) -> None:
         self._storage = storage
         self._folder = folder
         self._suffix = suffix
@@ -91,7 +92,7 @@ def as_text(path: StoragePath) -> str:
     name = str(path)
     if name.isascii():
         return name
-    return os.fsencode(path).decode(errors="backslashreplace")
+    return os.fsencode(name).decode(errors="backslashreplace")
 
 
 def _paths_below(root: Path, suffix: str) -> Iterator[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
@@ -24,7 +25,8 @@ def refresh(database: Database) -> None:
     shown = database.tuples("SELECT layout, path FROM packets WHERE state = 'shown' ORDER BY path")
     layouts: dict[str, list[str]] = defaultdict(list)
     for layout, path in shown:
-        if (pattern := _exact(path)) is not None:
+        # DuckDB reads buckets only with an extension and credentials of its own.
+        if os.path.isabs(path) and (pattern := _exact(path)) is not None:
             layouts[layout].append(pattern)
     with suppress(StoreError), database.cursor() as cursor:
         cells = _cells_of(layouts.values()) if layouts else _nothing()

@@ -36,7 +36,7 @@ from sfapp.store.references import (
     update_reference,
 )
 from sfapp.store.run_waits import misaligned, stored_waits
-from sfapp.store.scan import BATCH_FILES, FollowedRoot, batches, scan
+from sfapp.store.scan import BATCH_FILES, FollowedRoot, RootListing, batches, scan
 from sfapp.store.schema import CONFLICTS, PACKETS, QUARANTINE
 from sfapp.store.verdict_builder import PacketBatch, StoredWaits, read_batch
 from sfapp.store.verdict_rows import Key
@@ -119,11 +119,12 @@ class Ingest:
 
         Raises:
             StoreError: the store cannot be written. A damaged packet never raises.
+            StorageError: a bucket cannot be read; what was read until then is stored.
         """
         started = time.monotonic()
         report_progress = progress or (lambda progress: None)
         listings = [root.look(everything=everything) for root in self._roots]
-        files = scan(listings, self._known(), self._operator_files.stamps)
+        files = scan(listings, self._known(listings), self._operator_files.stamps)
         operators = self._operator_files.note(files.operators)
         if operators:
             self._database.note_change()
@@ -144,10 +145,16 @@ class Ingest:
             cancelled=cancel.is_set(),
         )
 
-    def _known(self) -> dict[str, FileStamp]:
-        found = self._database.tuples(
+    def _known(self, listings: Sequence[RootListing]) -> dict[str, FileStamp]:
+        """Return the stamps of stored files; only of those listed if no file can be gone."""
+        stored = (
             "SELECT path, size, mtime_ns FROM packets UNION ALL SELECT path, size, mtime_ns FROM quarantine"
         )
+        if any(listing.is_complete for listing in listings):
+            found = self._database.tuples(stored)
+        else:
+            names = [file.name for listing in listings for file in listing.packets]
+            found = self._database.tuples(f"SELECT * FROM ({stored}) WHERE {IN_NAMES}", {"names": names})
         return {path: FileStamp(size, mtime_ns) for path, size, mtime_ns in found}
 
     def _read(

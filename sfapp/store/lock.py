@@ -24,11 +24,12 @@ from filelock import FileLock, Timeout
 from sfapp.errors import StoreBusyError
 from sfapp.files import open_regular, read_regular
 from sfapp.model.parse import UNREADABLE_JSON
+from sfapp.storage import HIDDEN, redacted
 from sfapp.terminal import printable
 
 _LONGEST_COMMAND = 200
 _MAX_HOLDER_BYTES = 2**22  # Linux allows a command line of 2 MiB.
-_TOKEN_OPTION = "--token"
+_SECRET_OPTIONS = ("--token", "--storage-option")
 _PID_IN_DUCKDB_ERROR = re.compile(r"\(PID (\d+)\)")
 
 
@@ -45,7 +46,7 @@ class LockHolder:
     def this_process(cls) -> LockHolder:
         """Return the holder entry of this process for lock files."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        return cls(os.getpid(), socket.gethostname(), shlex.join(without_token(sys.orig_argv)), now)
+        return cls(os.getpid(), socket.gethostname(), shlex.join(without_secrets(sys.orig_argv)), now)
 
     def describe(self) -> str:
         """Return one line for an error message, whatever the command line contains."""
@@ -102,16 +103,20 @@ class StoreLock:
         self._lock.release()
 
 
-def without_token(arguments: Sequence[str]) -> list[str]:
-    """Return a command's arguments without the token of ``sfapp serve``: those who can read the packets can
-    read the lock file, also on other machines and after the process has ended."""
-    hidden = list(arguments)
+def without_secrets(arguments: Sequence[str]) -> list[str]:
+    """Return a command's arguments without the token of ``sfapp serve``, storage options and credentials in
+    addresses: those who can read the packets can read the lock file, also on other machines and after the
+    process has ended."""
+    shown = [redacted(argument) for argument in arguments]
     for place, argument in enumerate(arguments):
-        if argument.startswith(_TOKEN_OPTION + "="):
-            hidden[place] = f"{_TOKEN_OPTION}=HIDDEN"
-        elif argument == _TOKEN_OPTION and place + 1 < len(arguments):
-            hidden[place + 1] = "HIDDEN"
-    return hidden
+        name = argument.partition("=")[0]
+        if name not in _SECRET_OPTIONS:
+            continue
+        if name != argument:
+            shown[place] = f"{name}={HIDDEN}"
+        elif place + 1 < len(arguments):
+            shown[place + 1] = HIDDEN
+    return shown
 
 
 def lock_path(store: Path) -> Path:
@@ -147,7 +152,7 @@ def _command_of(pid: int) -> str:
     except OSError:
         return ""
     arguments = raw.decode(errors="replace").rstrip("\0").split("\0")
-    return printable(shlex.join(without_token(arguments)), _LONGEST_COMMAND)
+    return printable(shlex.join(without_secrets(arguments)), _LONGEST_COMMAND)
 
 
 def _write_holder(descriptor: int) -> None:

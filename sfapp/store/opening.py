@@ -54,6 +54,10 @@ def open_database(roots: Sequence[StoragePath], db: Path | None, *, memory: bool
         return open_in_memory()
     if db is not None:
         return open_file(Path(db).expanduser().resolve())
+    if not isinstance(roots[0], Path):
+        return open_in_memory(
+            f"the store of {roots[0]} is in memory and built again at every start; give --db FILE to keep it"
+        )
     return open_default(roots[0])
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sfapp.packets.paths import SUFFIX, by_kind, find_files, sorted_files
-from sfapp.storage import FileStamp, FolderFollower, FoundFile, StoragePath, storage_of
+from sfapp.storage import FileStamp, FolderFollower, FoundFile, PathKind, StoragePath, storage_of
 
 BATCH_FILES = 128
 BATCH_BYTES = 32 * 2**20
@@ -19,6 +20,9 @@ batch: packets take some three times their size in memory."""
 LEAST_BATCH_FILES, TAPER = 16, 4
 """Minimum number of files in a tapered batch, which has a quarter of the remaining files: each batch costs a
 commit."""
+
+REMOTE_LOOK_S = 4.0
+"""Least seconds between two looks at a bucket, whose requests cost money."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,9 @@ class FollowedRoot:
 
     def __init__(self, root: StoragePath) -> None:
         self.root = root
+        self._next_look = 0.0
         self._follower: FolderFollower | None = None
+        self._kind: PathKind | None = None
 
     def look(self, *, everything: bool = True) -> RootListing:
         """List the files, reading none.
@@ -51,9 +57,16 @@ class FollowedRoot:
             everything: list all files; otherwise, new ones may be enough.
         """
         storage = storage_of(self.root)
-        kind = storage.kind(self.root)
+        if storage.is_remote and not everything:
+            now = time.monotonic()
+            if now < self._next_look:
+                return RootListing(str(self.root))
+            self._next_look = now + REMOTE_LOOK_S
+        # Asking takes requests, and a bucket has no unmounted folders.
+        kind = self._kind if storage.is_remote and self._kind else storage.kind(self.root)
+        self._kind = kind
         if kind is None:
-            return RootListing(str(self.root))
+            return RootListing(str(self.root), is_complete=storage.is_remote)
         if kind == "file":
             packets, operators = find_files([self.root])
             return RootListing(str(self.root), packets, operators, is_complete=True)

@@ -129,7 +129,7 @@ PACKETS = SchemaTable(
     "packets",
     "one packet file that was read and is valid",
     (
-        SchemaColumn("path", "VARCHAR", "absolute path"),
+        SchemaColumn("path", "VARCHAR", "absolute path, or address in an object store"),
         SchemaColumn("size", "BIGINT", "bytes"),
         SchemaColumn("mtime_ns", "BIGINT", "last written, ns since 1970"),
         SchemaColumn("sha256", "VARCHAR", "of the file, hex"),
@@ -151,7 +151,7 @@ QUARANTINE = SchemaTable(
     "quarantine",
     "one file that was refused",
     (
-        SchemaColumn("path", "VARCHAR", "absolute path"),
+        SchemaColumn("path", "VARCHAR", "absolute path, or address in an object store"),
         SchemaColumn("size", "BIGINT", "bytes"),
         SchemaColumn("mtime_ns", "BIGINT", "last written, ns since 1970; it is read again once this changes"),
         SchemaColumn("sha256", "VARCHAR", "of the file, hex; empty if it could not be read"),
@@ -286,7 +286,7 @@ CONFLICTS = SchemaTable(
         SchemaColumn("run_id", "VARCHAR", "which run"),
         SchemaColumn("window", "BIGINT", "which window of it; a keyword, so quote it"),
         SchemaColumn("reason", "VARCHAR", "what differs and what is shown"),
-        SchemaColumn("path", "VARCHAR", "absolute path"),
+        SchemaColumn("path", "VARCHAR", "absolute path, or address in an object store"),
         SchemaColumn("size", "BIGINT", "bytes"),
         SchemaColumn("sha256", "VARCHAR", "of the file, hex"),
         SchemaColumn("shown", "BOOLEAN", "whether the window is built from this file"),

@@ -69,7 +69,7 @@ class Store:
         Args:
             roots: folders of packets, or packet files.
             db: the store's file; ``.sfapp/store.duckdb`` next to the first root if None. If that folder
-                cannot be written, the store is kept in memory and ``note`` says so.
+                cannot be written or the root is in a bucket, it is kept in memory and ``note`` says so.
             memory: keep it in memory in any case.
 
         Raises:

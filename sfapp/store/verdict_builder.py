@@ -6,7 +6,7 @@ Everything here may run on any thread or in any process, because the results are
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -128,8 +128,12 @@ def _readable(found: FoundFile, loaded: Packet | Quarantined | None) -> Packet |
         return _refused(found, "", "its name is not UTF-8 text: rename it")
     if isinstance(loaded, Packet):
         return loaded
-    if storage_of(found.path).found(found.path) is None:
+    storage = storage_of(found.path)
+    if storage.found(found.path) is None:
         return None
+    if storage.is_remote and not loaded.size:
+        # Nothing of it was read, for example because access is refused: the next scan tries again.
+        found = replace(found, stamp=replace(found.stamp, mtime_ns=found.stamp.mtime_ns - 1))
     return _refused(found, loaded.sha256, loaded.reason)
 
 

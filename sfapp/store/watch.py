@@ -23,6 +23,9 @@ _SCAN_COST = 20
 """Multiple of the scan time between two scans, at least two seconds, so that scans take at most a twentieth
 of the time."""
 
+_REMOTE_SCAN_COST = 1
+"""The same where all roots are in object stores, whose scans wait for answers and do not compute."""
+
 
 def watch(
     roots: Sequence[StoragePath],
@@ -34,11 +37,14 @@ def watch(
     """Ingest whenever packets may have changed, until stopped; report every ingest that changed something.
 
     Notifications arrive at once, except for files written by other machines (NFS, Lustre), which scans find.
-    Sample files, which are few, are followed every second.
+    A bucket reports nothing, so that scans find all its packets. Sample files, which are few, are followed
+    every second.
     """
+    local = local_paths(roots)
+    cost = _SCAN_COST if local else _REMOTE_SCAN_COST
     next_scan = 0.0
     pause = _SCAN_EVERY_S
-    for noticed in _looks(local_paths(roots), stop):
+    for noticed in _looks(local, stop):
         if not noticed:
             follow()
             if time.monotonic() < next_scan:
@@ -47,7 +53,7 @@ def watch(
         if report.changed:
             on_change(report)
         else:
-            pause = max(_SCAN_EVERY_S, _SCAN_COST * report.seconds)
+            pause = max(_SCAN_EVERY_S, cost * report.seconds)
         next_scan = time.monotonic() + pause
         if noticed:  # The verdict comes first, because samples of a thousand ranks take a while.
             follow()

@@ -169,6 +169,7 @@ def _ranks_of(text: str) -> tuple[int, ...]:
 def _root_of(judged: JudgedWindow) -> Path | None:
     """Return the folder of packets that holds the run's folder; None if the window is elsewhere."""
     for packet in judged.source.packets:
-        if packet.path.parent.name == folder_name(judged.source.key.run_id):
-            return packet.path.parent.parent
+        path = packet.path
+        if isinstance(path, Path) and path.parent.name == folder_name(judged.source.key.run_id):
+            return path.parent.parent
     return None

@@ -81,7 +81,7 @@ class StacksCard:
     async def _request(self) -> None:
         def ask() -> RunStacks:
             # Found anew: a restarted job may have other ranks.
-            place = self._place = place_of(self._workspace.paths, self._run_id)
+            place = self._place = place_of(self._workspace.folders, self._run_id)
             return request_stacks(place, reason="requested from its page", asked_by=self._author())
 
         try:
@@ -120,7 +120,7 @@ class StacksCard:
                 self._asked = follow_stacks(self._place.root, self._asked)
                 if self._asked.stacks:
                     return self._asked
-            return newest_stacks_below(self._workspace.paths, self._run_id)
+            return newest_stacks_below(self._workspace.folders, self._run_id)
         except (CaptureError, PacketError, WindowNotFoundError):
             return None
 
