@@ -16,6 +16,7 @@ PARTS = (
     "late_rank_causes",
     "packets",
     "ingest",
+    "bucket_ingest",
     "pages",
     "notebook",
     "kair",
