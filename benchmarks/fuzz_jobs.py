@@ -69,8 +69,8 @@ def _window() -> Window:
 
 def _manifests_of_jobs() -> list[bytes]:
     window = _window()
-    layout = {"dp": (0, 0, 1, 1), "pp": (0, 1, 0, 1)}
-    attributes = {"kernel": ("6.8", "6.8", "6.5", "6.8"), "image": ("train:7",)}
+    layout: dict[str, tuple[int, ...]] = {"dp": (0, 0, 1, 1), "pp": (0, 1, 0, 1)}
+    attributes: dict[str, tuple[str, ...]] = {"kernel": ("6.8",) * 3 + ("6.5",), "image": ("train:7",)}
     extra: dict[str, Any] = {
         "periods": {"checkpoint": 500},
         "num_workers": 4,
