@@ -13,6 +13,7 @@ from sfapp.errors import ParseError, WindowNotFoundError
 from sfapp.service.hang import analyze_dumps
 from sfapp.service.standstills import present_standstill, standstills
 from sfapp.service.workspace import Workspace
+from sfapp.storage import local_paths
 from sfapp.terminal import quoted
 from sfapp.views.text.hang import hang_text
 
@@ -22,7 +23,7 @@ def analyze_hang(workspace: Workspace, asked: HangArguments) -> ToolAnswer:
     if (asked.run is None) == (asked.dumps is None):
         raise ParseError("name either `run` or `dumps`")
     if asked.dumps is not None:
-        return _of_dumps(workspace.store.roots, asked.dumps)
+        return _of_dumps(local_paths(workspace.store.roots), asked.dumps)
     run_id = run_named(workspace, asked.run or "")
     found = standstills(workspace.store_of(run_id), run_id)
     if not found:

@@ -158,8 +158,8 @@ class StoredProblems:
         found = problems_of(
             self._telling(store, run_id),
             store.window_numbers(run_id),
-            locator and locator.locate,
-            locator and locator.ranks_of,
+            None if locator is None else locator.locate,
+            None if locator is None else locator.ranks_of,
             is_wanted,
         )
         return by_cost([*filter(is_wanted, still), *found])
