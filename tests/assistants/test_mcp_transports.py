@@ -53,7 +53,7 @@ async def test_over_stdio_and_over_http_a_client_gets_the_same_answer(server: su
     over_http = httpx.post(found[0], headers=headers, json=asked).json()["result"]
     assert over_http["structuredContent"] == over_stdio.structured_content
     assert over_http["structuredContent"]["untrusted_data"]["problems"][0]["kind"] == "missing"
-    # And it ends in order when it is told to
+    # And it ends in order at a signal
     server.send_signal(signal.SIGTERM)
     _, error = server.communicate(timeout=20)
     assert (server.returncode, error) == (0, "")
