@@ -43,7 +43,7 @@ def test_ranks_with_damaged_stacks_are_listed_with_the_reason(tmp_path: Path) ->
     answer(tmp_path, request, 0)
     write_rank_capture(tmp_path, request, RankCapture(rank=1, status="done"))
     found = newest_stacks_below([tmp_path], "run")
-    assert found.missing == (("its stacks cannot be read", (1,)), ("no answer", (2,)))
+    assert found.missing == (("its stacks cannot be read", (1,)), ("no answer yet", (2,)))
 
 
 def test_only_folders_that_are_shown_are_searched(tmp_path: Path) -> None:
