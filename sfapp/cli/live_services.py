@@ -3,6 +3,7 @@ app."""
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -14,9 +15,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sfapp.cli.launch_config import AggregatorAddress
+from sfapp.cli.launch_config import (
+    AGGREGATOR_OFFSET,
+    MASTER_PORT,
+    AggregatorAddress,
+    Layout,
+    LivePorts,
+    aggregator_address,
+)
 from sfapp.cli.supervisor import Service
-from sfapp.errors import RunError
+from sfapp.errors import MissingExtraError, RunError
 from sfapp.files import write_atomic
 
 if TYPE_CHECKING:
@@ -64,6 +72,33 @@ class LiveOptions:
 def can_stream() -> bool:
     """Return whether pyzmq is installed."""
     return find_spec("zmq") is not None
+
+
+def start_live_services(
+    stack: ExitStack,
+    layout: Layout,
+    out: Path,
+    host: str | None,
+    ports: LivePorts,
+    standstill_after: float,
+) -> None:
+    """Start this node's part of live streaming until the stack is left, and set the ranks' environment.
+
+    Raises:
+        MissingExtraError: pyzmq is not installed.
+    """
+    if not can_stream():
+        raise MissingExtraError("live streaming needs pyzmq: pip install 'sfapp[stream]'")
+    options = LiveOptions(
+        out=out,
+        nodes=layout.nodes,
+        aggregator=aggregator_address(layout, host, os.environ),
+        port=ports.aggregator or (layout.master_port or MASTER_PORT) + AGGREGATOR_OFFSET,
+        relay_port=ports.relay,
+        ui_port=ports.ui,
+        standstill_after=standstill_after,
+    )
+    os.environ.update(stack.enter_context(live_services(options, dict(os.environ))))
 
 
 @contextmanager

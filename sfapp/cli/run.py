@@ -18,15 +18,13 @@ import click
 
 from sfapp.cli.launch_config import (
     AGGREGATOR_OFFSET,
-    MASTER_PORT,
     Layout,
     LivePorts,
-    aggregator_address,
     resolve,
     step_name,
 )
 from sfapp.cli.shared_options import standstill_option
-from sfapp.errors import MissingExtraError, PacketError, RunError, SfappError, describe_error
+from sfapp.errors import PacketError, RunError, SfappError, describe_error
 
 if TYPE_CHECKING:
     from sfapp.packets import Loaded
@@ -164,6 +162,8 @@ def run(
     before = find_run_packets(out, run_id)
     with ExitStack() as stack:
         if wants_live(live, ui, layout):
+            from sfapp.cli.live_services import start_live_services
+
             ports = LivePorts(aggregator_port, relay_port, ui_port if ui else None)
             start_live_services(stack, layout, out, aggregator_host, ports, standstill_after)
         code = launch(layout.options(), worker)
@@ -196,35 +196,6 @@ def wants_live(live: bool | None, ui: bool, layout: Layout) -> bool:
             )
         return False
     return ui or (layout.nodes > 1 and can_stream()) if live is None else live
-
-
-def start_live_services(
-    stack: ExitStack,
-    layout: Layout,
-    out: Path,
-    host: str | None,
-    ports: LivePorts,
-    standstill_after: float,
-) -> None:
-    """Start this node's part of live streaming until the stack is left, and set the ranks' environment.
-
-    Raises:
-        MissingExtraError: pyzmq is not installed.
-    """
-    from sfapp.cli.live_services import LiveOptions, can_stream, live_services
-
-    if not can_stream():
-        raise MissingExtraError("live streaming needs pyzmq: pip install 'sfapp[stream]'")
-    options = LiveOptions(
-        out=out,
-        nodes=layout.nodes,
-        aggregator=aggregator_address(layout, host, os.environ),
-        port=ports.aggregator or (layout.master_port or MASTER_PORT) + AGGREGATOR_OFFSET,
-        relay_port=ports.relay,
-        ui_port=ports.ui,
-        standstill_after=standstill_after,
-    )
-    os.environ.update(stack.enter_context(live_services(options, dict(os.environ))))
 
 
 def check_script(script: str, is_module: bool) -> None:
