@@ -1,6 +1,6 @@
 """``make bench``: print every figure with its yardstick and its bar; exit with 1 if a bar is missed.
 
-``python -m benchmarks accounting ingest`` runs only those.
+``python -m benchmarks accounting ingest`` runs only those, and ``pages:first,views`` two parts of the pages.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ def main(parts: list[str]) -> int:
     print(HEADER)
     missed = 0
     for part in parts or PARTS:
-        for result in importlib.import_module(f"benchmarks.{part}").run():
+        name, _, parts_of_it = part.partition(":")
+        wanted = parts_of_it.split(",") if parts_of_it else []
+        for result in importlib.import_module(f"benchmarks.{name}").run(*wanted):
             print(result.line(), flush=True)
             missed += not result.holds
     return 1 if missed else 0

@@ -2,7 +2,7 @@
 ranks, changes of a window's view, the swim-lane and the live page.
 
 Uses a real server process and a real Chromium. A page is drawn when Plotly reports it, or when the grid shows
-its rows.
+its rows. ``python -m benchmarks pages:first`` measures only the first page; ``_PARTS`` names the others.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -110,19 +110,45 @@ def first_page(address: str, browser: Browser) -> Iterator[Result]:
     yield Result(f"first page of {WINDOWS:,} windows: drawn, cold", statistics.median(times), 2.0)
 
 
-def run() -> Iterator[Result]:
+def _first_page(root: Path, browser: Browser) -> Iterator[Result]:
+    write_windows(root)
+    with server(root) as (address, _):
+        yield from first_page(address, browser)
+
+
+def _wide_window(root: Path, _: Browser) -> Iterator[Result]:
+    write_wide_windows(root)
+    with server(root) as (address, pid):
+        yield from wide_window(address, pid)
+
+
+def _view_changes(root: Path, browser: Browser) -> Iterator[Result]:
+    write_viewed_windows(root)
+    with server(root) as (address, _):
+        yield from view_changes(address, browser)
+
+
+def _swim_lane(_: Path, browser: Browser) -> Iterator[Result]:
+    yield from swim_lane_drawn(browser)
+
+
+def _live_page(root: Path, browser: Browser) -> Iterator[Result]:
+    root.mkdir()
+    with SimulatedStream(root), server(root) as (address, pid):
+        yield from refreshes(address, pid, browser)
+
+
+_PARTS: Mapping[str, Callable[[Path, Browser], Iterator[Result]]] = {
+    "first": _first_page,
+    "wide": _wide_window,
+    "views": _view_changes,
+    "lanes": _swim_lane,
+    "live": _live_page,
+}
+
+
+def run(*parts: str) -> Iterator[Result]:
+    """Yield the results of these parts, or of all."""
     with tempfile.TemporaryDirectory() as folder, chromium() as browser:
-        many, viewed, wide = Path(folder) / "many", Path(folder) / "viewed", Path(folder) / "wide"
-        write_windows(many)
-        write_viewed_windows(viewed)
-        write_wide_windows(wide)
-        with server(many) as (address, _):
-            yield from first_page(address, browser)
-        with server(wide) as (address, pid):
-            yield from wide_window(address, pid)
-        with server(viewed) as (address, _):
-            yield from view_changes(address, browser)
-        yield from swim_lane_drawn(browser)
-        live = Path(folder) / "live"
-        with SimulatedStream(live), server(live) as (address, pid):
-            yield from refreshes(address, pid, browser)
+        for part in parts or _PARTS:
+            yield from _PARTS[part](Path(folder) / part, browser)
