@@ -34,6 +34,7 @@ def problems_of(
     locate: Locate | None = None,
     ranks_of: RanksOf | None = None,
     is_wanted: Callable[[Problem], bool] = lambda problem: True,
+    each: int = MOST_LOCATED,
 ) -> list[Problem]:
     """Return the problems of one run: missing data first, then by rank-hours lost.
 
@@ -49,6 +50,7 @@ def problems_of(
         ranks_of: reads the ranks of a window, once for each of as many problems in which several ranks are
             late; without it, what these share is not known.
         is_wanted: chooses problems; episodes of others are not located.
+        each: maximum number of episodes of one problem that are located.
     """
     by_id: dict[str, list[EpisodeWindows]] = {}
     for found in episodes_of([one.diagnosis for one in verdicts]):
@@ -61,8 +63,8 @@ def problems_of(
             problems[place] = _with_shared(problem, by_id.get(problem.id, ()), ranks_of)
     for place, problem in enumerate(problems):
         if locate is not None and problem.episodes and left > 0:
-            problems[place] = _located(problem, by_id[problem.id], verdicts, locate, left)
-            left -= len(problem.episodes)
+            problems[place] = _located(problem, by_id[problem.id], verdicts, locate, min(left, each))
+            left -= min(len(problem.episodes), each)
     return problems
 
 

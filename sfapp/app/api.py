@@ -38,7 +38,7 @@ from sfapp.model.view import WindowKey, view_parameters
 from sfapp.operators import Findings
 from sfapp.service.compare import compare_sides
 from sfapp.service.judging import JudgedWindow
-from sfapp.service.live import DOCUMENT_VERSION, live_run_snapshot, streaming_runs
+from sfapp.service.live import DOCUMENT_VERSION, live_run_snapshot
 from sfapp.service.live_address import LATEST, LEAST_STEPS, MOST_STEPS, SPANS, LiveState, parse_live
 from sfapp.service.problems import episodes_in, listed
 from sfapp.service.stacks import newest_stacks_below
@@ -296,7 +296,7 @@ def _add_runs(routes: APIRouter, workspace: Workspace) -> None:
 def _add_live(routes: APIRouter, workspace: Workspace) -> None:
     @routes.get("/live.json", summary="Runs that were streamed, the most recently active first")
     def live_runs_json() -> Response:
-        running = {run["run_id"] for run in streaming_runs(workspace)}
+        running = {run["run_id"] for run in workspace.streaming.newest()}
         runs = workspace.store.live_runs()
         shown = [{**run, "is_running": run["run_id"] in running} for run in runs]
         return json_answer({"version": DOCUMENT_VERSION, "runs": shown})

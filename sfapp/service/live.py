@@ -32,9 +32,6 @@ from sfapp.views.window_list_rows import window_row
 POINTS = 240
 """Maximum number of points of a line over time."""
 
-STREAM_TIMEOUT_S = 60.0
-"""Age of the newest sample up to which a streamed run counts as running."""
-
 PACKET_TIMEOUT_S = 300.0
 """Age of the newest window up to which a run without a stream counts as running."""
 
@@ -307,19 +304,9 @@ def _history(
     return LiveHistory(state, at, read_at, times, paces, over_time(NodeSample), over_time(GpuSample))
 
 
-def streaming_runs(workspace: Workspace) -> list[Row]:
-    """Return the currently streamed runs, the most recently active first, as ``Store.live_runs`` does."""
-    now = datetime.now(UTC)
-    return [
-        run
-        for run in workspace.store.live_runs()
-        if run["left"] < run["ranks"] and (now - run["sampled_at"]).total_seconds() <= STREAM_TIMEOUT_S
-    ]
-
-
 def is_running(workspace: Workspace, run_id: str) -> bool:
     """Return whether a run is being streamed or wrote a packet in the last minutes."""
-    if any(run["run_id"] == run_id for run in streaming_runs(workspace)):
+    if any(run["run_id"] == run_id for run in workspace.streaming.newest()):
         return True
     try:
         newest = workspace.run(run_id).newest_ended_at

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from sfapp.accounting.problems import by_cost, problems_of
+from sfapp.accounting.problems import MOST_LOCATED, by_cost, problems_of
 from sfapp.errors import WindowNotFoundError
 from sfapp.incidents import IncidentState
 from sfapp.model import Diagnosis, Window
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 MOST_WINDOWS = 2_000
 """Maximum number of windows of a stored run that are searched for problems: the latest that need attention,
 lack ranks, or are next to one that needs attention."""
+
+ENDS = 2
+"""Number of episodes of a problem that show where it began and ended: the first and the last."""
 
 _CACHED_RUNS = 1_000
 _CACHED_VERDICTS = 20_000
@@ -124,23 +127,25 @@ class StoredProblems:
         self._runs: MemoryCache[list[Problem]] = MemoryCache(_CACHED_RUNS, lambda _: 1)
         self._verdicts: MemoryCache[TimedDiagnosis] = MemoryCache(_CACHED_VERDICTS, lambda _: 1)
 
-    def of_run(self, run_id: str, locates: bool = True) -> list[Problem]:
+    def of_run(self, run_id: str, locates: bool = True, each: int = MOST_LOCATED) -> list[Problem]:
         """Return the problems of a run: a standstill that lasts first, then missing data, then by rank-hours
         lost; none without such a run.
 
         Args:
             locates: whether packets are read for the steps at which episodes began and ended, and for what
                 late ranks share; otherwise steps are known to the nearest window only, which is fast.
+            each: maximum number of episodes of one problem for which they are read: ``ENDS`` or
+                ``MOST_LOCATED``.
         """
         store = self._store_of(run_id)
         key = (run_id, id(store), store.generation)
-        known = self._runs.get((*key, True))
-        if known is None and not locates:
-            known = self._runs.get((*key, False))
-        if known is not None:
-            return known
-        found = self._found(run_id, locates)
-        return self._runs.put((*key, locates), found)
+        asked = each if locates else 0
+        for located in (MOST_LOCATED, ENDS, 0):
+            known = self._runs.get((*key, located)) if located >= asked else None
+            if known is not None:
+                return known
+        found = self._found(run_id, locates, each=each)
+        return self._runs.put((*key, asked), found)
 
     def of_window(self, run_id: str, window: int) -> list[Problem]:
         """Return the problems that a window belongs to; none without such a window. Reads their packets."""
@@ -151,6 +156,7 @@ class StoredProblems:
         run_id: str,
         locates: bool,
         is_wanted: Callable[[Problem], bool] = lambda problem: True,
+        each: int = MOST_LOCATED,
     ) -> list[Problem]:
         store = self._store_of(run_id)
         still = [one.problem() for one in standstills(store, run_id)]
@@ -161,6 +167,7 @@ class StoredProblems:
             None if locator is None else locator.locate,
             None if locator is None else locator.ranks_of,
             is_wanted,
+            each,
         )
         return by_cost([*filter(is_wanted, still), *found])
 
@@ -175,9 +182,11 @@ class StoredProblems:
             known[number] = self._verdicts.put(keys[number], one)
         return [one for one in known.values() if one is not None]
 
-    def of_runs(self, run_ids: Iterable[str], locates: bool = False) -> list[Problem]:
+    def of_runs(
+        self, run_ids: Iterable[str], locates: bool = False, each: int = MOST_LOCATED
+    ) -> list[Problem]:
         """Return the problems of several runs, the costliest first."""
-        return by_cost(problem for run_id in run_ids for problem in self.of_run(run_id, locates))
+        return by_cost(problem for run_id in run_ids for problem in self.of_run(run_id, locates, each))
 
     def named(self, problem_id: str, run_ids: Iterable[str]) -> Problem:
         """Return the problem with this id, or with this id among its other ids.

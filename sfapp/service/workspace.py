@@ -31,7 +31,8 @@ from sfapp.service.judging import JudgedWindow, WindowJudge, WindowSource
 from sfapp.service.live_rolling import RollingFeed, RollingView
 from sfapp.service.memory_cache import MemoryCache
 from sfapp.service.onsets import EpisodeLocator
-from sfapp.service.problems import StoredProblems
+from sfapp.service.problems import ENDS, StoredProblems
+from sfapp.service.streaming_runs import StreamingRuns
 from sfapp.service.subscribers import Subscribers
 from sfapp.service.what_if import StepPredictor
 from sfapp.storage import StoragePath, local_paths
@@ -88,6 +89,7 @@ class Workspace:
         store: of the user's packets, for queries across runs; ``store_of`` also finds the examples.
         paths: folders and files of packets.
         folders: those on this machine, next to which running jobs leave samples and requests.
+        streaming: the runs that are being streamed.
         changed: notified in the event loop after the store changed, with the report.
         incident_log: the log of notes and incidents of the first of the paths.
         incident_service: follows that log.
@@ -97,6 +99,7 @@ class Workspace:
         self.store = store
         self.paths = tuple(paths)
         self.folders = tuple(local_paths(paths))
+        self.streaming = StreamingRuns(store)
         self.changed: Subscribers[IngestReport] = Subscribers()
         self.incident_log = incident_log_of(self.paths[0], store.path)
         self.incident_service = IncidentService(self.incident_log)
@@ -110,6 +113,7 @@ class Workspace:
         self._rolling = RollingFeed(store, self.folders)
         self._findings: MemoryCache[Examined] = MemoryCache(FINDINGS_BYTES, lambda found: found.nbytes)
         self._examiner = ThreadPoolExecutor(1, "sfapp-operators")
+        self._steps = ThreadPoolExecutor(1, "sfapp-steps")
         self._examples = ExampleStore()
         self._cancel = threading.Event()
         self._stop = threading.Event()
@@ -138,7 +142,8 @@ class Workspace:
         """Stop, and wait for the threads to end."""
         self.stop()
         self._thread.shutdown(wait=True)
-        self._examiner.shutdown(wait=True, cancel_futures=True)
+        for thread in (self._examiner, self._steps):
+            thread.shutdown(wait=True, cancel_futures=True)
         self._examples.close()
 
     def status(self) -> StoreStatus:
@@ -282,6 +287,12 @@ class Workspace:
     def fleet(self) -> Fleet:
         """Return what all runs of the user's store show together; cached until the store changes."""
         return self._fleet.read()
+
+    def locate_problems(self) -> Future[list[Problem]]:
+        """Find the steps at which the problems of all runs began and ended, from the packets of their first
+        and last episodes. On a separate thread, one request at a time: the next finds what this one read."""
+        runs = self.store.troubled_runs
+        return self._steps.submit(lambda: self._problems.of_runs(runs(), locates=True, each=ENDS))
 
     def problems_of_window(self, key: WindowKey) -> list[Problem]:
         """Return the problems that a window belongs to. Reads packets."""

@@ -303,6 +303,11 @@ def _paces(database: Database, query: SampleQuery) -> Paces:
     return found
 
 
+def _stored(moment: datetime) -> datetime:
+    """Return a moment as the store holds it."""
+    return moment.astimezone(UTC).replace(tzinfo=None)
+
+
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
@@ -310,9 +315,12 @@ def _microseconds(moment: datetime) -> int:
     return (moment - _EPOCH) // timedelta(microseconds=1)
 
 
-def live_runs(database: Database) -> list[Row]:
+def live_runs(database: Database, since: datetime | None = None) -> list[Row]:
     """Return every streamed run, the last one that reported first: ``run_id``, ``sampled_at``, ``ranks``,
     ``nodes`` and ``left``, the number of ranks that have disconnected.
+
+    Args:
+        since: leave out ranks without a sample after this moment.
     """
     rows = database.rows(
         """
@@ -320,9 +328,11 @@ def live_runs(database: Database) -> list[Row]:
             count(DISTINCT node_rank) AS nodes, count(*) FILTER (has_left) AS "left"
         FROM (
             SELECT run_id, sampled_at, node_rank, has_left FROM link_samples
+            WHERE $since IS NULL OR sampled_at >= $since
             QUALIFY row_number() OVER (PARTITION BY run_id, rank ORDER BY sampled_at DESC) = 1
         ) GROUP BY run_id ORDER BY sampled_at DESC, run_id
-        """
+        """,
+        {"since": None if since is None else _stored(since)},
     )
     return [_aware(row) for row in rows]
 
@@ -347,7 +357,7 @@ def _filters(query: SampleQuery, table: SchemaTable) -> tuple[str, dict[str, Any
     for name, beyond, moment in (("since", ">=", query.since), ("until", "<=", query.until)):
         if moment is not None:
             clauses.append(f"sampled_at {beyond} ${name}")
-            parameters[name] = moment.astimezone(UTC).replace(tzinfo=None)
+            parameters[name] = _stored(moment)
     return " AND ".join(clauses), parameters
 
 

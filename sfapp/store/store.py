@@ -363,11 +363,14 @@ class Store:
         query = SampleQuery(PaceSample, run, node, since=since, until=until)
         return samples.paces(self._database, query, known)
 
-    def live_runs(self) -> list[dict[str, Any]]:
+    def live_runs(self, since: datetime | None = None) -> list[dict[str, Any]]:
         """Return every streamed run, the last one that reported first: ``run_id``, ``sampled_at``, ``ranks``,
         ``nodes`` and ``left``, the number of ranks that have disconnected.
+
+        Args:
+            since: leave out ranks without a sample after this moment.
         """
-        return samples.live_runs(self._database)
+        return samples.live_runs(self._database, since)
 
     # ---- references -----------------------------------------------------------------------------
 

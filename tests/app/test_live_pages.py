@@ -328,6 +328,9 @@ def test_pages_of_one_view_share_what_is_read(live_workspace: Workspace) -> None
     assert snapshots.newest(LIVE, state, first) is shared
     other, _ = parse_live([("tab", "node:1")])
     assert snapshots.newest(LIVE, other, first).state == other
+    runs = live_workspace.streaming.newest()
+    assert [run["run_id"] for run in runs] == [LIVE]
+    assert live_workspace.streaming.newest() is runs
 
 
 def test_a_link_restores_what_was_looked_at() -> None:

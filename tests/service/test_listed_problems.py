@@ -82,12 +82,19 @@ def test_the_store_has_the_same_problems_as_the_packets(
 def test_without_reading_packets_they_are_known_to_the_window(workspace: Workspace) -> None:
     with Store.open([SAMPLE], memory=True) as store:
         store.ingest()
-        quick = Workspace(store, [SAMPLE]).problems(locates=False)
+        fresh = Workspace(store, [SAMPLE])
+        quick = fresh.problems(locates=False)
+        ends = fresh.locate_problems().result()
+        fresh.close()
     located = workspace.problems()
     assert [(one.id, one.windows, one.cost) for one in quick] == [
         (one.id, one.windows, one.cost) for one in located
     ]
     assert all(one.began.low <= two.began.low for one, two in zip(quick, located, strict=True))
+    # And with the packets of the first and the last episode alone, their ends are known as well as with all
+    assert [(one.id, one.began, one.ended_at) for one in ends] == [
+        (one.id, one.began, one.ended_at) for one in located
+    ]
 
 
 def test_a_missing_problem_is_reported(workspace: Workspace) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
@@ -305,3 +306,7 @@ def test_links_and_dropped_messages_are_sampled_each_second(tmp_path: Path) -> N
         assert refused["last_fault"] == "10.0.0.8: no map"
         (run,) = store.live_runs()
         assert (run["run_id"], run["ranks"], run["nodes"], run["left"]) == ("run", 2, 2, 1)
+        # The silent rank was sampled again after the other had left.
+        (recent,) = store.live_runs(run["sampled_at"])
+        assert (recent["run_id"], recent["ranks"], recent["left"]) == ("run", 1, 0)
+        assert store.live_runs(run["sampled_at"] + timedelta(seconds=1)) == []

@@ -22,7 +22,6 @@ from sfapp.errors import StoreError, WindowNotFoundError
 from sfapp.model.onsets import Episode
 from sfapp.model.sides import CompareState, SideKey
 from sfapp.model.view import WindowKey
-from sfapp.service.live import streaming_runs
 from sfapp.service.problems import episodes_in
 from sfapp.service.workspace import Workspace
 from sfapp.store import RunSummary
@@ -46,7 +45,7 @@ def build(workspace: Workspace) -> tuple[Handler, ...]:
             missing(workspace, request, str(error), lambda: workspace.run(name))
             return
         rows = await asyncio.to_thread(workspace.timeline, name)
-        running = {run["run_id"] for run in await asyncio.to_thread(streaming_runs, workspace)}
+        running = {run["run_id"] for run in await asyncio.to_thread(workspace.streaming.newest)}
         page = HistoryPage(workspace, generation, summary, rows, name in running, is_dark(request))
         page.build(request)
         if await connected():

@@ -37,7 +37,7 @@ from sfapp.app.theme import (
 from sfapp.app.view_history import UndoableView
 from sfapp.errors import StoreError, WindowNotFoundError
 from sfapp.model.view import OVERVIEW
-from sfapp.service.live import LiveRunSnapshot, live_run_snapshot, streaming_runs
+from sfapp.service.live import LiveRunSnapshot, live_run_snapshot
 from sfapp.service.live_address import SPANS, LiveState, parse_live
 from sfapp.service.live_sharing import SharedSnapshots, has_many_ranks
 from sfapp.service.workspace import Workspace
@@ -105,7 +105,7 @@ class LiveRunsPage:
 
     async def _refresh(self) -> None:
         runs = await asyncio.to_thread(self._workspace.store.live_runs)
-        running = {run["run_id"] for run in await asyncio.to_thread(streaming_runs, self._workspace)}
+        running = {run["run_id"] for run in await asyncio.to_thread(self._workspace.streaming.newest)}
         shown = [(run["run_id"], run["ranks"], run["nodes"], run["run_id"] in running) for run in runs]
         if shown == self._shown:
             return

@@ -47,6 +47,8 @@ PARAMETERS = frozenset({"run", "text", "ongoing", "sort", "axis"})
 
 AXES_OFFERED = ("window", "time")
 
+TimelineRows = list[dict[str, Any]]
+
 
 @dataclass(frozen=True, slots=True)
 class ProblemsState:
@@ -137,8 +139,9 @@ def build(workspace: Workspace) -> tuple[Handler, ...]:
         state, messages = parse_problems(asked)
         page = ProblemsPage(workspace, state, overview, is_dark(request))
         page.build(request, messages)
+        rows = asyncio.create_task(page.read_timeline())  # while the browser loads the page
         if await connected():
-            await page.start()
+            await page.start(await rows)
         return None
 
     return (problems_page,)
@@ -185,11 +188,11 @@ class ProblemsPage:
                 self._timeline = WindowsTimeline()
         self._show()
 
-    async def start(self) -> None:
-        """Draw the timeline, then follow the store and the decisions about problems."""
+    async def start(self, rows: TimelineRows) -> None:
+        """Draw the timeline of these rows, then follow the store and the decisions about problems."""
         follow(self._workspace.changed, self._follow)
         follow(self._workspace.incident_service.changed, self._show_marks)
-        await self._draw_timeline(self._dark)
+        await self._draw_timeline(self._dark, rows)
         await self._follow()
 
     # --- parts ----------------------------------------------------------------------------------------
@@ -270,10 +273,15 @@ class ProblemsPage:
 
     # --- following the store --------------------------------------------------------------------------
 
-    async def _draw_timeline(self, dark: bool) -> None:
+    async def read_timeline(self) -> TimelineRows:
+        """Return the windows of the present timeline."""
+        return await asyncio.to_thread(_timeline_rows, self._workspace, self._state, self._listed())
+
+    async def _draw_timeline(self, dark: bool, rows: TimelineRows | None = None) -> None:
         self._dark = dark
-        state, found = self._state, self._listed()
-        rows = await asyncio.to_thread(_timeline_rows, self._workspace, state, found)
+        state = self._state
+        if rows is None:
+            rows = await self.read_timeline()
         await self._timeline.draw(
             rows, state.axis, dark=dark, is_current=lambda: (self._state, self._dark) == (state, dark)
         )
@@ -285,6 +293,8 @@ class ProblemsPage:
         now = (self._workspace.store.generation, reading)
         if now != (self._overview.generation, self._overview.reading):
             self._overview = await asyncio.to_thread(ProblemsOverview.of, self._workspace)
+            if self._head.is_deleted:  # The page was closed meanwhile.
+                return
             self._show()
             await self._draw_timeline(self._dark)
         if not self._overview.is_located and not reading:
@@ -293,15 +303,15 @@ class ProblemsPage:
     async def _locate(self) -> None:
         """Show the steps at which problems began and ended, read from packets."""
         generation = self._overview.generation
-        problems = await asyncio.to_thread(self._workspace.problems)
-        if self._overview.generation == generation:
+        problems = await asyncio.wrap_future(self._workspace.locate_problems())
+        if self._overview.generation == generation and not self._head.is_deleted:
             self._overview = replace(self._overview, problems=problems, is_located=True)
             self._show()
 
 
 def _timeline_rows(
     workspace: Workspace, state: ProblemsState, found: Sequence[ListedProblem]
-) -> list[dict[str, Any]]:
+) -> TimelineRows:
     """Return the latest windows, of the runs that the listed problems are of where not all are. Blocking."""
     query = state.query
     runs = tuple({one.problem.run_id for one in found}) if query.is_filtered else None

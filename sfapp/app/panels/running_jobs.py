@@ -7,7 +7,6 @@ import asyncio
 from nicegui import ui
 
 from sfapp.app.theme import box, link
-from sfapp.service.live import streaming_runs
 from sfapp.service.workspace import Workspace
 from sfapp.views import format
 from sfapp.views.address import live_page
@@ -30,7 +29,7 @@ class RunningJobs:
         ui.timer(RUNNING_PAUSE, self._show)
 
     async def _show(self) -> None:
-        runs = await asyncio.to_thread(streaming_runs, self._workspace)
+        runs = await asyncio.to_thread(self._workspace.streaming.newest)
         shown = [(run["run_id"], run["ranks"]) for run in runs]
         if shown == self._shown or self._container.is_deleted:
             return
