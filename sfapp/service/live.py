@@ -65,6 +65,7 @@ class LiveHistory:
         times: step times of all ranks; on a node's tab, of its ranks.
         paces: the samples behind ``times``, as the store returns them.
         nodes, gpus: samples of the open tab's node.
+        drawn: plots of it, which pages of the same view share until it is read again.
     """
 
     requested: LiveState
@@ -74,6 +75,7 @@ class LiveHistory:
     paces: Paces
     nodes: Sequence[Row] = ()
     gpus: Sequence[Row] = ()
+    drawn: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def holds(self, state: LiveState, at: datetime, has_many: bool) -> bool:
         """Return whether it is still valid for a state: there is no newer sample, or it was read a moment

@@ -39,6 +39,10 @@ PLOT_TABS = (*TABS, NODE_TAB, COMPARE_TAB, LIVE_TAB, LIVE_NODE_TAB)
 VIEW_FIELDS = ("step", "ranks", "stage", "quantity", "cause", "operator", "axes", "node")
 """Fields of ``ViewState`` that a plot can read."""
 
+LIVE_PARTS = ("history", "newest", "rolling", "window")
+"""Parts of a live page that a plot can read: step times and samples over its span, the newest samples, the
+verdict on the last steps, and the newest finished window."""
+
 VERDICT_PARTS = ("frontier", "aim", "leaders", "verdict", "findings")
 """Parts of a judged window that a plot can read: the frontier in use, the suspect stage and rank, which
 leaders count (ηQ, γelig), everything that a gate changes, and the findings in operators. Every plot reads the
@@ -174,8 +178,9 @@ class PlotSpec(Generic[InputT]):
             reader to click or drag.
         source: the class of its input.
         build: draws it from its input and ``dark``.
-        reads: the parts of ``VERDICT_PARTS`` and ``VIEW_FIELDS`` on which it depends; it is drawn again when
-            one changes. The view fields, in this order, are the arguments of its notebook method.
+        reads: the parts of ``VERDICT_PARTS``, or of ``LIVE_PARTS``, and of ``VIEW_FIELDS`` on which it
+            depends; it is drawn again when one changes. The view fields, in this order, are the arguments of
+            its notebook method.
         tabs: where the app shows it; empty if a page places it itself.
         report: its position among the plots of its source in a report; None if reports leave it out.
         notebook: the method of ``window.figures`` that draws it in a notebook; None if there is none.
@@ -220,8 +225,8 @@ class PlotSpec(Generic[InputT]):
         if self.source not in INPUTS:
             yield f"source must be one of {', '.join(each.__name__ for each in INPUTS)}"
         for name in self.reads:
-            if name not in VERDICT_PARTS and name not in VIEW_FIELDS:
-                yield f"reads {name!r}, which is none of {', '.join((*VERDICT_PARTS, *VIEW_FIELDS))}"
+            if name not in (known := (*VERDICT_PARTS, *LIVE_PARTS, *VIEW_FIELDS)):
+                yield f"reads {name!r}, which is none of {', '.join(known)}"
         for place in self.tabs:
             if place.tab not in PLOT_TABS:
                 yield f"tab {place.tab!r} is none of {', '.join(PLOT_TABS)}"

@@ -333,6 +333,18 @@ def test_pages_of_one_view_share_what_is_read(live_workspace: Workspace) -> None
     assert live_workspace.streaming.newest() is runs
 
 
+def test_plots_of_a_history_are_drawn_once(live_workspace: Workspace) -> None:
+    live_workspace.store.ingest()
+    state, _ = parse_live([("tab", "node:1")])
+    first = live_run_snapshot(live_workspace, LIVE, state)
+    later = live_run_snapshot(live_workspace, LIVE, state, before=first)
+    shared = [part for part in parts_of(later) if part.shows_history]
+    assert {"live_courses", "live_node_cpu_percent"} <= {part.name for part in shared}
+    for part in shared:
+        assert part.content(later, False) is part.content(first, False)
+        assert part.content(later, True) is not part.content(first, False)
+
+
 def test_a_link_restores_what_was_looked_at() -> None:
     asked = [("tab", "node:1"), ("span", "60"), ("until", "1700000000"), ("steps", "40")]
     state, notices = parse_live(asked)

@@ -358,7 +358,7 @@ def _draw_parts(parts: Sequence[LivePart], snapshot: LiveRunSnapshot, dark: bool
     key = snapshot.state, tuple(part.name for part in parts), dark
     contents = snapshot.drawn.get(key)
     if contents is None:
-        contents = snapshot.drawn[key] = [part.draw(snapshot, dark) for part in parts]
+        contents = snapshot.drawn[key] = [part.content(snapshot, dark) for part in parts]
     return list(contents)
 
 

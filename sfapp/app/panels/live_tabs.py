@@ -32,6 +32,7 @@ class LivePart:
         span: width in columns of the page grid.
         columns: of a table; the first column is the key of its rows.
         no_rows: shown instead of a table without rows.
+        shows_history: whether it shows the history only, which is read less often than the page is updated.
     """
 
     name: str
@@ -40,6 +41,17 @@ class LivePart:
     columns: tuple[TableColumn, ...] = ()
     subtitle: str = ""
     no_rows: str = ""
+    shows_history: bool = False
+
+    def content(self, snapshot: LiveRunSnapshot, dark: bool) -> PartContent:
+        """Return what ``draw`` returns, or has returned for the same history."""
+        if not self.shows_history:
+            return self.draw(snapshot, dark)
+        drawn, key = snapshot.history.drawn, (self.name, dark)
+        if key not in drawn:
+            drawn[key] = self.draw(snapshot, dark)
+        found: PartContent = drawn[key]
+        return found
 
 
 def parts_of(snapshot: LiveRunSnapshot) -> Sequence[LivePart]:
@@ -80,7 +92,7 @@ def _plot(spec: PlotSpec[LiveInput], place: Placement) -> LivePart:
     def draw(snapshot: LiveRunSnapshot, dark: bool) -> PartContent:
         return SharedFigure(spec.build(live_input(snapshot), dark))
 
-    return LivePart(spec.name, draw, place.span)
+    return LivePart(spec.name, draw, place.span, shows_history=set(spec.reads) <= {"history", "node"})
 
 
 _OVERVIEW_TABLES: Mapping[int, LivePart] = {

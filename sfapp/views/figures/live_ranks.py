@@ -27,7 +27,7 @@ RANKS = PlotSpec(
     ),
     source=LiveInput,
     build=lambda given, dark: _ranks(given, dark),
-    reads=(),
+    reads=("history", "newest", "rolling"),
     tabs=(Placement("live", 10, 7),),
     report=None,
     notebook=None,

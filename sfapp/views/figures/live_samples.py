@@ -45,7 +45,7 @@ def _node_plot(position: int, field: str, title: str) -> PlotSpec[LiveInput]:
         build=lambda given, dark: samples_over_time(
             given.node_samples, field, title=title, why=given.no_samples_reason, run=given.run, dark=dark
         ),
-        reads=("node",),
+        reads=("history", "node"),
         tabs=(Placement("live:node", position, 4),),
         report=None,
         notebook=None,
@@ -68,7 +68,7 @@ def _gpu_plot(position: int, field: str, title: str) -> PlotSpec[LiveInput]:
             run=given.run,
             dark=dark,
         ),
-        reads=("node",),
+        reads=("history", "node"),
         tabs=(Placement("live:node", position, 4),),
         report=None,
         notebook=None,
@@ -91,7 +91,7 @@ NO_GPUS = PlotSpec(
     help_name="samples_over_time",
     source=LiveInput,
     build=lambda given, dark: no_gpus(given.no_gpus_reason, dark=dark),
-    reads=("node",),
+    reads=("newest", "node"),
     tabs=(Placement("live:node", 50, 4),),
     report=None,
     notebook=None,

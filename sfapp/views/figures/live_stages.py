@@ -17,7 +17,7 @@ STAGES = PlotSpec(
     ),
     source=LiveInput,
     build=lambda given, dark: live_stages(given.stages, run=given.run, dark=dark),
-    reads=(),
+    reads=("rolling",),
     tabs=(Placement("live", 30),),
     report=None,
     notebook=None,

@@ -17,7 +17,7 @@ LAST_STEP = PlotSpec(
     ),
     source=LiveInput,
     build=lambda given, dark: live_swim_lane(given.rolling, run=given.run, dark=dark),
-    reads=(),
+    reads=("rolling",),
     tabs=(Placement("live", 25),),
     report=None,
     notebook=None,
