@@ -11,7 +11,7 @@ import numpy as np
 from sfapp.accounting.leaders import Floats, Ints
 from sfapp.accounting.measures import Measures
 from sfapp.accounting.swim_lane_times import BLOCKED, StepTimeline
-from sfapp.model import Diagnosis
+from sfapp.model import Diagnosis, RankTable
 
 LaneKind = Literal[
     "suspect",
@@ -64,16 +64,15 @@ def rows_of(
     Suspects come first, then ranks that did not report, the slowest and the selected ranks, a typical one,
     and the others in groups.
     """
-    ranks = measures.window.ranks.rank
-    place_of = {rank: place for place, rank in enumerate(ranks)}
+    ranks = measures.window.ranks
     arrival_R = timeline.arrival_R
     least_ns = BLOCKED * timeline.exposed_ns
-    suspects = [place_of[rank] for rank in _suspects(diagnosis) if rank in place_of][:MOST_SUSPECTS]
+    suspects = _places(ranks, _suspects(diagnosis))[:MOST_SUSPECTS]
     late = [wait.late for wait in timeline.waits if wait.late is not None and wait.mean_ns >= least_ns]
     slowest = [*late, int(arrival_R.argmax())] if len(ranks) > 1 else []
     if timeline.sync is None and suspects:
         slowest = []  # Steps whose waiting is not known are equally long on ranks that wait.
-    wanted = [place_of[rank] for rank in selected if rank in place_of]
+    wanted = _places(ranks, selected)
     kinds: dict[int, LaneKind] = {}
     first: dict[LaneKind, list[int]] = {
         "suspect": suspects,
@@ -93,6 +92,11 @@ def rows_of(
     others = np.flatnonzero(is_other_R)
     rows += _other_rows(measures, timeline, others, arrival_R)
     return rows, max(0, len(wanted) - MOST_SELECTED)
+
+
+def _places(table: RankTable, ranks: Iterable[int]) -> list[int]:
+    """Return the positions of those global ranks that are in the table."""
+    return [place for place in map(table.place, ranks) if place is not None]
 
 
 def _suspects(diagnosis: Diagnosis) -> Iterable[int]:

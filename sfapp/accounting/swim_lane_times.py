@@ -130,7 +130,8 @@ def timeline_of(measures: Measures, key: TimelineKey) -> StepTimeline:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Shown:
-    """Means over some steps; fields as those of ``StepTimeline``, 0 being where the slowest step begins."""
+    """Means over some steps; fields as those of ``StepTimeline``, 0 being where the slowest step begins.
+    ``latest_end_ns`` is where the last rank ends its step, NaN with a carry-over, which has its own end."""
 
     start_R: Floats
     duration_SR: Floats
@@ -165,6 +166,8 @@ class _Pass:
         duration_SR, wait_SR = np.zeros((stages, ranks)), np.zeros((stages, ranks))
         seen = {stage: _Seen.of(steps) for stage in sorted(self.recorded | self.inferred)}
         latest_N = np.full(steps, np.iinfo(np.int64).min)
+        # Positions count up to the last stage in which ranks wait; without a carry-over, to the step's end.
+        placed = stages if self.carry is None else max(seen, default=-1)
         for block in _rank_blocks(steps, ranks):
             at_NR = self._start(span, block)
             start_R[block] = at_NR.sum(axis=0) / steps
@@ -175,17 +178,21 @@ class _Pass:
                     waited_NR = self._waited(stage, span, block, at_NR, spent_NR)
                     wait_SR[stage, block] = waited_NR.sum(axis=0) / steps
                     known_N = self.split_SN[stage, span]
-                    arrived_NR = at_NR + np.where(known_N[:, None], spent_NR - waited_NR, 0)
+                    arrived_NR = at_NR
+                    if known_N.any():
+                        arrived_NR = at_NR + np.where(known_N[:, None], spent_NR - waited_NR, 0)
                     seen[stage].add(block.start, arrived_NR, waited_NR)
-                at_NR += spent_NR
-            latest_N = np.maximum(latest_N, at_NR.max(axis=1))
+                if stage < placed:
+                    at_NR += spent_NR
+            if self.carry is None:
+                latest_N = np.maximum(latest_N, at_NR.max(axis=1))
         inferred_S = np.zeros(stages, dtype=bool)
         for stage in seen:
             inferred_S[stage] = not self.split_SN[stage, span].all()
         waits = (found.wait(stage, ranks, bool(inferred_S[stage])) for stage, found in seen.items())
         return _Shown(
             start_R, duration_SR, wait_SR, inferred_S, tuple(wait for wait in waits if wait is not None),
-            float(latest_N.mean()),
+            float(latest_N.mean()) if self.carry is None else np.nan,
         )  # fmt: skip
 
     def _start(self, span: slice, block: slice) -> Ints:
@@ -209,12 +216,14 @@ class _Pass:
         Args:
             at_NR: where ranks enter the stage. spent_NR: what they spend in it.
         """
-        waited_NR = np.zeros_like(spent_NR)
+        waited_NR: Ints
         if stage in self.inferred and self.carry is not None:
             frontier_SN = self.carry.frontier_SN
             begin_N = frontier_before(frontier_SN, self.carry.start)[0, span]
             front_N = begin_N if stage == 0 else frontier_SN[stage - 1, span]
             waited_NR = np.minimum((front_N - begin_N)[:, None] - at_NR, spent_NR)
+        else:
+            waited_NR = np.zeros_like(spent_NR)
         if stage in self.recorded:
             window = self.measures.window
             known_NR = to_numpy(window.waits[window.stages[stage]][span, block])

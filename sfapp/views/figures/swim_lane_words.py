@@ -41,7 +41,8 @@ class LaneWords:
     def _identity(self) -> dict[int, RankIdentity]:
         ranks = self.measures.window.ranks
         shown = {lane.ranks[0] for lane in self.found.lanes if lane.count == 1}
-        return {rank: ranks.identity(ranks.rank.index(rank)) for rank in shown if rank in ranks.rank}
+        places = {rank: ranks.place(rank) for rank in shown}
+        return {rank: ranks.identity(place) for rank, place in places.items() if place is not None}
 
     @property
     def which(self) -> str:
