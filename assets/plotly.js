@@ -36,41 +36,50 @@ function overlap(one, other) {
   return true;
 }
 
-// Move an annotation back into the plot where it is cut at an edge; returns its corners there.
-function moveInside(group, text, frame) {
-  group.style.translate = "";
-  const found = corners(text);
-  if (!found) return null;
+// How far an annotation is cut at an edge of the plot, which it is moved by; its corners are then there.
+function movedInside(found, frame) {
   const spans = [0, 1].map((axis) => found.map((corner) => corner[axis]));
   const [right, down] = spans.map((along, axis) => {
     const [low, high] = axis ? [frame.top, frame.bottom] : [frame.left, frame.right];
     const before = low - Math.min(...along), beyond = Math.max(...along) - high;
     return before > 0 ? before + 1 : beyond > 0 ? -beyond - 1 : 0;
   });
-  if (!right && !down) return found;
-  group.style.translate = `${right}px ${down}px`;
-  return found.map(([x, y]) => [x + right, y + down]);
+  const translate = right || down ? `${right}px ${down}px` : "";
+  return { translate, found: found.map(([x, y]) => [x + right, y + down]) };
+}
+
+function annotationsOf(plot) {
+  const named = plot._fullLayout.annotations ?? [];
+  const found = [...plot.querySelectorAll(".annotation")].map((element) => {
+    const index = Number(element.dataset.index);
+    const order = named[index]?.name === "note" ? -1 : index;
+    return { element, order, text: element.querySelector("text"), moved: element.querySelector(".annotation-text-g") };
+  });
+  return found.filter(({ text }) => text?.textContent).sort((one, other) => one.order - other.order);
 }
 
 // Titles, keys and thresholds stay; then marked ticks, other ticks, pinned notes, annotations in their order, and texts of
-// traces, while there is room. What is left out is in the hover text.
+// traces, while there is room. What is left out is in the hover text. Everything is measured before anything is changed,
+// because the browser lays out the plot again to measure after a change.
 function leaveOutWhatCollides(plot) {
   const frame = plot.querySelector(".main-svg")?.getBoundingClientRect();
   if (!frame?.width) return;
-  const taken = [...plot.querySelectorAll(TITLES_AND_KEYS)].map(corners).filter(Boolean);
+  const annotations = annotationsOf(plot);
+  for (const { moved } of annotations) moved.style.translate = "";
+  const measured = (texts) => [...texts].map((element) => ({ element, found: corners(element) }));
+  const taken = measured(plot.querySelectorAll(TITLES_AND_KEYS)).map(({ found }) => found).filter(Boolean);
   const isPlain = (text) => !/[▶✕]/.test(text.textContent);
   const ticks = [...plot.querySelectorAll(TICKS)].sort((one, other) => isPlain(one) - isPlain(other));
-  for (const text of ticks) keepOrHide(text, corners(text), taken);
-  const named = plot._fullLayout.annotations ?? [];
-  const annotations = [...plot.querySelectorAll(".annotation")].map((group) => {
-    const index = Number(group.dataset.index);
-    return { group, order: named[index]?.name === "note" ? -1 : index, text: group.querySelector("text") };
-  });
-  for (const { group, text } of annotations.sort((one, other) => one.order - other.order)) {
-    if (!text?.textContent) continue;
-    keepOrHide(group, moveInside(group.querySelector(".annotation-text-g"), text, frame), taken);
-  }
-  for (const text of plot.querySelectorAll(IN_TRACES)) keepOrHide(text, corners(text), taken);
+  const placed = [
+    ...measured(ticks),
+    ...annotations.map((each) => {
+      const found = corners(each.text);
+      return found ? { ...each, ...movedInside(found, frame) } : { ...each, found };
+    }),
+    ...measured(plot.querySelectorAll(IN_TRACES)),
+  ];
+  for (const { moved, translate } of placed) if (translate) moved.style.translate = translate;
+  for (const { element, found } of placed) keepOrHide(element, found, taken);
 }
 
 function keepOrHide(element, found, taken) {
@@ -92,7 +101,7 @@ function keepEqual(value, shown) {
   return isEqual ? shown : value;
 }
 
-// Vue observes each part of what it hands over, which makes reading it slow.
+// Vue observes each part of what it hands over, which makes reading it slow; Plotly gets the objects themselves.
 const react = Plotly.react;
 Plotly.react = (plot, figure, config) => {
   const { data, layout } = toRaw(figure);
@@ -101,7 +110,7 @@ Plotly.react = (plot, figure, config) => {
 
 const newPlot = Plotly.newPlot;
 Plotly.newPlot = (plot, ...settings) => {
-  const drawn = newPlot(plot, ...settings);
+  const drawn = newPlot(plot, ...settings.map(toRaw));
   const tidy = () => leaveOutWhatCollides(plot);
   plot.on("plotly_afterplot", tidy);
   plot.on("plotly_relayout", tidy);
