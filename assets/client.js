@@ -303,6 +303,10 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", (event) =>
   const changed = () => due || ((due = true), setTimeout(reach, 100));
   new MutationObserver(changed).observe(document.body, { childList: true, subtree: true });
 }
+// The library of plots takes a while to start; it does so while the server prepares the first plot.
+addEventListener("load", () => {
+  if (document.querySelector(".timeline, .panels, .problem-plot")) import("nicegui-plotly");
+});
 // The server stops updating a hidden page.
 document.addEventListener("visibilitychange", () => emitEvent("visible", !document.hidden));
 if (location.hash === "#search") {

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from functools import cache
 
+import nicegui
+from nicegui import ui
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.requests import HTTPConnection
 
@@ -33,6 +35,12 @@ def rooted(address: str) -> str:
 def asset_url(name: str) -> str:
     """Return the URL of an asset; it changes with the content, so browsers may cache it forever."""
     return rooted(f"/assets/{name}?v={_digest(name)}")
+
+
+def component_url(kind: type[ui.element]) -> str:
+    """Return the URL of the script of a NiceGUI element."""
+    assert kind.component is not None
+    return rooted(f"/_nicegui/{nicegui.__version__}/components/{kind.component.key}")
 
 
 @cache

@@ -110,6 +110,8 @@ def serve_until_signal(
         proxy_headers=False,
         ws="wsproto",
         ws_max_size=MAX_WEBSOCKET_MESSAGE,
+        # Every page compresses its own messages, which for plots costs more than anything else there.
+        ws_per_message_deflate=False,
         lifespan="on",
         timeout_graceful_shutdown=2,
     )

@@ -14,7 +14,7 @@ from fastapi import Request
 from nicegui import events, ui
 from nicegui.elements.mixins.text_element import TextElement
 
-from sfapp.app.address import asset_url, rooted
+from sfapp.app.address import asset_url, component_url, rooted
 from sfapp.app.connection import expect_browser
 from sfapp.app.part import PART_TAGS, Part
 from sfapp.app.routes import PAGES
@@ -242,9 +242,10 @@ def _head(dark: bool) -> None:
         f'<link rel="stylesheet" href="{asset_url("frame.css")}">'
         f'<script src="{asset_url("client.js")}" defer></script>'
         f'<script src="{asset_url("finder.js")}" defer></script>'
-        # Plots are drawn once the page is connected; their library loads in the meantime.
+        # Plots are drawn once the page is connected; what they need loads in the meantime.
         f'<link rel="modulepreload" href="{asset_url("plotly.js")}">'
         f'<link rel="modulepreload" href="{plotly}">'
+        f'<link rel="modulepreload" href="{component_url(ui.plotly)}">'
     )
 
 
