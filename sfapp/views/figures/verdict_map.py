@@ -62,7 +62,7 @@ def verdict_regions(measures: Measures, diagnosis: Diagnosis, *, dark: bool = Fa
     regions = found.regions
     listed = [f"{_where(region)}: {_in_words(region.verdict, diagnosis)}" for region in regions]
     return figure(
-        [*(_filled(region, diagnosis, dark) for region in regions), _here(diagnosis, here, dark)],
+        [_filled(region, diagnosis, dark) for region in regions],
         dark=dark,
         title=MAP.title,
         subtitle="the verdict for every γA and γG; the dot marks the current gates",
@@ -81,10 +81,12 @@ def verdict_regions(measures: Measures, diagnosis: Diagnosis, *, dark: bool = Fa
         shapes=[
             threshold("gamma_a", "x", gates.gamma_a, "γA", dark, span=(0, 1)),
             threshold("gamma_g", "y", gates.gamma_g, "γG", dark, span=(0, 1)),
+            _dot(diagnosis, dark),
         ],
         annotations=[
             *(_label(region, diagnosis, dark) for region in regions if _height(region) >= _THIN),
             *_led_labels([region for region in regions if _height(region) < _THIN], diagnosis, dark),
+            _name_of_dot(diagnosis, here, dark),
         ],
         hovermode="closest",
         draggable=True,
@@ -179,20 +181,24 @@ def _led_labels(thin: Sequence[Region], diagnosis: Diagnosis, dark: bool) -> lis
     return notes
 
 
-def _here(diagnosis: Diagnosis, verdict: StageVerdict, dark: bool) -> Trace:
+def _dot(diagnosis: Diagnosis, dark: bool) -> dict[str, object]:
+    """Return the dot of the current gates: a shape, because a moved trace draws the whole plot again."""
     colours = palette.theme(dark)
+    gates = diagnosis.gates
     return {
-        "type": "scatter",
-        "mode": "markers+text",
-        "x": [diagnosis.gates.gamma_a],
-        "y": [diagnosis.gates.gamma_g],
-        "text": ["current gates"],
-        "textposition": "top right" if diagnosis.gates.gamma_a < 0.7 else "top left",
-        "marker": {"size": 12, "color": colours.accent, "line": {"color": colours.surface, "width": 2}},
-        "hovertext": [plain(_in_words(verdict, diagnosis), 120)],
-        "hovertemplate": "%{hovertext}<extra></extra>",
-        "cliponaxis": False,
-    }
+        "type": "circle", "layer": "below", "xsizemode": "pixel", "ysizemode": "pixel",
+        "xanchor": gates.gamma_a, "yanchor": gates.gamma_g, "x0": -6, "x1": 6, "y0": -6, "y1": 6,
+        "fillcolor": colours.accent, "line": {"color": colours.surface, "width": 2},
+    }  # fmt: skip
+
+
+def _name_of_dot(diagnosis: Diagnosis, verdict: StageVerdict, dark: bool) -> dict[str, object]:
+    gates = diagnosis.gates
+    side, shift = ("left", 7) if gates.gamma_a < 0.7 else ("right", -7)
+    return note(
+        "current gates", gates.gamma_a, gates.gamma_g, dark, xanchor=side, xshift=shift, yanchor="bottom",
+        hovertext=plain(_in_words(verdict, diagnosis), 120),
+    )  # fmt: skip
 
 
 def routing_over_tau(diagnosis: Diagnosis, *, dark: bool = False) -> Figure:

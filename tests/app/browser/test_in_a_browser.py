@@ -116,7 +116,7 @@ def test_dominance_is_dragged_on_the_verdict_map(page: Page) -> None:
     figures_drawn(page)
     card = page.locator(".figure", has=page.get_by_role("heading", name="Verdict map", exact=True))
     card.scroll_into_view_if_needed()
-    box = card.locator(".shapelayer path[data-index]").first.bounding_box()
+    box = card.locator(".shapelayer path[data-index='0']").first.bounding_box()
     assert box is not None
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 3
     page.mouse.move(x, y)
@@ -221,19 +221,22 @@ def test_zoom_survives_a_moved_gate(page: Page) -> None:
     assert plot.evaluate(shown) == zoomed
 
 
-def test_a_moved_threshold_moves_its_line_and_draws_no_plot_anew(page: Page) -> None:
+def test_moved_thresholds_move_their_lines_and_draw_no_plot_anew(page: Page) -> None:
     page.goto(f"{SICK}?tab=ambiguity")
     figures_drawn(page)
     # Given plots that note when Plotly begins to draw them as a whole
     begun = page.evaluate_handle("() => []")
     for plot in page.locator(".panels .js-plotly-plot").all():
         plot.evaluate("(plot, begun) => plot.on('plotly_beforeplot', () => begun.push(plot.id))", begun)
-    # When a threshold moves, by a little
-    page.get_by_role("slider", name="candidate threshold").locator("[tabindex='0']").focus()
-    page.keyboard.press("ArrowRight")
-    # Then its lines follow in both plots that show it
-    for title in ("Routing set", "Routing set over τC"):
-        wait_until(page, lambda title=title: "τC 0.81" in drawn(page, title))
+    # When thresholds move, by a little, then their lines follow in the plots that show them
+    for gate, line, titles in (
+        ("candidate threshold", "τC 0.81", ("Routing set", "Routing set over τC")),
+        ("dominance", "γA 0.41", ("Ambiguity plane", "Verdict map")),
+    ):
+        page.get_by_role("slider", name=gate).locator("[tabindex='0']").focus()
+        page.keyboard.press("ArrowRight")
+        for title in titles:
+            wait_until(page, lambda line=line, title=title: line in drawn(page, title))
     assert begun.json_value() == []
 
 
