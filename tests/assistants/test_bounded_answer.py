@@ -91,7 +91,7 @@ PLAIN = st.recursive(
 )
 
 
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(st.dictionaries(st.text(max_size=20), PLAIN, max_size=6))
 def test_any_data_is_bounded(data: dict[str, Any]) -> None:
     answer = ToolAnswer(data).bounded("ask")
