@@ -52,7 +52,9 @@ class Area:
 
 
 def draw_shape(shape: Spec, area: Area) -> str:
-    """Draw a line or a rectangle."""
+    """Draw a line, a rectangle or a dot."""
+    if shape["type"] == "circle":
+        return _dot(shape, area)
     x_ref, y_ref = shape.get("xref", "x"), shape.get("yref", "y")
     xs = [area.x(x_ref, shape["x0"]), area.x(x_ref, shape["x1"])]
     ys = [area.y(y_ref, shape["y0"]), area.y(y_ref, shape["y1"])]
@@ -77,6 +79,23 @@ def draw_shape(shape: Spec, area: Area) -> str:
         f'x="{number(left)}" y="{number(top)}" width="{number(right - left)}" height="{number(bottom - top)}"'
     )
     return f"<rect {box} {fill} {look}/>".replace(" />", "/>")
+
+
+def _dot(shape: Spec, area: Area) -> str:
+    """Draw a circle of a fixed size around a point."""
+    if (shape.get("xsizemode"), shape.get("ysizemode")) != ("pixel", "pixel"):
+        raise unsupported("shape", "circle without a fixed size")
+    x_ref, y_ref = shape.get("xref", "x"), shape.get("yref", "y")
+    x, y = area.x(x_ref, shape["xanchor"]), area.y(y_ref, shape["yanchor"])
+    if (
+        x is None
+        or y is None
+        or not (area.shows(x_ref, shape["xanchor"]) and area.shows(y_ref, shape["yanchor"]))
+    ):
+        return ""
+    radius = (float(shape["x1"]) - float(shape["x0"])) / 2
+    look = f"{paint('fill', shape['fillcolor'])} {stroke(shape['line'])}"
+    return f'<circle cx="{number(x)}" cy="{number(y)}" r="{number(radius)}" {look}/>'
 
 
 def _kept(ends: list[float | None], ref: str, area: Area, across: bool) -> tuple[float, float]:
