@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
-import nicegui
+import nicegui.json
 from playwright.sync_api import Page, Route
 
 from sfapp.app.address import asset_url
@@ -20,7 +21,7 @@ _SHEET = f"""<!doctype html><link rel="stylesheet" href="{asset_url("style.css")
 <section class="figure"><div id="plot" class="plot"></div></section>"""
 
 # Every text as it stands on the screen: its four corners, turned as it is, and its smallest letters.
-_FAULTS = """([least]) => {
+_FAULTS = """(least) => {
   const words = (text) => text.textContent.replaceAll(/\\s+/g, " ").trim();
   const isShown = (text) => words(text) && !text.closest(".hoverlayer") &&
     text.checkVisibility({ visibilityProperty: true, opacityProperty: true });
@@ -58,12 +59,20 @@ _FAULTS = """([least]) => {
     .filter((plot) => plot.checkVisibility() && plot.querySelector(".main-svg")).flatMap(inside);
 }"""
 
-_DRAW = """async ([library, figure, width]) => {
-  const { Plotly } = await import(library);
+# Plotly completes what it is given, so each width starts from the figure as it was sent.
+_DRAW = f"""async ([library, figure, widths, least]) => {{
+  const {{ Plotly }} = await import(library);
+  const faults = {_FAULTS};
   const plot = document.querySelector("#plot");
-  plot.style.width = `${width}px`;
-  await Plotly.newPlot(plot, figure.data, figure.layout, { ...figure.config, responsive: false });
-}"""
+  const found = [];
+  for (const width of widths) {{
+    plot.style.width = `${{width}}px`;
+    const {{ data, layout, config }} = JSON.parse(figure);
+    await Plotly.newPlot(plot, data, layout, {{ ...config, responsive: false }});
+    found.push(faults(least).map((each) => `${{width}} px: ${{each}}`));
+  }}
+  return found.flat();
+}}"""
 
 
 def open_sheet(page: Page) -> None:
@@ -78,12 +87,19 @@ def open_sheet(page: Page) -> None:
     page.evaluate("document.fonts.ready.then(() => true)")
 
 
-def draw(page: Page, figure: Figure, width: int) -> None:
-    """Draw a plot in the place of the one before."""
-    page.evaluate(_DRAW, [asset_url("plotly.js"), figure, width])
+def sent(figure: Figure) -> str:
+    """Return a figure as JSON, without the texts around the plot, which the browser does not draw."""
+    layout = {name: part for name, part in figure["layout"].items() if name != "meta"}
+    return nicegui.json.dumps({**figure, "layout": layout})
+
+
+def draw(page: Page, figure: str, widths: Sequence[int]) -> list[str]:
+    """Draw a plot at each width, in the place of the one before; return what is wrong with its texts."""
+    found: Any = page.evaluate(_DRAW, [asset_url("plotly.js"), figure, list(widths), LEAST_PX])
+    return [str(each) for each in found]
 
 
 def faults(page: Page) -> list[str]:
-    """Texts in the plots on the page that are too small, are cut at an edge, or lie on each other."""
-    found: Any = page.evaluate(_FAULTS, [LEAST_PX])
+    """Return the texts in the plots on a page that are too small, are cut, or lie on each other."""
+    found: Any = page.evaluate(_FAULTS, LEAST_PX)
     return [str(each) for each in found]
