@@ -26,12 +26,17 @@ FLAGS = (
 )
 
 
+ONE_PROCESS = ("--process-per-site",)
+"""For tests: the pages of one address share a process, and with it the scripts that it has compiled."""
+
+
 @contextmanager
-def chromium(programs: Sequence[str] = FULL) -> Iterator[Browser]:
+def chromium(programs: Sequence[str] = FULL, flags: Sequence[str] = ()) -> Iterator[Browser]:
     """Yield a headless browser, which ends with the ``with`` block.
 
     Args:
         programs: names of programs; the first that is installed is used.
+        flags: further options of the program.
 
     Raises:
         FileNotFoundError: Chromium is not installed (``make chromium``).
@@ -40,7 +45,7 @@ def chromium(programs: Sequence[str] = FULL) -> Iterator[Browser]:
     if program is None:
         raise FileNotFoundError(f"none of {', '.join(programs)} is on PATH; run `make chromium`")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=list(FLAGS))
+        browser = playwright.chromium.launch(executable_path=program, args=[*FLAGS, *flags])
         try:
             yield browser
         finally:

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, Request
+from playwright.sync_api import Browser, BrowserContext, Page
 
-from benchmarks.chromium import SHELL, chromium
+from benchmarks.chromium import ONE_PROCESS, SHELL, chromium
+from tests.app.browser.visitor import visitor
 from tests.app.recorded_job import hostile_window, put
 from tests.app.served import Served, served
 
-ROOT = Path(__file__).parents[3]
+FOLDER = Path(__file__).parent
+ROOT = FOLDER.parents[2]
+
+_opened = ExitStack()
+"""The browser, once a test has asked for it."""
 
 
 @pytest.fixture(scope="session")
@@ -31,38 +37,42 @@ def server(packets: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield server
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    with chromium(SHELL) as browser:
-        yield browser
+    """Start one browser for all tests of this folder."""
+    with _opened:
+        yield _opened.enter_context(chromium(SHELL, ONE_PROCESS))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
+    """Close the browser after the last test of this folder.
+
+    Playwright runs an event loop in this thread, which keeps asynchronous tests from running theirs.
+    """
+    if nextitem is None or not nextitem.path.is_relative_to(FOLDER):
+        _opened.close()
+
+
+@pytest.fixture(scope="session")
+def contexts(browser: Browser) -> dict[str, BrowserContext]:
+    """Contexts by the address of their server."""
+    return {}
 
 
 @pytest.fixture(scope="module")
-def context(browser: Browser, server: Served) -> Iterator[BrowserContext]:
-    """A browser that keeps what it has loaded and compiled; ``page`` clears what a visitor leaves behind."""
-    context = browser.new_context(viewport={"width": 1480, "height": 1080}, base_url=server.url)
-    yield context
-    context.close()
+def context(browser: Browser, contexts: dict[str, BrowserContext], server: Served) -> BrowserContext:
+    """A browser that keeps what it has loaded; ``visitor`` clears what a visitor leaves behind."""
+    if server.url not in contexts:
+        size = {"width": 1480, "height": 1080}
+        context = contexts[server.url] = browser.new_context(viewport=size, base_url=server.url)
+        # This page keeps its process alive, with the scripts that other pages have compiled in it.
+        context.new_page().goto("/assets/logo.svg")
+    return contexts[server.url]
 
 
 @pytest.fixture
 def page(context: BrowserContext, server: Served) -> Iterator[Page]:
     """A fresh visitor; at the end, nothing was written to the console and nothing asked elsewhere."""
-    complaints: list[str] = []
-
-    def only_here(request: Request) -> None:
-        if request.url.startswith(("http:", "https:")) and not request.url.startswith(server.url):
-            complaints.append(f"asked for {request.url}")
-
-    # Routes would say the same, but they turn off the cache.
-    context.on("request", only_here)
-    page = context.new_page()
-    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.set_default_timeout(20_000)
-    yield page
-    context.remove_listener("request", only_here)
-    for each in context.pages:
-        each.close()
-    context.clear_cookies()  # nothing else is kept: a new tab has its own session storage
-    assert complaints == []
+    with visitor(context, server.url) as page:
+        yield page

@@ -98,13 +98,17 @@ def test_the_first_visit_is_in_the_systems_theme_without_a_flash(page: Page) -> 
     page.context.clear_cookies()
     page.emulate_media(color_scheme="dark")
     page.add_init_script(WATCH_COLOURS)
+    loads: list[str] = []
+    page.on("request", lambda each: loads.append(each.url) if each.resource_type == "document" else None)
     # When it opens a page
     page.goto(f"{SICK}?step=400")
-    # Then all of it is dark from the first frame on, plots included, and the view is the one asked for
+    # Then all of it is dark from the first frame on, plots included, without a second load, and the view is
+    # the one asked for
     expect(page.locator(".run-timeline .main-svg").first).to_be_visible()
     expect(strip(page)).not_to_have_css("fill", light)
     assert page_colours(page) == DARK
     expect(page.locator(".stepper")).to_contain_text("step 400")
+    assert len(loads) == 1
 
 
 def test_a_theme_chosen_here_outlives_what_the_system_prefers(page: Page) -> None:
