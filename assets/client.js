@@ -302,6 +302,7 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", (event) =>
   };
   const changed = () => due || ((due = true), setTimeout(reach, 100));
   new MutationObserver(changed).observe(document.body, { childList: true, subtree: true });
+  addEventListener("resize", changed);
 }
 // The library of plots takes a while to start; it does so while the server prepares the first plot.
 addEventListener("load", () => {

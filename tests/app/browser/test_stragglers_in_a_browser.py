@@ -1,4 +1,4 @@
-"""The stragglers tab in a real Chromium: drawn, picked from, stepped through, taken to Perfetto."""
+"""The stragglers tab in a real Chromium: drawn, picked from, stepped through, taken to Perfetto; captures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.app.browser.axe_check import findings_in_both_themes
 from tests.app.profiled import WINDOW, put_profiled
+from tests.app.recorded_job import RUN, put_now
 from tests.app.served import Served, served
 
 pytestmark = pytest.mark.browser
@@ -23,6 +25,7 @@ PATIENT_MS = 20_000
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     root = tmp_path_factory.mktemp("packets")
     put_profiled(root, tmp_path_factory.mktemp("traces"))
+    put_now(root)
     with served(root, "--memory", cwd=tmp_path_factory.mktemp("cwd")) as server:
         yield server
 
@@ -68,3 +71,10 @@ def test_from_the_tab_to_a_cause_its_step_and_perfetto(page: Page, tmp_path: Pat
     download.value.save_as(tmp_path / "slice.zip")
     with zipfile.ZipFile(tmp_path / "slice.zip") as archive:
         assert len(archive.namelist()) == 3
+
+
+def test_axe_finds_nothing_serious_in_the_form_for_a_capture(page: Page) -> None:
+    page.goto(f"/w/{RUN}/0?tab=stragglers")
+    page.get_by_role("button", name="Start capture").click(timeout=PATIENT_MS)
+    expect(page.get_by_text("requested; recorders check")).to_be_visible(timeout=PATIENT_MS)
+    assert findings_in_both_themes(page) == []
