@@ -6,35 +6,33 @@ import re
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.app.recorded_job import HOSTILE
-from tests.app.served import Served
 
 pytestmark = pytest.mark.browser
 
-SICK = "/w/gpt-small-ddp/13?tab=frontier"
+SICK = "/w/gpt-small-ddp/3?tab=frontier"
 
 
 def card(page: Page, title: str) -> Locator:
     return page.locator(".figure", has=page.get_by_role("heading", name=title, exact=True))
 
 
-def test_from_a_step_to_an_incident(page: Page, browser: Browser, server: Served, tmp_path: Path) -> None:
+def test_from_a_step_to_an_incident(page: Page, tmp_path: Path) -> None:
     # Long because it is one story, of which each part needs the one before.
     # Given a colleague who looks at the same window
-    elsewhere = browser.new_context(base_url=server.url)
-    colleague = elsewhere.new_page()
-    colleague.goto(f"{SICK}&step=520")
+    colleague = page.context.new_page()
+    colleague.goto(f"{SICK}&step=120")
     # When the first step is looked into and annotated, by key, under a name
     page.goto(SICK)
     steps = card(page, "Exposed time per step")
     expect(steps.locator(".main-svg").first).to_be_visible()
     page.keyboard.press("]")
-    expect(page.locator(".stepper")).to_contain_text("step 520")
+    expect(page.locator(".stepper")).to_contain_text("step 120")
     page.keyboard.press("n")
     form = page.get_by_role("region", name="Note on this window")
-    expect(form.get_by_label("Step")).to_have_value("520")
+    expect(form.get_by_label("Step")).to_have_value("120")
     form.get_by_role("button", name="Signed as anonymous").click()
     page.get_by_role("textbox", name="Your name").fill("Ada")
     page.keyboard.press("Enter")
@@ -52,7 +50,7 @@ def test_from_a_step_to_an_incident(page: Page, browser: Browser, server: Served
     page.keyboard.press("a")
     page.get_by_role("dialog").get_by_label("Title of the new incident").fill("Slow loader")
     page.get_by_role("dialog").get_by_role("button", name="Add", exact=True).click()
-    expect(page.locator(".snack")).to_contain_text("Window 13 added")
+    expect(page.locator(".snack")).to_contain_text("Window 3 added")
     steps.get_by_role("button", name="add Exposed time per step to an incident").click()
     page.get_by_role("dialog").get_by_role("button", name="Add", exact=True).click()
     expect(page.locator(".snack")).to_contain_text("The plot “Exposed time per step” added")
@@ -60,7 +58,7 @@ def test_from_a_step_to_an_incident(page: Page, browser: Browser, server: Served
     # Then the incident tells them in order, and evidence is moved by keys
     items = page.locator(".item")
     expect(items).to_have_count(3)
-    expect(items.nth(0)).to_contain_text("data on rank 0")
+    expect(items.nth(0)).to_contain_text("data on rank 3")
     expect(items.nth(1)).to_contain_text("It begins here.")
     expect(items.nth(2).locator(".annotation", has_text=re.compile("^1$"))).to_be_visible()
     items.nth(2).focus()
@@ -82,4 +80,3 @@ def test_from_a_step_to_an_incident(page: Page, browser: Browser, server: Served
         page.get_by_role("button", name="Import an exported incident").click()
     chooser.value.set_files(file)
     expect(page.get_by_text("Nothing new to import")).to_be_visible()
-    elsewhere.close()

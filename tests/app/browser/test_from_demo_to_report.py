@@ -5,31 +5,17 @@ from __future__ import annotations
 import html
 import re
 import shlex
-import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 from pypdf import PdfReader
 
-from tests.app.served import Served, served
-
 pytestmark = pytest.mark.browser
 
-ROOT = Path(__file__).parents[3]
 CHANGE_SENTENCE = "B is 78 ms per step slower than A, all of it in data"
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A separate server, without notes of other tests next to its packets."""
-    root = tmp_path_factory.mktemp("demo")
-    shutil.copytree(ROOT / "sample_data" / "packets", root / "packets")
-    with served(root / "packets", "--memory", cwd=root) as server:
-        yield server
 
 
 def card(page: Page, title: str) -> Locator:
@@ -76,7 +62,7 @@ def opened(browser: Browser, report: Path) -> tuple[str, int]:
 
 
 def test_a_b_a_is_compared_annotated_handed_over_and_made_again(
-    page: Page, browser: Browser, server: Served, tmp_path: Path
+    page: Page, browser: Browser, tmp_path: Path
 ) -> None:
     # Given the list of windows: the sick one between two healthy ones is found by its aim
     page.goto("/")

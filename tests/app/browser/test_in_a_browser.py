@@ -7,10 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import BrowserContext, Locator, Page, expect
 
 from tests.app.recorded_job import job_window, put
-from tests.app.served import served
 
 pytestmark = pytest.mark.browser
 
@@ -58,20 +57,19 @@ def test_pages_of_every_run_are_drawn(page: Page) -> None:
     expect(page.get_by_role("link", name="/windows.json", exact=True)).to_be_visible()
 
 
-@pytest.mark.parametrize("tab", ["frontier", "stragglers", "evidence", "rules"])
-def test_a_tab_is_drawn(page: Page, tab: str) -> None:
-    page.goto(f"{SICK}?tab={tab}")
-    expect(page.locator(".panels .card:visible").first).to_be_visible()
-    # What stragglers there are is worked out first.
-    drawn_or_listed = page.locator(".panels .figure .main-svg, .panels table").first
-    expect(drawn_or_listed).to_be_visible(timeout=PATIENCE_MS)
-
-
-def test_the_verdict_names_stage_and_rank(page: Page) -> None:
+def test_the_verdict_names_stage_and_rank_and_dark_is_kept(page: Page) -> None:
     page.goto(SICK)
     expect(page.locator(".verdict .headline")).to_contain_text("callbacks on rank 3")
     page.get_by_role("tab", name="Nodes ▲").click()
     expect(page.get_by_role("tab", name="Node 0 ▲")).to_be_visible()
+    # When dark is chosen
+    light = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.keyboard.press("d")
+    expect(page.locator("body")).to_have_class(re.compile("body--dark"))
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != light
+    # Then other pages are dark, too
+    page.goto("/")
+    expect(page.locator("body")).to_have_class(re.compile("body--dark"))
 
 
 def test_a_dragged_slider_changes_label_and_plot(page: Page) -> None:
@@ -95,7 +93,7 @@ def test_a_dragged_slider_changes_label_and_plot(page: Page) -> None:
     expect(page).to_have_url(re.compile(r"gamma_a=1"))
 
 
-def test_a_threshold_is_dragged_in_the_plot_itself(page: Page) -> None:
+def test_thresholds_are_dragged_in_the_plots_themselves(page: Page) -> None:
     page.goto(f"{SICK}?tab=ambiguity")
     figures_drawn(page)
     card = page.locator(".figure", has=page.get_by_role("heading", name="Routing set", exact=True))
@@ -109,11 +107,7 @@ def test_a_threshold_is_dragged_in_the_plot_itself(page: Page) -> None:
     page.mouse.move(x, y + 40, steps=6)
     page.mouse.up()
     expect(page).to_have_url(re.compile(r"tau_c=0\.\d+"))
-
-
-def test_dominance_is_dragged_on_the_verdict_map(page: Page) -> None:
-    page.goto(f"{SICK}?tab=ambiguity")
-    figures_drawn(page)
+    # and dominance on the verdict map
     card = page.locator(".figure", has=page.get_by_role("heading", name="Verdict map", exact=True))
     card.scroll_into_view_if_needed()
     box = card.locator(".shapelayer path[data-index='0']").first.bounding_box()
@@ -170,17 +164,6 @@ def test_the_list_is_worked_by_keyboard_alone(page: Page) -> None:
     page.keyboard.press("j")
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile(r"/w/moe-two-roles/\d"))
-
-
-def test_dark_is_kept(page: Page) -> None:
-    page.goto(SICK)
-    figures_drawn(page)
-    light = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    page.keyboard.press("d")
-    expect(page.locator("body")).to_have_class(re.compile("body--dark"))
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != light
-    page.goto("/")
-    expect(page.locator("body")).to_have_class(re.compile("body--dark"))
 
 
 def test_a_new_packet_arrives_by_itself(page: Page, packets: Path) -> None:
@@ -258,13 +241,6 @@ def test_a_moved_threshold_renders_only_the_parts_that_show_it(page: Page) -> No
     assert page.evaluate("window.rendered") == 0
 
 
-def test_the_page_is_usable_when_narrow(page: Page) -> None:
-    page.set_viewport_size({"width": 1100, "height": 800})
-    page.goto(SICK)
-    figures_drawn(page)
-    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-
-
 def drag(page: Page, plot: Locator, begin: float, end: float) -> None:
     """Drag across a plot's own area, from one share of its width to another."""
     box = plot.locator(".nsewdrag").first.bounding_box()
@@ -325,26 +301,26 @@ def test_a_zoom_survives_a_moved_gate_and_a_reload_and_ends_with_a_double_click(
     wait_until(page, lambda: ends() == pytest.approx(whole))
 
 
-def test_a_window_that_a_job_has_still_to_write_opens_when_it_comes(browser: Browser, tmp_path: Path) -> None:
-    packets = tmp_path / "packets"
-    put(packets, job_window(0, {}))
-    with served(packets, "--memory", cwd=tmp_path) as server:
-        page = browser.new_page(base_url=server.url)
-        page.goto("/")
-        expect(page.get_by_text("Watching the folder, newest window")).to_be_visible(timeout=PATIENCE_MS)
-        # Given a user who opens a window before it exists
-        answer = page.goto("/w/job/1")
-        assert answer is not None
-        assert answer.status == 404
-        expect(
-            page.get_by_text(
-                "Run 'job' has no window 1; it has only window 0. The page opens when it arrives"
-            )
-        ).to_be_visible()
-        # When it is written, then the page opens
-        put(packets, job_window(1, {}))
-        expect(page.get_by_role("tab", name="Overview")).to_be_visible(timeout=PATIENCE_MS)
-        page.close()
+def test_a_window_that_a_job_has_still_to_write_opens_when_it_comes(
+    context: BrowserContext, packets: Path
+) -> None:
+    page = context.new_page()  # whose console reports the status 404
+    # Given a run with one window
+    put(packets, job_window(0, {}, run_id="awaited"))
+    wait_until(page, lambda: page.request.get("/w/awaited/0.json").status == 200)
+    # and a user who opens the next window before it exists
+    answer = page.goto("/w/awaited/1")
+    assert answer is not None
+    assert answer.status == 404
+    expect(
+        page.get_by_text(
+            "Run 'awaited' has no window 1; it has only window 0. The page opens when it arrives"
+        )
+    ).to_be_visible()
+    # When it is written, then the page opens
+    put(packets, job_window(1, {}, run_id="awaited"))
+    expect(page.get_by_role("tab", name="Overview")).to_be_visible(timeout=PATIENCE_MS)
+    page.close()
 
 
 def test_a_chooser_keeps_the_keyboards_focus_when_the_page_follows_it(page: Page) -> None:

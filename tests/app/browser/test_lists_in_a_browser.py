@@ -42,13 +42,17 @@ def test_ctrl_z_undoes_a_filter(page: Page) -> None:
     expect(page.get_by_role("switch", name="Needs attention only")).not_to_be_checked()
 
 
-def test_back_undoes_a_search_of_problems(page: Page) -> None:
+def test_a_search_of_problems_is_in_the_address_which_back_undoes_and_a_reload_keeps(page: Page) -> None:
     page.goto("/")
     expect(page.locator(".problem").first).to_be_visible()
     before = page.locator(".problem").count()
     page.get_by_role("textbox", name="Search problems").fill("rank 5 forward")
     expect(page.locator(".problem")).to_have_count(1)
-    expect(page).to_have_url(re.compile("text=rank"))
+    expect(page).to_have_url(re.compile(r"/\?text=rank"))
     page.go_back()
     expect(page.locator(".problem")).to_have_count(before)
     expect(page.get_by_role("textbox", name="Search problems")).to_have_value("")
+    page.go_forward()
+    expect(page).to_have_url(re.compile(r"/\?text=rank"))
+    page.reload()
+    expect(page.locator(".problem")).to_have_count(1)

@@ -7,13 +7,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.app.browser.axe_check import findings_in_both_themes
+from tests.app.browser.axe_check import View, findings_in_both_themes
 from tests.app.served import Served, served
 
 pytestmark = pytest.mark.browser
@@ -91,7 +91,9 @@ def wait_until(page: Page, holds: Callable[[], bool], seconds: float = 20) -> No
     raise AssertionError(f"it did not happen within {seconds} seconds")
 
 
-def test_a_page_moves_while_processes_stream(page: Page, job: StreamingJob) -> None:
+def test_a_page_moves_while_processes_stream_unless_it_is_frozen_or_hidden(
+    page: Page, job: StreamingJob
+) -> None:
     # Given the first page, which finds the job by itself
     page.goto("/")
     link = page.get_by_role("link", name="Watch streamed live")
@@ -109,50 +111,57 @@ def test_a_page_moves_while_processes_stream(page: Page, job: StreamingJob) -> N
     # When time is frozen, nothing moves any more
     page.get_by_role("switch", name="Follow the newest step").click()
     expect(page.get_by_text("Frozen at")).to_be_visible()
-    page.wait_for_timeout(1200)
-    frozen = newest_step(page)
-    page.wait_for_timeout(2500)
-    assert newest_step(page) == frozen
+    frozen = step_at_rest(page)
     # And it goes on where the job is by then
     page.get_by_role("switch", name="Follow the newest step").click()
     wait_until(page, lambda: newest_step(page) > frozen + 40)
+    # When the page is hidden, nothing moves, either
+    page.evaluate(TURN, True)
+    hidden = step_at_rest(page)
+    page.evaluate(TURN, False)
+    wait_until(page, lambda: newest_step(page) > hidden + 40)
 
 
-def test_a_node_tab_is_a_key_away_and_shows_its_machine(page: Page, job: StreamingJob) -> None:
-    page.goto("/live/streamed")
-    newest_step(page)
-    page.keyboard.press("2")
-    expect(page.get_by_role("heading", name="Live ranks of node 1")).to_be_visible()
-    expect(page.locator(".plot[aria-label^='CPU: node 1 is at']")).to_be_visible()
-    expect(page.get_by_role("heading", name="GPU").first).to_be_visible()
+TURN = """(hidden) => {
+  Object.defineProperty(document, "hidden", {value: hidden, configurable: true});
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""
+
+
+def step_at_rest(page: Page) -> int:
+    """Return the newest step of a page that is not updated any more; it is updated once a second."""
+    page.wait_for_timeout(1200)
+    shown = newest_step(page)
+    page.wait_for_timeout(2000)
+    assert newest_step(page) == shown
+    return shown
+
+
+@contextmanager
+def overview(page: Page) -> Iterator[None]:
     page.keyboard.press("o")
     expect(page.get_by_role("heading", name="Live step time")).to_be_visible()
+    yield
 
 
-def test_axe_finds_nothing_serious_while_a_job_streams(page: Page, job: StreamingJob) -> None:
-    page.goto("/")
-    expect(page.get_by_role("link", name="Watch streamed live")).to_be_visible(timeout=40_000)
-    for path in ("/live/streamed", "/live/streamed?tab=node:1"):
-        page.goto(path)
-        expect(page.locator(".main-svg").first).to_be_visible(timeout=20_000)
-        assert findings_in_both_themes(page) == []
-        page.emulate_media(color_scheme="light")
+@contextmanager
+def node(page: Page) -> Iterator[None]:
+    page.keyboard.press("2")
+    expect(page.get_by_role("heading", name="Live ranks of node 1")).to_be_visible()
+    yield
 
 
-def test_a_hidden_page_is_not_updated(page: Page, job: StreamingJob) -> None:
+def test_a_node_tab_is_a_key_away_shows_its_machine_and_axe_finds_nothing_serious(
+    page: Page, job: StreamingJob
+) -> None:
     page.goto("/live/streamed")
     newest_step(page)
-    turn = """(hidden) => {
-      Object.defineProperty(document, "hidden", {value: hidden, configurable: true});
-      document.dispatchEvent(new Event("visibilitychange"));
-    }"""
-    page.evaluate(turn, True)
-    page.wait_for_timeout(1500)
-    before = newest_step(page)
-    page.wait_for_timeout(2500)
-    assert newest_step(page) == before
-    page.evaluate(turn, False)
-    wait_until(page, lambda: newest_step(page) > before + 40)
+    with node(page):
+        expect(page.locator(".plot[aria-label^='CPU: node 1 is at']")).to_be_visible()
+        expect(page.get_by_role("heading", name="GPU").first).to_be_visible()
+    assert (
+        findings_in_both_themes(page, {"overview": View(overview, "body"), "node": View(node, "body")}) == []
+    )
 
 
 def test_a_stopped_rank_is_followed_from_the_alert_to_its_stack(
