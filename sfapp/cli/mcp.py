@@ -10,13 +10,14 @@ from pathlib import Path
 import click
 
 from sfapp.cli.loading import modules_loading
+from sfapp.cli.packet_paths import PacketPath, storage_options
 from sfapp.cli.serve import read_token
+from sfapp.storage import StoragePath
 
 
 @click.command()
-@click.argument(
-    "paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path), metavar="PATH..."
-)
+@click.argument("paths", nargs=-1, required=True, type=PacketPath(), metavar="PATH...")
+@storage_options
 @click.option(
     "--http",
     "address",
@@ -35,7 +36,9 @@ from sfapp.cli.serve import read_token
     help="Keep results in this file, so that the next start reads new packets only. No other process may "
     "have it open, `sfapp serve` included.",
 )
-def mcp(paths: tuple[Path, ...], address: str | None, token_file: Path | None, db: Path | None) -> None:
+def mcp(
+    paths: tuple[StoragePath, ...], address: str | None, token_file: Path | None, db: Path | None
+) -> None:
     """Answer assistants about the packets under PATH..., over the Model Context Protocol.
 
     Assistants list runs and problems, read verdicts with their evidence, compare windows, and find the rank
