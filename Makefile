@@ -16,9 +16,9 @@ PARTS := test-inside test-torchrun test-browser
 demo: $(VENV)/installed  ## browse the recorded sample job on 127.0.0.1:8642
 	$(BIN)/sfapp demo --open
 
-test: $(VENV)/installed headless-shell style  ## all tests: first those that need an idle machine, then types and the rest, two parts at a time
+test: $(VENV)/installed headless-shell style  ## all tests: first those that need an idle machine, then types and the rest, three parts at a time
 	@$(MAKE) --no-print-directory test-quiet
-	@$(MAKE) --no-print-directory --jobs 2 --keep-going --output-sync $(PARTS) types \
+	@$(MAKE) --no-print-directory --jobs 3 --keep-going --output-sync $(PARTS) types \
 	|| $(MAKE) --no-print-directory test-again
 
 # These tests depend on milliseconds, which other programs of the machine may take: a failed test must pass when it is

@@ -64,8 +64,9 @@ def contexts(browser: Browser) -> dict[str, BrowserContext]:
 def context(browser: Browser, contexts: dict[str, BrowserContext], server: Served) -> BrowserContext:
     """A browser that keeps what it has loaded; ``visitor`` clears what a visitor leaves behind."""
     if server.url not in contexts:
-        size = {"width": 1480, "height": 1080}
-        context = contexts[server.url] = browser.new_context(viewport=size, base_url=server.url)
+        context = contexts[server.url] = browser.new_context(
+            viewport={"width": 1480, "height": 1080}, base_url=server.url
+        )
         # This page keeps its process alive, with the scripts that other pages have compiled in it.
         context.new_page().goto("/assets/logo.svg")
     return contexts[server.url]
