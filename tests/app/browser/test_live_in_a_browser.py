@@ -140,14 +140,14 @@ def step_at_rest(page: Page) -> int:
 @contextmanager
 def overview(page: Page) -> Iterator[None]:
     page.keyboard.press("o")
-    expect(page.get_by_role("heading", name="Live step time")).to_be_visible()
+    expect(page.get_by_role("heading", name="Live step time")).to_be_visible(timeout=20_000)
     yield
 
 
 @contextmanager
 def node(page: Page) -> Iterator[None]:
     page.keyboard.press("2")
-    expect(page.get_by_role("heading", name="Live ranks of node 1")).to_be_visible()
+    expect(page.get_by_role("heading", name="Live ranks of node 1")).to_be_visible(timeout=20_000)
     yield
 
 
