@@ -7,7 +7,7 @@ PIP_ARGS ?=
 CACHE := .pytest_cache
 # Files with a marker: importing all others would take half a minute.
 marked = $$(grep -rlE --include='test_*.py' 'mark\.($(1))\b' tests | sort)
-part = @mkdir -p $(CACHE); rm -f $(CACHE)/$@.status; $(BIN)/pytest -o cache_dir=$(CACHE)/$@ -m "$(1)" $(2); \
+part = @mkdir -p $(CACHE); rm -f $(CACHE)/$@.status; $(3) $(BIN)/pytest -o cache_dir=$(CACHE)/$@ -m "$(1)" $(2); \
 	status=$$?; echo $$status > $(CACHE)/$@.status; exit $$status
 PARTS := test-inside test-torchrun test-browser
 
@@ -28,6 +28,7 @@ test-quiet: $(VENV)/installed
 	|| { [ $$? = 1 ] && $(BIN)/pytest -o cache_dir=$(CACHE)/$@ --last-failed; }
 
 # The parts are sequential, because parallel training processes would compete for the cores that their times depend on.
+# Pages in a browser are looked at in the time that the other parts leave: the first part takes longest.
 test-inside: $(VENV)/installed
 	$(call part,not torchrun and not browser and not quiet)
 
@@ -35,7 +36,7 @@ test-torchrun: $(VENV)/installed headless-shell
 	$(call part,torchrun and not quiet,$(call marked,torchrun))
 
 test-browser: $(VENV)/installed headless-shell
-	$(call part,browser and not torchrun and not quiet,$(call marked,browser))
+	$(call part,browser and not torchrun and not quiet,$(call marked,browser),nice -n 10)
 
 # Tests that failed while the parts shared the cores must pass alone. A part that was interrupted (any status except 0
 # and 1) has failed.
@@ -52,7 +53,7 @@ style: $(VENV)/installed
 	$(BIN)/ruff format --check .
 
 types: $(VENV)/installed
-	$(BIN)/mypy
+	nice -n 10 $(BIN)/mypy
 
 bench: $(VENV)/installed  ## print every speed as a ratio to its baseline
 	$(BIN)/python -m benchmarks
