@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -15,6 +16,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 # PyTorch would look for plug-ins among all installed packages, in each process that imports it.
 os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
+
+# A shell ignores Ctrl-C in what it starts in the background, and so would every process of the tests.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Every run tries the same examples; random ones are for `make fuzz`.
 settings.register_profile("sfapp", max_examples=50, deadline=None, derandomize=True, print_blob=True)

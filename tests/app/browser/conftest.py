@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from benchmarks.chromium import ONE_PROCESS, SHELL, chromium
 from tests.app.browser.visitor import visitor
@@ -17,6 +17,8 @@ from tests.app.served import Served, served
 
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parents[2]
+
+expect.set_options(timeout=20_000)  # as long as an action may take: the tests run beside others
 
 _opened = ExitStack()
 """The browser, once a test has asked for it."""

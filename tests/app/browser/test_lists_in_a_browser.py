@@ -53,6 +53,7 @@ def test_a_search_of_problems_is_in_the_address_which_back_undoes_and_a_reload_k
     expect(page.locator(".problem")).to_have_count(before)
     expect(page.get_by_role("textbox", name="Search problems")).to_have_value("")
     page.go_forward()
+    expect(page.locator(".problem")).to_have_count(1)
     expect(page).to_have_url(re.compile(r"/\?text=rank"))
     page.reload()
     expect(page.locator(".problem")).to_have_count(1)
