@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -219,6 +220,23 @@ class TestWhatStepsMove:
         window = read_window(tmp_path)
         assert window.step_N.tolist() == [0, 2]
         assert values(window, cpu_channel(FORWARD)) == [1, 3]
+
+    def test_ctrl_c_during_a_collection_ends_training(self, tmp_path: Path, hot_path: str) -> None:
+        """Python ignores what a callback of a collection raises, so no bytecode may run in it."""
+        if hot_path != "C":
+            pytest.skip("in Python the callback is bytecode, in which a signal's handler may run")
+        others, gc.callbacks[:] = list(gc.callbacks), []  # Those of Hypothesis are in Python.
+        garbage = [[] for _ in range(300_000)]
+        previous = signal.signal(signal.SIGALRM, signal.default_int_handler)
+        try:
+            with recorder(tmp_path, evidence=["gc"]):
+                signal.setitimer(signal.ITIMER_REAL, 0.001)
+                with pytest.raises(KeyboardInterrupt):
+                    gc.collect()
+        finally:
+            signal.signal(signal.SIGALRM, previous)
+            gc.callbacks[:] = others
+        assert len(garbage) == 300_000
 
     def test_a_step_timed_elsewhere_has_no_cpu_times_but_counters(self, tmp_path: Path, clock: Clock) -> None:
         with recorder(tmp_path, clock=clock, evidence=["cpu", "gc"]) as perf:

@@ -9,11 +9,11 @@ once in the packet and not tried again. Nothing here raises into training.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from threading import get_ident, get_native_id
-from time import perf_counter_ns, thread_time_ns
+from threading import get_native_id
+from time import thread_time_ns
 from typing import Any
 
 import numpy as np
@@ -89,35 +89,6 @@ def chosen_kinds(option: Chosen, variable: str) -> tuple[EvidenceKind, ...]:
     return kinds_among(option)
 
 
-class GarbageCollections:
-    """Timer of the garbage collections on one thread.
-
-    Attributes:
-        ns: total time so far.
-    """
-
-    def __init__(self, is_on_thread: Callable[[], bool], add: Callable[[int], None]) -> None:
-        """Time collections from now on; ``add`` is called with the ns of each one on the thread."""
-        self._is_on_thread = is_on_thread
-        self._add = add
-        self._begin = 0
-        gc.callbacks.append(self._collect)
-
-    def close(self) -> None:
-        """Stop timing."""
-        with suppress(ValueError):
-            gc.callbacks.remove(self._collect)
-
-    def _collect(self, phase: str, info: Mapping[str, Any]) -> None:
-        if not self._is_on_thread():
-            return
-        if phase == "start":
-            self._begin = perf_counter_ns()
-        elif self._begin:
-            self._add(perf_counter_ns() - self._begin)
-            self._begin = 0
-
-
 class IntervalReadings:
     """Counters that are read from time to time."""
 
@@ -183,10 +154,8 @@ class HostEvidence:
         self.unavailable: dict[str, str] = {}
         self._state = state
         self._store = store
-        self._thread = get_ident()
         self._task = get_native_id()
         self._readings = IntervalReadings()
-        self._collections: GarbageCollections | None = None
         self._schedstat: HostFile | None = None
         self._cpu = state.cpu_page
         self._host = state.host_page
@@ -221,8 +190,8 @@ class HostEvidence:
         state.reads_host = state.reads_usage = False
         state.record_cpu(None)
         state.on_host, state.host_due = None, NEVER
-        if self._collections is not None:
-            self._collections.close()
+        with suppress(ValueError):
+            gc.callbacks.remove(state.time_collection)
         self._readings.close()
         state.schedstat = NOT_READ
         if self._schedstat is not None:
@@ -246,7 +215,7 @@ class HostEvidence:
             state.record_cpu(thread_time_ns)
         elif kind == "gc":
             state.gc_ns = 0
-            self._collections = GarbageCollections(self._is_on_thread, self._add_collection)
+            gc.callbacks.append(state.time_collection)
         elif kind == "runnable":
             self._schedstat = HostFile(task_file(self._task, "schedstat"), runnable_ns)
             state.schedstat = self._schedstat.number
@@ -278,12 +247,6 @@ class HostEvidence:
         return {"recorded": list(self.recorded), "unavailable": self.unavailable}
 
     # ---- callbacks during a step ----------------------------------------------------------------
-
-    def _is_on_thread(self) -> bool:
-        return get_ident() == self._thread
-
-    def _add_collection(self, ns: int) -> None:
-        self._state.gc_ns += ns
 
     def _read_interval(self, end: int) -> None:
         """Read what is read from time to time; ``end`` is the step's (clock)."""

@@ -41,7 +41,7 @@ cdef class StepState:
     cdef bint reads_perf_counter
     cdef public bint reads_cpu, reads_host, reads_usage
     cdef bint reads_thread_time
-    cdef public long long cpu_ns, cpu_read, cpu_slack, cpu_ended, held_cpu, moved_cpu, gc_ns, schedstat, host_due
+    cdef public long long cpu_ns, cpu_read, cpu_slack, cpu_ended, held_cpu, moved_cpu, gc_begin, gc_ns, schedstat, host_due
     cdef readonly object cpu_clock, cpu_page, host_page
     cdef public object on_host
     cdef readonly long long[::1] cpu_cells, host_cells

@@ -1,13 +1,11 @@
 """The hot path: the state of the current step and the reusable contexts behind ``step()`` and ``stage()``.
 
 This file is the only source of the hot path. Where a C compiler is available, ``hatch_build.py`` compiles a
-copy of it, with the C types of ``_timers.pxd``, to the module ``_timers``; otherwise it runs as it is.
-``sfapp.recorder.timing.timer_backend`` chooses between the two.
+copy of it, with the C types of ``_timers.pxd``, to the module ``_timers``; ``timer_backend`` chooses.
 
-A stage costs two clock reads and an addition; a step that ends leaves its row where it is. Everything else is
-done for many rows at once, when a step is ``due``. Contexts are created once per schema and entered again and
-again. Nothing is allocated, locked or logged here, and nothing raises into the training loop, unless the
-recorder is strict. One training thread uses the state.
+A stage costs two clock reads and an addition; a step that ends leaves its row where it is. All else is done
+for many rows at once, when a step is ``due``. Contexts are created once per schema. Nothing is allocated,
+locked or logged here, and nothing raises into the training loop, unless the recorder is strict.
 """
 
 from __future__ import annotations
@@ -37,26 +35,20 @@ CPU_SLACK_NS = 5_000
 class StepState:
     """The current step on this rank, and a page with the rows of the steps before it.
 
-    Several threads may step one recorder at once although it is made for one. A step may then find no row
-    left in the page, in which case it is not recorded.
+    Several threads may step one recorder, though it is made for one; a step without a row is not recorded.
 
     Attributes:
-        page: int64 array of rows, one after the other, without the residual; zeros where no step has been.
-        cells: the same memory, as the hot path accesses it.
+        page, cells: int64 array of rows without the residual, zeros where no step has been; for the hot path.
         base: index of the first cell of the current step's row; complete rows lie before it.
         between: cell of a row for the time since the previous step; ``STEP_COLUMN`` to not record it.
         ended: end of the previous step (clock); NEVER where there is none.
         width: number of cells of a row.
         clock: monotonic time in ns. The compiled module reads ``time.perf_counter_ns`` without calling it.
         number: number of the current step, or of the next one.
-        due: number of the step before which ``on_due`` must be called.
-        capture_due: the same for captures; written by another thread.
-        reports_every_step: whether ``on_step`` is called for every step, and not only for those that have
-            more than their row.
+        due, capture_due: number of the step before which ``on_due`` must be called; another thread's.
+        reports_every_step: whether ``on_step`` is called for steps that have no more than their row, too.
         open_stage: the stage being timed, None between stages, ``outside`` where there is no step.
-        outside: value of ``open_stage`` outside a step.
-        refused: when each context was entered that was refused (nested, or outside a step) and is not left.
-        has_refused: whether any context was refused and is not left.
+        refused, has_refused: when each refused context (nested, outside a step) that is not left was entered.
         nested_ns: time in nested stages; it counts for the outer stage alone.
         held_ns: time spent so far waiting for the next step's batch; it is put before that step.
         moved_ns: the part of ``held_ns`` that lies within the current step and is subtracted from it.
@@ -67,29 +59,27 @@ class StepState:
         foreign_stages: number of stages entered on another thread than the step's and not left: refused.
         strict: whether a refused stage raises.
         thread: the thread that entered the step.
-        stages: per gradient-accumulation micro-step, the timers of its stages by name; a last, empty entry
-            serves micro-steps that the accumulation does not have.
+        stages: the timers by name, per micro-step; a last, empty entry serves any further micro-steps.
         on_step: called with the step's begin and end (clock) and whether its body ended without an error,
             instead of completing its row, where the step has more than a row, or no row.
-        on_due: called between steps.
-        on_fault: called with a fault's code and detail.
-        cpu_clock: CPU time of the calling thread in ns. The compiled module reads ``time.thread_time_ns``
-            without calling it.
+        on_due, on_fault: called between steps; called with a fault's code and detail.
+        cpu_clock: CPU time of the thread in ns; ``time.thread_time_ns`` is read as ``clock`` is.
         cpu_page, cpu_cells: CPU times if they are recorded, in cells of the same index as in ``page``.
         cpu_ns, cpu_read, cpu_slack: newest CPU time, when it was read (clock), for how long it is used again.
         cpu_ended, held_cpu, moved_cpu: CPU time at the last step's end, in ``held_ns`` and in ``moved_ns``.
         reads_host: whether counters of the thread are read at the end of each step.
         host_page, host_cells: ``HOST_CELLS`` counters for each row of ``page``.
         gc_ns, schedstat, reads_usage: where they come from (``counters``).
+        gc_begin: when the current garbage collection began; 0 outside one.
         host_due: time (clock) from which ``on_host`` is called at the end of a step, with that time.
     """
 
     __slots__ = (
         "_current", "_made", "base", "between", "capture_due", "cells", "clock", "cpu_cells", "cpu_clock",
-        "cpu_ended", "cpu_ns", "cpu_page", "cpu_read", "cpu_slack", "due", "ended", "foreign_stages", "gc_ns",
-        "has_refused", "held_column", "held_cpu", "held_ns", "host_cells", "host_due", "host_page",
-        "moved_cpu", "moved_ns", "nested_ns", "number", "on_due", "on_fault", "on_host", "on_step",
-        "open_stage", "outside", "page", "reads_cpu", "reads_host", "reads_perf_counter",
+        "cpu_ended", "cpu_ns", "cpu_page", "cpu_read", "cpu_slack", "due", "ended", "foreign_stages",
+        "gc_begin", "gc_ns", "has_refused", "held_column", "held_cpu", "held_ns", "host_cells", "host_due",
+        "host_page", "moved_cpu", "moved_ns", "nested_ns", "number", "on_due", "on_fault", "on_host",
+        "on_step", "open_stage", "outside", "page", "reads_cpu", "reads_host", "reads_perf_counter",
         "reads_thread_time", "reads_usage", "refused", "reports_every_step", "schedstat", "side", "stages",
         "strict", "syncs", "thread", "unused_batches", "width",
     )  # fmt: skip
@@ -113,9 +103,7 @@ class StepState:
         self.outside = Stage(self, "", STEP_COLUMN)
         self.open_stage: Stage | None = self.outside
         self.refused: list[int] = []
-        self.nested_ns = 0
-        self.held_ns = self.moved_ns = self.unused_batches = 0
-        self.foreign_stages = 0
+        self.nested_ns = self.held_ns = self.moved_ns = self.unused_batches = self.foreign_stages = 0
         self.has_refused = False
         self.thread = get_ident()
         self.held_column: int | None = None
@@ -129,7 +117,7 @@ class StepState:
         self.cpu_slack, self.cpu_read = CPU_SLACK_NS, -NEVER // 2  # Differences from it fit an int64.
         self.reads_host = self.reads_usage = False
         self.gc_ns = self.schedstat = NOT_READ
-        self.host_due = NEVER
+        self.gc_begin, self.host_due = 0, NEVER
         self.on_host: Callable[[int], None] | None = None
         self.use([{}], 0)
 
@@ -241,6 +229,20 @@ class StepState:
     def use_micro_step(self, micro: int) -> None:
         """Let names mean the stages of this micro-step from now on."""
         self._current = self.stages[micro]  # At once: another thread may look a stage up at any moment.
+
+    def time_collection(self, phase: str, info: Mapping[str, Any]) -> None:
+        """Add a garbage collection on the step's thread to ``gc_ns``, as a callback of ``gc.callbacks``.
+
+        Compiled, it runs no bytecode: there Python would raise, and ignore, the KeyboardInterrupt of a signal
+        that arrived during the collection.
+        """
+        if get_ident() != self.thread:
+            return
+        if phase == "start":
+            self.gc_begin = perf_counter_ns()
+        elif self.gc_begin:
+            self.gc_ns += perf_counter_ns() - self.gc_begin
+            self.gc_begin = 0
 
     def reset(self) -> None:
         """Clear what only some steps have, before the next one."""
@@ -365,9 +367,7 @@ class Stage:
     __slots__ = ("_state", "begin", "cpu_begin", "index", "name")
 
     def __init__(self, state: StepState, name: str, index: int) -> None:
-        self._state = state
-        self.name = name
-        self.index = index
+        self._state, self.name, self.index = state, name, index
         self.begin = self.cpu_begin = 0
 
     def __enter__(self) -> None:
