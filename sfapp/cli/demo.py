@@ -8,8 +8,9 @@ from pathlib import Path
 
 import click
 
-from sfapp.assets import sample_packets
+from sfapp.assets import EXAMPLES, assets, sample_packets
 from sfapp.cli.serve import serve_from
+from sfapp.errors import SfappError
 
 
 @click.command()
@@ -21,7 +22,14 @@ from sfapp.cli.serve import serve_from
     help="Port to listen on; 0 takes any free port.",
 )
 @click.option("--open", "browser", is_flag=True, help="Open the page in a browser.")
-def demo(port: int, browser: bool) -> None:
+@click.option(
+    "--copy",
+    "target",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Copy the sample job and the worked examples to a new folder instead, to try the other commands.",
+)
+def demo(port: int, browser: bool, target: Path | None) -> None:
     """Browse the built-in sample job: three recorded runs of 8 ranks, with one fault in each slow window.
 
     The packets are copied to a temporary folder, which is removed at the end with the notes that you wrote.
@@ -30,9 +38,13 @@ def demo(port: int, browser: bool) -> None:
     \b
     sfapp demo
     sfapp demo --open
+    sfapp demo --copy demo
     """
+    if target is not None:
+        _copy(target)
+        return
     with tempfile.TemporaryDirectory(prefix="sfapp-demo-") as scratch:
-        packets = Path(shutil.copytree(sample_packets(), Path(scratch, "packets"), ignore=_other_files))
+        packets = _copied(sample_packets(), Path(scratch, "packets"))
 
         def announce(address: str) -> None:
             click.echo(f"The sample job is at {address} (Ctrl-C stops)")
@@ -43,6 +55,25 @@ def demo(port: int, browser: bool) -> None:
             lambda options: options(paths=(packets,), port=port, memory=True, browser=browser),
             announce,
         )
+
+
+def _copy(target: Path) -> None:
+    """Copy the packets to a new folder, and print where they are.
+
+    Raises:
+        SfappError: the folder exists, or cannot be written.
+    """
+    try:
+        target.mkdir(parents=True)
+        sample = _copied(sample_packets(), target / "sample")
+        examples = _copied(assets() / EXAMPLES, target / "examples")
+    except OSError as error:
+        raise SfappError(f"cannot copy the packets to {str(target)!r}: {error.strerror}") from error
+    click.echo(f"The sample job is in {sample}, the worked examples are in {examples}.")
+
+
+def _copied(packets: Path, target: Path) -> Path:
+    return Path(shutil.copytree(packets, target, ignore=_other_files))
 
 
 def _other_files(folder: str, names: list[str]) -> list[str]:

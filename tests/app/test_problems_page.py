@@ -100,9 +100,9 @@ async def test_one_click_leads_to_what_to_do(user: User, workspace: Workspace) -
 async def test_a_search_is_kept_in_the_address_and_finds_ranks_and_stages(user: User) -> None:
     await user.open("/?text=rank%203%20callbacks")
     await user.should_see(LATE)
-    await user.should_see("1 problem, none of them ongoing")
+    await user.should_see("1 problem, no longer ongoing")
     one(user, ui.input, "search").value = "backward"
-    await user.should_see("1 problem, all ongoing")
+    await user.should_see("1 problem, ongoing")
     await user.should_not_see(LATE)
 
 
@@ -196,7 +196,7 @@ async def test_hostile_names_stay_text(tmp_path: Path) -> None:
         store.ingest()
         async with simulated(Workspace(store, [tmp_path])) as user:
             await user.open("/")
-            await user.should_see("1 problem, all ongoing")
+            await user.should_see("1 problem, ongoing")
             await user.should_see(HOSTILE[:20])
 
 
@@ -223,7 +223,7 @@ async def test_the_same_problems_are_data(workspace: Workspace) -> None:
 
 async def test_problems_are_filtered_sorted_and_linked_as_data(user: User) -> None:
     await user.open("/?ongoing=true&sort=newest&axis=time")
-    await user.should_see("1 problem, all ongoing")
+    await user.should_see("1 problem, ongoing")
     await user.should_see("over time (UTC)")
     assert href(user, "json") == "/problems.json?ongoing=true&sort=newest"
     assert href(user, "csv") == "/problems.csv?ongoing=true&sort=newest"

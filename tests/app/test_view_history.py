@@ -48,7 +48,7 @@ async def test_changes_of_the_list_of_problems_can_be_undone(user: User) -> None
     await user.open("/")
     await user.should_see("3 problems, 1 ongoing")
     one(user, ui.input, "search").value = "backward"
-    await user.should_see("1 problem, all ongoing")
+    await user.should_see("1 problem, ongoing")
     assert href(user, "json") == "/problems.json?text=backward"
     user.find(marker="undo").click()
     await user.should_see("3 problems, 1 ongoing")

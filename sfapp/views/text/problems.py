@@ -126,9 +126,11 @@ def problems_headline(ongoing: int, ended: int) -> str:
     """Return the number of problems that are neither muted nor fixed, in words."""
     if not ongoing and not ended:
         return "No problem found"
-    if not ongoing:
-        return f"{format.counted(ended, 'problem')}, none of them ongoing"
     found = format.counted(ongoing + ended, "problem")
+    if ongoing + ended == 1:
+        return f"{found}, {'ongoing' if ongoing else 'no longer ongoing'}"
+    if not ongoing:
+        return f"{found}, none of them ongoing"
     return f"{found}, {'all' if not ended else format.count(ongoing)} ongoing"
 
 

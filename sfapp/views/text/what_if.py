@@ -81,7 +81,7 @@ def what_if_sentence(found: WhatIf) -> str:
             return text
         after, before = _between(found.least_ns, found.most_ns), format.duration(found.step_ns)
         if after == before:
-            return f"{text} A step would take {before} still."
+            return f"{text} A step would still take {before}."
         return f"{text} A step would take {after} instead of {before}."
     return (
         f"With {_where(found.fix)} as fast as on a typical rank, a step would take "
