@@ -25,7 +25,7 @@ HOW: Mapping[str, str] = {
 
 ABOUT = """\
 A rank that is late for a known cause, in real jobs of 8 ranks over Gloo on one machine: which class of causes
-the verdict names first ([why.md](../why.md), [accounting.md](../accounting.md#21-why-that-rank)).
+the verdict names first ([why.md](../why.md), [§21](../accounting.md#21-why-that-rank-beyond-the-paper)).
 
 - Model, gradients, loader, optimizer and causes are real. A wait of slightly varying length represents an
   accelerator's time; each rank computes about 2 ms in forward.
