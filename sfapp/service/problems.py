@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import groupby
@@ -42,6 +43,11 @@ ENDS = 2
 
 _CACHED_RUNS = 1_000
 _CACHED_VERDICTS = 20_000
+
+# Verdicts are cached as bytes: a garbage collection looks at every object that is kept, and stops the server
+# meanwhile, for a second if 20,000 verdicts are.
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(TimedDiagnosis)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +114,19 @@ def problems_of_windows(windows: Sequence[Window], diagnoses: Sequence[Diagnosis
     return by_cost(found)
 
 
+def _without_evidence(one: TimedDiagnosis) -> TimedDiagnosis:
+    """Return a verdict without what problems do not need, which is most of it."""
+    aim = one.diagnosis.aim
+    diagnosis = one.diagnosis.changed(
+        aim=None if aim is None else replace(aim, evidence=()),
+        rivals=(),
+        recorder_labels=(),
+        wait_fit=None,
+        takeover=None,
+    )
+    return replace(one, diagnosis=diagnosis)
+
+
 def _timed(diagnosis: Diagnosis, window: Window) -> TimedDiagnosis:
     manifest = window.manifest
     return TimedDiagnosis(diagnosis, parse_time(manifest.started_at), parse_time(manifest.ended_at))
@@ -125,7 +144,8 @@ class StoredProblems:
         self._store_of = store_of
         self._locator = locator
         self._runs: MemoryCache[list[Problem]] = MemoryCache(_CACHED_RUNS, lambda _: 1)
-        self._verdicts: MemoryCache[TimedDiagnosis] = MemoryCache(_CACHED_VERDICTS, lambda _: 1)
+        self._verdicts: MemoryCache[tuple[int, bytes]] = MemoryCache(_CACHED_VERDICTS, lambda _: 1)
+        self._reading = threading.Lock()
 
     def of_run(self, run_id: str, locates: bool = True, each: int = MOST_LOCATED) -> list[Problem]:
         """Return the problems of a run: a standstill that lasts first, then missing data, then by rank-hours
@@ -174,13 +194,17 @@ class StoredProblems:
     def _telling(self, store: Store, run_id: str) -> list[TimedDiagnosis]:
         """Return the verdicts from which problems are derived. Unchanged ones are not read again, because a
         running job adds windows one by one."""
-        telling = store.telling_windows(run_id, MOST_WINDOWS)
-        keys = {number: (id(store), run_id, number, digest) for number, digest in telling}
-        known = {number: self._verdicts.get(key) for number, key in keys.items()}
-        for one in store.verdicts(run_id, [number for number, found in known.items() if found is None]):
-            number = one.diagnosis.window
-            known[number] = self._verdicts.put(keys[number], one)
-        return [one for one in known.values() if one is not None]
+        with self._reading:  # Not by the page and by the thread that follows the packets at the same time.
+            telling = dict(store.telling_windows(run_id, MOST_WINDOWS))
+            kept: dict[int, bytes | None] = {}
+            for number, digest in telling.items():
+                known = self._verdicts.get((id(store), run_id, number))
+                kept[number] = known[1] if known is not None and known[0] == digest else None
+            for one in store.verdicts(run_id, [number for number, found in kept.items() if found is None]):
+                number = one.diagnosis.window
+                kept[number] = encoded = _ENCODER.encode(_without_evidence(one))
+                self._verdicts.put((id(store), run_id, number), (telling[number], encoded))
+        return [_DECODER.decode(found) for found in kept.values() if found is not None]
 
     def of_runs(
         self, run_ids: Iterable[str], locates: bool = False, each: int = MOST_LOCATED
