@@ -21,18 +21,18 @@ PACKETS, RUNS, RANKS, STEPS = 2_000, 4, 32, 100
 CORES = 2
 
 
-def write_packets(root: Path) -> None:
+def write_packets(root: Path, packets: int = PACKETS, ranks: int = RANKS, steps: int = STEPS) -> None:
     """Write windows of a few runs, every tenth of them 50 % slower."""
-    for index in range(PACKETS):
+    for index in range(packets):
         number, run = divmod(index, RUNS)
-        window = job(RANKS, STEPS, seed=index)
+        window = job(ranks, steps, seed=index)
         duration_SNR = window.duration_SNR * (3 if index % 10 == 9 else 2) // 2
         window = replace(
             window,
             manifest=replace(window.manifest, run_id=f"run-{run}", window=number),
             duration_SNR=duration_SNR,
             wall_NR=duration_SNR.sum(axis=0),
-            step_N=window.step_N + number * STEPS,
+            step_N=window.step_N + number * steps,
         )
         write_packet(window, packet_path(root, window.run_id, number))
 

@@ -111,6 +111,10 @@ class WindowNotFoundError(StoreError):
     """No such run, window or group in the store."""
 
 
+class EngineError(StoreError):
+    """A cluster cannot be reached, or its workers cannot run the tasks."""
+
+
 class StorageError(StoreError):
     """An object store cannot be reached, refuses access or has no such bucket; or an address is invalid.
 
@@ -241,6 +245,9 @@ EXTRA_OF_MODULE = {
     **dict.fromkeys(("obstore",), "s3"),
     **dict.fromkeys(("IPython", "anywidget", "ipywidgets"), "jupyter"),
     **dict.fromkeys(("mcp",), "mcp"),
+    **dict.fromkeys(("ray",), "ray"),
+    **dict.fromkeys(("dask", "distributed"), "dask"),
+    **dict.fromkeys(("mlflow", "wandb"), "trackers"),
     **dict.fromkeys(("lightning",), "lightning"),
     **dict.fromkeys(("accelerate", "transformers"), "hf"),
 }

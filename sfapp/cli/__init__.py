@@ -25,6 +25,7 @@ COMMANDS = {
     "demo": "Browse the built-in sample job in the browser.",
     "analyze": "Print the verdict on every window as a table, JSON, CSV or Parquet.",
     "compare": "Compare two or three windows or runs: how much slower, and in which stages.",
+    "ingest": "Read packets into the file of a store, on this machine or on a cluster of Ray or Dask.",
     "fleet": "Show what many runs have in common: hosts that are late in too many, and where time is lost.",
     "mcp": "Answer assistants over the Model Context Protocol: runs, problems, verdicts, evidence.",
     "report": "Write a report with verdicts, plots and notes.",

@@ -13,6 +13,7 @@ import polars as pl
 
 from sfapp.accounting import compare
 from sfapp.assets import EXAMPLES, assets
+from sfapp.engines import packet_reader
 from sfapp.errors import WindowNotFoundError
 from sfapp.model import ALL_RANKS, DEFAULT_FRONTIER, Baseline, Diagnosis, Frontier, Gates
 from sfapp.model.onsets import StepEstimate
@@ -313,6 +314,8 @@ def open_packets(
     *paths: str | PathLike[str],
     db: str | PathLike[str] | None = None,
     storage_options: Mapping[str, object] | None = None,
+    engine: str = "local",
+    address: str | None = None,
 ) -> Packets:
     """Open the packets under some files and folders, or under their addresses in an object store.
 
@@ -321,15 +324,19 @@ def open_packets(
     Args:
         db: keep the store in this file instead, so that the next time only new packets are read.
         storage_options: of the object store (docs/fleet.md), for example ``{"region": "eu-central-1"}``.
+        engine: where packets are read now: ``local``, ``ray`` or ``dask``. address: of the cluster
+            (``sfapp.engines.packet_reader``).
 
     Raises:
+        EngineError: the cluster cannot be reached.
         StoreError: a path does not exist, or the store's file cannot be used.
         StorageError: an address is invalid, or the object store cannot be read.
     """
     found = [location(path, storage_options) for path in paths]
     store = Store.open(found, None if db is None else Path(db), memory=db is None)
     try:
-        store.ingest()
+        with packet_reader(engine, address) as reader:
+            store.ingest(reader=reader)
     except BaseException:
         store.close()
         raise

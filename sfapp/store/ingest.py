@@ -26,7 +26,7 @@ from sfapp.store.bulk_insert import (
 )
 from sfapp.store.database import Database
 from sfapp.store.operator_files import OperatorFiles
-from sfapp.store.parallel_reader import read_all
+from sfapp.store.parallel_reader import PacketReader
 from sfapp.store.reference_choices import ReferenceChoices
 from sfapp.store.references import (
     compare,
@@ -94,8 +94,10 @@ class Ingest:
         roots: Sequence[FollowedRoot],
         chosen: ReferenceChoices,
         operator_files: OperatorFiles,
+        reader: PacketReader,
     ) -> None:
         self._database = database
+        self._reader = reader
         self._roots = roots
         self._paths = [root.root for root in roots]
         self._chosen = chosen
@@ -165,7 +167,7 @@ class Ingest:
     ) -> None:
         left = Counter(_folder(found.name) for found in fresh)
         folders: dict[str, set[str]] = defaultdict(set)
-        with closing(read_all(fresh, cancel, self._stored_waits)) as batches_read:
+        with closing(self._reader(fresh, cancel, self._stored_waits)) as batches_read:
             for batch in batches_read:
                 self._commit(batch, batch.names)
                 left -= Counter(map(_folder, batch.names))

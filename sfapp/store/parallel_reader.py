@@ -30,6 +30,10 @@ from sfapp.store.verdict_builder import PacketBatch, StoredWaits, read_batch
 
 FileBatch = Sequence[FoundFile]
 Reader = Callable[[FileBatch], PacketBatch]
+PacketReader = Callable[
+    [Sequence[FoundFile], threading.Event, StoredWaits], Generator[PacketBatch, None, None]
+]
+"""Function that reads and diagnoses files as ``read_all`` does, here or on a cluster."""
 
 FILES_A_HELPER = 800
 """Number of files from which a helper process is worthwhile: loading its libraries takes as long as reading
@@ -57,13 +61,13 @@ def read_all(
         yield from _read_together(batches(files, tapered=True), helpers, cancel)
         return
     for file_batch in batches(files):
-        for batch in _read_whole(file_batch, partial(read_batch, stored_waits=stored_waits)):
+        for batch in read_whole(file_batch, partial(read_batch, stored_waits=stored_waits)):
             yield batch
             if cancel.is_set():
                 return
 
 
-def _read_whole(file_batch: FileBatch, reader: Reader) -> Iterator[PacketBatch]:
+def read_whole(file_batch: FileBatch, reader: Reader = read_batch) -> Iterator[PacketBatch]:
     """Yield what is read of a batch until all of it is; usually all at once."""
     while file_batch:
         batch = reader(file_batch)
@@ -88,7 +92,7 @@ def _read_together(
         def read(file_batch: FileBatch) -> list[PacketBatch]:
             reader = free.get()
             try:
-                return list(_read_whole(file_batch, reader))
+                return list(read_whole(file_batch, reader))
             finally:
                 free.put(reader)
 

@@ -25,6 +25,7 @@ from sfapp.store.database import Database
 from sfapp.store.fleet_queries import FleetRows
 from sfapp.store.ingest import Ingest, IngestProgress, IngestReport
 from sfapp.store.operator_files import OperatorFiles
+from sfapp.store.parallel_reader import PacketReader, read_all
 from sfapp.store.queries import PacketSource, QuarantinedFile, RunSummary, WindowConflict
 from sfapp.store.reference_choices import ReferenceChoices
 from sfapp.store.references import update_reference
@@ -104,17 +105,19 @@ class Store:
         self,
         progress: Callable[[IngestProgress], None] | None = None,
         cancel: threading.Event | None = None,
+        reader: PacketReader = read_all,
     ) -> IngestReport:
         """Synchronise the store with the packets, reading only new and changed files.
 
         Args:
             progress: called after every batch, from this thread.
             cancel: set it to stop after the current batch; the next ingest reads the rest.
+            reader: reads the packets, for example on a cluster (``sfapp.engines.packet_reader``).
 
         Raises:
             StoreError: the store cannot be written. A bad packet is quarantined and never raises.
         """
-        report = self._ingest(progress, cancel or threading.Event())
+        report = self._ingest(progress, cancel or threading.Event(), reader)
         self._follower.follow(look_everywhere=True)
         if self._cells_are_stale:
             self._refresh_cells()
@@ -129,11 +132,7 @@ class Store:
         self._database.recover()
 
     def watch(self, stop: threading.Event, on_change: Callable[[IngestReport], None]) -> None:
-        """Ingest new packets until ``stop`` is set. Blocks, so call it in a thread.
-
-        Args:
-            on_change: called from this thread with every report of a change.
-        """
+        """Ingest new packets until ``stop`` is set; blocks. ``on_change`` gets every report of a change."""
 
         def follow() -> None:
             before = self.generation
@@ -158,11 +157,12 @@ class Store:
         self,
         progress: Callable[[IngestProgress], None] | None,
         cancel: threading.Event,
+        reader: PacketReader = read_all,
         *,
         everything: bool = True,
     ) -> IngestReport:
         with self._ingesting:
-            ingest = Ingest(self._database, self._followed, self._chosen, self._operator_files)
+            ingest = Ingest(self._database, self._followed, self._chosen, self._operator_files, reader)
             report = ingest.run(progress, cancel, everything=everything)
             self._cells_are_stale |= report.changed
             return report

@@ -222,6 +222,19 @@ def _packet_rows(files: Sequence[_File], grouped: Grouped) -> list[Row]:
     ]
 
 
+def refused_batch(found: Sequence[FoundFile], reason: str) -> PacketBatch:
+    """Return a batch that refuses all of these files for one reason."""
+    return PacketBatch(
+        packets=(),
+        quarantine=tuple(_refused(each, "", reason) for each in found),
+        conflicts=(),
+        windows=windows_table([]),
+        stages=stages_table([]),
+        conflict_count=0,
+        found=tuple(found),
+    )
+
+
 def _refused(found: FoundFile, sha256: str, reason: str) -> Row:
     return {
         "path": found.name,

@@ -137,7 +137,7 @@ def test_a_command_of_the_base_install_runs_or_names_an_extra(
 
 def test_every_extra_of_pyproject_is_named() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert {*EXTRA_OF_MODULE.values()} == set(extras) - {"bench", "dev", "gpu"}
+    assert {*EXTRA_OF_MODULE.values()} == set(extras) - {"bench", "dev", "docs", "gpu"}
     distributions = packages_distributions()
     for module, extra in EXTRA_OF_MODULE.items():
         names = {name.lower().replace("_", "-") for name in distributions.get(module, ())}

@@ -1,0 +1,134 @@
+"""What a tracker gets of a run: values per window, the problems in words, and lost time by stage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from os import PathLike
+
+from sfapp.errors import WindowNotFoundError
+from sfapp.model.problems import Problem
+from sfapp.report.markdown import table
+from sfapp.service.judging import WindowJudge
+from sfapp.service.onsets import EpisodeLocator
+from sfapp.service.problems import StoredProblems
+from sfapp.storage import StoragePath, location
+from sfapp.store import Store
+from sfapp.views import format
+from sfapp.views.text.problems import problem_text
+
+PREFIX = "sfapp/"
+"""Beginning of the name of every value."""
+
+_CACHE_BYTES = 1 << 26
+
+COLUMNS = ("problem", "cost", "since", "until", "state")
+"""Columns of the table of problems."""
+
+
+@dataclass(frozen=True, slots=True)
+class WindowValues:
+    """Values of one window, at its last step. ``seconds``: when it ended, since 1970; None if not known."""
+
+    step: int
+    seconds: float | None
+    values: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class RunLog:
+    """Everything about one run.
+
+    Attributes:
+        windows: those after the step asked for, in order.
+        summary: number of problems, and rank-hours lost, in all and by stage.
+        problems: rows of the table of problems, the costliest first, as text.
+    """
+
+    run_id: str
+    windows: tuple[WindowValues, ...]
+    summary: Mapping[str, float]
+    problems: tuple[tuple[str, ...], ...]
+
+    @property
+    def last_step(self) -> int | None:
+        """The last step of the windows; None if there are none."""
+        return self.windows[-1].step if self.windows else None
+
+    def markdown(self) -> str:
+        """Return the problems as a Markdown table; names from packets are shown as text."""
+        if not self.problems:
+            return "No problem found"
+        return table(COLUMNS, self.problems)
+
+
+def run_log(
+    packets: str | PathLike[str] | StoragePath,
+    run_id: str | None = None,
+    after_step: int | None = None,
+) -> RunLog:
+    """Read a run's packets and return what to log of it.
+
+    Args:
+        packets: folder of the run's packets, or one that holds them, or its address in an object store.
+        run_id: the run; not needed if there is only one.
+        after_step: only windows that end after this step.
+
+    Raises:
+        WindowNotFoundError: there is no such run, or several and none is named.
+        StoreError: the folder does not exist.
+    """
+    with Store.open([location(packets)], memory=True) as store:
+        store.ingest()
+        name = _run_in(store, run_id)
+        judge = WindowJudge(lambda run: store, cache_bytes=_CACHE_BYTES)
+        problems = StoredProblems(lambda run: store, EpisodeLocator(judge)).of_run(name)
+        rows = store.timeline(name)
+        lost = [each for of_run, each in store.fleet().lost if of_run == name]
+    windows = [
+        WindowValues(
+            row["last_step"],
+            row["ended_at"] and row["ended_at"].timestamp(),
+            _values(row),
+        )
+        for row in rows
+        if after_step is None or row["last_step"] > after_step
+    ]
+    costs = [problem.cost.rank_hours for problem in problems if problem.cost is not None]
+    summary = {f"{PREFIX}problems": float(len(problems)), f"{PREFIX}problems_rank_hours": sum(costs)}
+    summary |= {
+        f"{PREFIX}lost_rank_hours/{format.short_stage(each.stage)}": each.above_healthy for each in lost
+    }
+    return RunLog(name, tuple(windows), summary, tuple(map(_problem_row, problems)))
+
+
+def _run_in(store: Store, run_id: str | None) -> str:
+    known = [run.run_id for run in store.runs()]
+    if run_id is None and len(known) == 1:
+        return known[0]
+    if run_id is None:
+        raise WindowNotFoundError(
+            f"the packets are of {len(known)} runs: name one with run_id" if known else "there are no packets"
+        )
+    if run_id not in known:
+        raise WindowNotFoundError(f"there is no run {run_id!r}")
+    return run_id
+
+
+def _values(row: Mapping[str, object]) -> dict[str, float]:
+    """Return the values of a window that are known, by name."""
+    step_ns, rank = row["step_time_ns"], row["aim_rank"]
+    found: dict[str, object] = {
+        "step_time_ms": step_ns / 1e6 if isinstance(step_ns, int | float) else None,
+        "change_percent": row["severity"] * 100 if isinstance(row["severity"], float) else None,
+        "needs_attention": bool(row["needs_attention"]),
+        "missing_ranks": row["missing_ranks"],
+        "late_rank": rank if row["needs_attention"] else None,
+    }
+    return {PREFIX + name: float(value) for name, value in found.items() if isinstance(value, int | float)}
+
+
+def _problem_row(problem: Problem) -> tuple[str, ...]:
+    text = problem_text(problem)
+    title = f"{text.title}, {text.steps}" if text.steps else text.title
+    return title, text.cost or "", text.since or "", text.until or "", text.status

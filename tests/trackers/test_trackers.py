@@ -1,0 +1,120 @@
+"""A run's problems and lost time in W&B, MLflow and TensorBoard, each written and read offline."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sfapp.errors import WindowNotFoundError
+from sfapp.trackers import log_to_mlflow, log_to_tensorboard, log_to_wandb
+from sfapp.trackers.run_log import run_log
+from tests.app.recorded_job import hostile_window, put
+
+SAMPLE = Path(__file__).parents[2] / "sample_data" / "packets"
+RUN = "gpt-small-ddp"
+SLOW_WINDOW_ENDS = 159
+"""Last step of window 3, in which the loader of rank 3 is late."""
+
+
+@pytest.fixture(scope="module")
+def packets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("packets")
+    shutil.copytree(SAMPLE / RUN, root / RUN)
+    return root
+
+
+class TestContent:
+    def test_a_window_has_its_step_time_its_change_and_its_late_rank(self, packets: Path) -> None:
+        found = run_log(packets)
+        assert [window.step for window in found.windows] == [40 * window + 39 for window in range(16)]
+        slow = next(window for window in found.windows if window.step == SLOW_WINDOW_ENDS).values
+        assert slow["sfapp/step_time_ms"] == pytest.approx(167.1, abs=0.1)
+        assert slow["sfapp/change_percent"] == pytest.approx(87, abs=1)
+        assert (slow["sfapp/needs_attention"], slow["sfapp/late_rank"]) == (1.0, 3.0)
+        healthy = found.windows[0].values
+        assert healthy["sfapp/needs_attention"] == 0.0
+        assert "sfapp/late_rank" not in healthy
+
+    def test_the_problems_and_the_lost_time_are_those_of_all_surfaces(self, packets: Path) -> None:
+        found = run_log(packets)
+        assert found.summary["sfapp/problems"] == len(found.problems) == 9
+        (late,) = (row for row in found.problems if row[0] == "Rank 3 (node-0) is late in data, every step")
+        assert late[1].startswith("77.4 ms of 167.1 ms per step")
+        # 1.6 rank-minutes in data, as `sfapp fleet` states.
+        assert 60 * found.summary["sfapp/lost_rank_hours/data"] == pytest.approx(1.3, abs=0.2)
+
+    def test_a_later_call_logs_new_windows_only(self, packets: Path) -> None:
+        assert [window.step for window in run_log(packets, after_step=559).windows] == [599, 639]
+        assert run_log(packets, after_step=639).last_step is None
+
+    def test_a_run_must_be_named_where_there_are_several(self) -> None:
+        with pytest.raises(WindowNotFoundError, match="of 3 runs: name one"):
+            run_log(SAMPLE)
+        with pytest.raises(WindowNotFoundError, match="no run 'other'"):
+            run_log(SAMPLE, "other")
+
+    def test_names_from_packets_are_no_markup(self, tmp_path: Path) -> None:
+        put(tmp_path, hostile_window())
+        text = run_log(tmp_path).markdown()
+        assert "<script" not in text
+        assert "](javascript:" not in text
+
+
+@pytest.fixture
+def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in an empty folder, without any server."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    return tmp_path
+
+
+def test_tensorboard_shows_values_over_the_training_step(packets: Path, offline: Path) -> None:
+    pytest.importorskip("tensorboard", reason="TensorBoard is not installed", exc_type=ImportError)
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter("logs") as writer:
+        assert log_to_tensorboard(writer, packets) == 639
+    events = EventAccumulator("logs").Reload()
+    times = {event.step: event.value for event in events.Scalars("sfapp/step_time_ms")}
+    assert len(times) == 16
+    assert times[SLOW_WINDOW_ENDS] == pytest.approx(167.1, abs=0.1)
+    (text,) = events.Tensors("sfapp/problem_table/text_summary")
+    assert b"Rank 3 (node\\-0) is late in data" in text.tensor_proto.string_val[0].replace(
+        b"node-", b"node\\-"
+    )
+
+
+def test_mlflow_has_metrics_over_the_training_step_and_the_problems(packets: Path, offline: Path) -> None:
+    mlflow = pytest.importorskip("mlflow", reason="MLflow is not installed", exc_type=ImportError)
+    mlflow.set_tracking_uri((offline / "mlruns").as_uri())
+    with mlflow.start_run() as active:
+        assert log_to_mlflow(packets) == 639
+    client = mlflow.MlflowClient()
+    times = {
+        each.step: each.value for each in client.get_metric_history(active.info.run_id, "sfapp/step_time_ms")
+    }
+    assert len(times) == 16
+    assert times[SLOW_WINDOW_ENDS] == pytest.approx(167.1, abs=0.1)
+    assert client.get_run(active.info.run_id).data.metrics["sfapp/problems"] == 9
+    page = Path(client.download_artifacts(active.info.run_id, "sfapp/problems.md", str(offline)))
+    assert "is late in data, every step" in page.read_text()
+
+
+def test_wandb_has_values_a_table_and_a_summary(packets: Path, offline: Path) -> None:
+    wandb = pytest.importorskip("wandb", reason="W&B is not installed", exc_type=ImportError)
+    run: Any = wandb.init(project="sfapp", dir=str(offline))
+    assert log_to_wandb(run, packets) == 639
+    assert run.summary["sfapp/problems"] == 9
+    assert run.summary["sfapp/step_time_ms"] == pytest.approx(88.8, abs=2)
+    run.finish()
+    (table,) = offline.rglob("*.table.json")
+    rows = json.loads(table.read_text())["data"]
+    assert "Rank 3 (node-0) is late in data, every step" in [row[0] for row in rows]
+    assert list(offline.rglob("*.wandb"))
