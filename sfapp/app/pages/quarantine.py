@@ -79,13 +79,15 @@ def _content(files: list[QuarantinedFile], conflicts: list[WindowConflict]) -> N
             format.counted(len(files), "refused file"),
             "sfapp validate PATH lists every fault of a file, not only the first",
         ):
-            data_table(FILE_COLUMNS, [_file_row(file) for file in files], "name")
+            # Paths and hashes have no spaces: unbroken, they would leave no room for the reason.
+            data_table(FILE_COLUMNS, [_file_row(file) for file in files], "name").classes("table-wraps")
     if conflicts:
         with titled(
             format.counted(len(conflicts), "conflict"),
             "files of one window that contradict each other",
         ):
-            data_table(CONFLICT_COLUMNS, [_conflict_row(conflict) for conflict in conflicts], "reason")
+            rows = [_conflict_row(conflict) for conflict in conflicts]
+            data_table(CONFLICT_COLUMNS, rows, "reason").classes("table-wraps")
 
 
 def _file_row(file: QuarantinedFile) -> dict[str, Any]:
