@@ -56,11 +56,12 @@ _GRACE_SECONDS = 1.0
 class Recorder:
     """Recorder of the stage durations of each training step on this rank, which writes packets.
 
-    >>> with sfapp.Recorder(output="packets", run_id="train-7") as perf:
-    ...     for _ in range(steps):
-    ...         with perf.step():
-    ...             with perf.stage("data.next_wait"):
-    ...                 batch = next(batches)
+    Examples:
+        >>> with sfapp.Recorder(output="packets", run_id="train-7") as perf:
+        ...     for _ in range(steps):
+        ...         with perf.step():
+        ...             with perf.stage("data.next_wait"):
+        ...                 batch = next(batches)
 
     Create it on every rank, after ``init_process_group`` (it creates its own Gloo group), and close it on
     every rank. Once created, it never raises (except with ``strict``). It delays training only when it is
@@ -156,9 +157,10 @@ class Recorder:
 
         The batch may be fetched before the step, within it, or by a prefetcher one step ahead.
 
-        >>> for batch in perf.batches(loader):
-        ...     with perf.step():
-        ...         ...
+        Examples:
+            >>> for batch in perf.batches(loader):
+            ...     with perf.step():
+            ...         ...
 
         If the step of a batch cannot be known (a thread fetches it, or steps are skipped), the window has the
         fault ``prefetch_unaligned``.
