@@ -115,7 +115,7 @@ docs: $(VENV)/installed  ## build the documentation site in out/site, with warni
 	$(BIN)/python assets/reference_pages.py
 	NO_COLOR=1 $(BIN)/zensical build --strict --clean
 
-screenshots: $(VENV)/installed chromium  ## redraw the pictures in assets/screenshots
+screenshots: $(VENV)/installed chromium  ## redraw the pictures in docs/screenshots
 	$(BIN)/python assets/screenshots.py
 
 sample: $(VENV)/installed  ## record sample_data/packets again with a real torchrun job

@@ -1,4 +1,4 @@
-"""Take the README's screenshots in Chromium, from a server over the recorded sample job.
+"""Take the screenshots of README and docs in Chromium, from a server over the recorded sample job.
 
 The stragglers tab shows a generated PyTorch profiler trace in which rank 5 is late.
 
@@ -25,17 +25,16 @@ from benchmarks.chromium import chromium  # noqa: E402
 from benchmarks.kineto_job import Shape, write_job  # noqa: E402
 
 SFAPP = [sys.executable, "-c", "from sfapp.cli import main; main()"]
-FOLDER = ROOT / "assets" / "screenshots"
+FOLDER = ROOT / "docs" / "screenshots"
 
-# File name -> path, selector of an element to wait for, dark theme.
+# File name -> path, selector of an element to wait for.
 SCREENSHOTS = {
-    "problems.png": ("/", ".timeline .main-svg", False),
-    "problem.png": ("/problems/90d5f3f39e3d17f3", ".problem-plot .main-svg", False),
-    "windows.png": ("/windows?run=gpt-small-ddp", ".timeline .main-svg", False),
-    "window.png": ("/w/gpt-small-ddp/10?frontier=carry_over", ".panels .main-svg", False),
-    "window-dark.png": ("/w/gpt-small-ddp/10?frontier=carry_over", ".panels .main-svg", True),
-    "rotating.png": ("/w/gpt-small-ddp/4?tab=ranks", ".panels .main-svg", False),
-    "stragglers.png": ("/w/profiled/0?tab=stragglers", ".panels .main-svg", False),
+    "problems.png": ("/", ".timeline .main-svg"),
+    "problem.png": ("/problems/90d5f3f39e3d17f3", ".problem-plot .main-svg"),
+    "windows.png": ("/windows?run=gpt-small-ddp", ".timeline .main-svg"),
+    "window.png": ("/w/gpt-small-ddp/10?frontier=carry_over", ".panels .main-svg"),
+    "rotating.png": ("/w/gpt-small-ddp/4?tab=ranks", ".panels .main-svg"),
+    "stragglers.png": ("/w/profiled/0?tab=stragglers", ".panels .main-svg"),
 }
 
 
@@ -43,17 +42,15 @@ def main() -> None:
     """Take every screenshot."""
     FOLDER.mkdir(exist_ok=True)
     with served() as address, chromium() as browser:
-        for name, (path, selector, dark) in SCREENSHOTS.items():
-            take(browser, address, path, selector, dark, FOLDER / name)
+        for name, (path, selector) in SCREENSHOTS.items():
+            take(browser, address, path, selector, FOLDER / name)
 
 
-def take(browser: Browser, address: str, path: str, selector: str, dark: bool, file: Path) -> None:
+def take(browser: Browser, address: str, path: str, selector: str, file: Path) -> None:
     """Take one screenshot once the page is drawn and idle."""
     context = browser.new_context(viewport={"width": 1480, "height": 1080}, base_url=address)
     for name, value in (("sfapp-seen", "1"), ("sfapp-read", "all")):
         context.add_cookies([{"name": name, "value": value, "url": address}])
-    if dark:
-        context.add_cookies([{"name": "sfapp-dark", "value": "1", "url": address}])
     page = context.new_page()
     page.goto(path)
     page.locator(selector).first.wait_for()
