@@ -9,7 +9,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sfapp.engines import packet_reader
+from sfapp.cli import engine_options
+from sfapp.engines import ENGINES, packet_reader
+from sfapp.errors import EngineError
 from tests.commands import run_sfapp
 
 SAMPLE = Path(__file__).parents[2] / "sample_data" / "packets"
@@ -63,5 +65,6 @@ def test_a_cluster_that_does_not_answer_is_named(tmp_path: Path) -> None:
 def test_an_address_needs_an_engine_and_an_engine_has_a_known_name(tmp_path: Path) -> None:
     result = run_sfapp("ingest", SAMPLE, "--to", tmp_path / "fleet.duckdb", "--address", "127.0.0.1:1")
     assert (result.returncode, result.stderr) == (2, "sfapp: an address is for the engines ray and dask\n")
-    with pytest.raises(Exception, match="no engine 'spark'; there are: local, ray, dask"):
+    with pytest.raises(EngineError, match="no engine 'spark'; there are: local, ray, dask"):
         packet_reader("spark").__enter__()
+    assert engine_options.ENGINES == ENGINES
