@@ -148,7 +148,7 @@ def _known(listed: ListedProblem, at: float) -> KnownProblem:
     problem = listed.problem
     cost = problem.cost
     text = problem_text(problem)
-    title = f"{text.title}, {text.steps}" if text.steps else text.title
+    title = text.headline
     return KnownProblem(
         run_id=problem.run_id,
         title=title[:_LONGEST_TITLE],

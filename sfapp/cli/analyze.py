@@ -241,8 +241,7 @@ def _print_problems(problems: Sequence[Problem]) -> None:
     click.secho(problems_headline(ongoing, len(problems) - ongoing), bold=True)
     for problem in problems[:_MOST_PROBLEMS]:
         text = problem_text(problem)
-        headline = f"{text.title}, {text.steps}" if text.steps else text.title
-        click.secho(f"\n{printable(headline)}", fg="red" if problem.ended is None else "yellow")
+        click.secho(f"\n{printable(text.headline)}", fg="red" if problem.ended is None else "yellow")
         for line in ((text.cost, text.total), (text.where, text.since, text.until), (text.shared,)):
             if shown := " · ".join(filter(None, line)):
                 click.echo(f"  {printable(shown)}")

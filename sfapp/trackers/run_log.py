@@ -130,5 +130,4 @@ def _values(row: Mapping[str, object]) -> dict[str, float]:
 
 def _problem_row(problem: Problem) -> tuple[str, ...]:
     text = problem_text(problem)
-    title = f"{text.title}, {text.steps}" if text.steps else text.title
-    return title, text.cost or "", text.since or "", text.until or "", text.status
+    return text.headline, text.cost or "", text.since or "", text.until or "", text.status

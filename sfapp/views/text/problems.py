@@ -58,10 +58,14 @@ class ProblemText:
     status: str
 
     @property
+    def headline(self) -> str:
+        """The effect with its ranks, and in which steps."""
+        return f"{self.title}, {self.steps}" if self.steps else self.title
+
+    @property
     def sentence(self) -> str:
         """All of it on one line."""
-        headline = f"{self.title}, {self.steps}" if self.steps else self.title
-        parts = (headline, self.where, self.since, self.until, self.cost, self.total, self.shared)
+        parts = (self.headline, self.where, self.since, self.until, self.cost, self.total, self.shared)
         return " · ".join(part for part in parts if part)
 
 
