@@ -56,7 +56,7 @@ def _prefix_room(duration_SNR: Array) -> Iterator[tuple[slice, Array]]:
     """
     _, steps, ranks = duration_SNR.shape
     room_nR: Array | None = None
-    for rows in row_blocks(steps, ranks):
+    for rows in row_blocks(steps, ranks, duration_SNR):
         if room_nR is None:  # the first block is the largest
             room_nR = empty((rows.stop, ranks), duration_SNR)
         yield rows, room_nR[: rows.stop - rows.start]

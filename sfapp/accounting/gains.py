@@ -77,7 +77,7 @@ def clipped_makespan(
         )
         kernels.in_parallel(clip, steps, duration_SNR.size)
         return clipped_BN
-    for rows in row_blocks(steps, ranks):
+    for rows in row_blocks(steps, ranks, duration_SNR):
         total_nR = as_float(total_NR[rows])
         for broad in range(broads):
             remaining_nR = total_nR
@@ -104,7 +104,7 @@ def clipped_frontier(
         clip = partial(kernels.compiled.clipped_frontier, duration_SNR, level, is_clipped_S, frontier_SN)
         kernels.in_parallel(clip, steps, duration_SNR.size)
         return frontier_SN
-    for rows in row_blocks(steps, ranks):
+    for rows in row_blocks(steps, ranks, duration_SNR):
         prefix_nR = full(duration_SNR[0, rows].shape, 0.0, duration_SNR)
         for stage in range(stages):
             spent_nR = duration_SNR[stage, rows]

@@ -37,6 +37,9 @@ except ImportError:
 _BLOCK_CELLS = 1 << 17
 """Cells of int64 in a block: 1 MB, so that a running prefix stays in a core's cache."""
 
+_DEVICE_BLOCK_CELLS = 1 << 27
+"""The same on another device: 1 GB, which bounds its memory. Small blocks would only cost more launches."""
+
 _PARALLEL_CELLS = 1 << 20
 """Below this many cells a second thread costs more than it saves."""
 
@@ -67,9 +70,10 @@ def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max_workers=_cores(), thread_name_prefix="sfapp-kernel")
 
 
-def row_blocks(rows: int, width: int) -> Iterator[slice]:
-    """Yield slices over ``rows`` rows of ``width`` cells, each about one cache block."""
-    height = max(1, _BLOCK_CELLS // max(1, width))
+def row_blocks(rows: int, width: int, like: Array) -> Iterator[slice]:
+    """Yield slices over ``rows`` rows of ``width`` cells, each about one block for the device of ``like``."""
+    cells = _BLOCK_CELLS if isinstance(like, np.ndarray) else _DEVICE_BLOCK_CELLS
+    height = max(1, cells // max(1, width))
     for begin in range(0, rows, height):
         yield slice(begin, min(rows, begin + height))
 
@@ -185,7 +189,7 @@ def middle_last(x: Array) -> tuple[Array, Array]:
     if flat_MR.size < _PARALLEL_CELLS or threads() == 1:
         middle = _middle_rows(flat_MR)
     else:
-        blocks = [flat_MR[rows] for rows in row_blocks(*flat_MR.shape)]
+        blocks = [flat_MR[rows] for rows in row_blocks(*flat_MR.shape, flat_MR)]
         middle = np.concatenate(list(_pool().map(_middle_rows, blocks)), axis=1)
     lower, median = middle.reshape(2, *x.shape[:-1])
     return lower, median
