@@ -15,9 +15,6 @@ from sfapp.model import Frontier, Gates
 LETTERS = ("A", "B", "C")
 """Names of the sides of a comparison, in order."""
 
-INTERVAL = 0.025
-"""Chance that the true value lies above (or below) an interval."""
-
 CAVEATS = {
     "rank_counts_differ": "the sides do not have the same number of ranks",
     "steps_not_consecutive": "a window's step numbers have gaps, so only step-aligned frontiers are compared",
@@ -88,7 +85,7 @@ class Comparison:
         """95 % interval of the change from A to B, ns."""
         if self.error is None:
             return None
-        total, margin = float(self.main.total_ns), self.error.margin(INTERVAL)
+        total, margin = float(self.main.total_ns), self.error.half_width
         return total - margin, total + margin
 
     @property

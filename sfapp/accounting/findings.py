@@ -17,11 +17,10 @@ from sfapp.accounting.late_ranks import Floats, StageLateness, chance_of_events,
 from sfapp.accounting.layout_table import hidden_stages
 from sfapp.accounting.measures import Measures
 from sfapp.accounting.noise import (
-    INTERVAL,
     MeanError,
     WindowSpread,
     difference_error,
-    mean_error,
+    mean_margin,
     step_noise,
     step_spread,
 )
@@ -117,7 +116,7 @@ def _late_finding(
     chances += [
         stage.error(rank).chance(float(stage.mean_R[rank])) * tests / PERSISTENT_PART for rank in always
     ]
-    margin = _margin_of_mean(saved_N)
+    margin = mean_margin(saved_N)
     chance = min(1.0, *chances)
     listed = sorted({step for rank, late in single.items() if rank in ranks for step in late.steps})
     finding = Finding(
@@ -133,12 +132,6 @@ def _late_finding(
         needs_attention=effect >= gates.min_effect * step_ns,
     )
     return finding, saved_N
-
-
-def _margin_of_mean(value_N: Floats) -> float:
-    """Return the half-width of the interval of a mean over some steps."""
-    error = mean_error(value_N)
-    return 0.0 if error is None else error.margin(INTERVAL)
 
 
 def _ordered(alone: Mapping[int, float], whole: float) -> list[int]:
@@ -203,7 +196,7 @@ def growth_finding(diagnosis: Diagnosis, gates: Gates) -> Finding | None:
     if not rest or grown <= 0.0:
         return None
     mean = diagnosis.step_time.mean_ns
-    margin = error.margin(INTERVAL)
+    margin = error.half_width
     of_mean = max(error.chance(grown), _chance_of_one_event(grown, error, diagnosis.steps))
     chance = min(1.0, of_mean / GROWTH_PART, _chance_of_longest_step(diagnosis, reference))
     return Finding(
@@ -213,7 +206,7 @@ def growth_finding(diagnosis: Diagnosis, gates: Gates) -> Finding | None:
         hostname=None,
         effect=grown / mean,
         low=max(0.0, grown - margin) / mean,
-        high=(grown + margin) / mean,
+        high=min(1.0, (grown + margin) / mean),  # of a whole step
         chance=chance,
         needs_attention=chance <= gates.alpha and grown >= gates.min_effect * mean,
     )
@@ -273,7 +266,7 @@ def jitter_finding(
     rest_N = _excess_N(judged, measures, carry)
     for saved_N in saved:
         rest_N = rest_N - saved_N
-    margin = _margin_of_mean(rest_N) / mean_step_ns(measures, carry)
+    margin = mean_margin(rest_N) / mean_step_ns(measures, carry)
     stage = max(excess, key=lambda name: excess[name])
     return Finding("jitter", stage, (), None, rest, max(0.0, rest - margin), rest + margin, None)
 

@@ -189,7 +189,7 @@ def middle_last(x: Array) -> tuple[Array, Array]:
     if flat_MR.size < _PARALLEL_CELLS or threads() == 1:
         middle = _middle_rows(flat_MR)
     else:
-        blocks = [flat_MR[rows] for rows in row_blocks(*flat_MR.shape, flat_MR)]
+        blocks = [flat_MR[rows] for rows in row_blocks(len(flat_MR), flat_MR.shape[1], flat_MR)]
         middle = np.concatenate(list(_pool().map(_middle_rows, blocks)), axis=1)
     lower, median = middle.reshape(2, *x.shape[:-1])
     return lower, median

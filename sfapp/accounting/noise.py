@@ -81,11 +81,27 @@ class MeanError:
         freedom."""
         return self.se * student_t_quantile(chance, self.df) if self.se > 0.0 else 0.0
 
+    @property
+    def half_width(self) -> float:
+        """Half of the width of the 95 % interval, with at least one degree of freedom: with fewer, Student's
+        t allows any value, and no reader could use the interval."""
+        return MeanError(self.se, max(1.0, self.df)).margin(INTERVAL)
+
 
 def mean_error(value_N: npt.ArrayLike) -> MeanError | None:
     """Return the error of the mean of a series of consecutive steps; None if it is too short."""
     noise = step_noise(value_N)
     return None if noise is None else long_run(noise, noise.steps).error(noise.steps, noise.steps)
+
+
+def mean_margin(value_N: npt.ArrayLike) -> float:
+    """Return the half-width of the interval of the mean of consecutive steps; 0 if there are too few.
+
+    It is at most the range of the steps: with a long memory, a window is worth few independent steps, but
+    their mean lies near them.
+    """
+    error = mean_error(value_N)
+    return 0.0 if error is None else min(error.half_width, float(np.ptp(value_N)))
 
 
 def squared_differences(values: Floats, lag: int) -> Floats:

@@ -17,7 +17,7 @@ from sfapp.accounting.associations import without_outliers
 from sfapp.accounting.late_ranks import Floats, has_enough_steps, lateness, stages_lateness
 from sfapp.accounting.layout_table import hidden_stages
 from sfapp.accounting.measures import Measures
-from sfapp.accounting.noise import INTERVAL, MeanError, mean_error, step_noise
+from sfapp.accounting.noise import MeanError, mean_margin, step_noise
 from sfapp.accounting.pipeline_micro_steps import MicroSteps, compare_micro_steps
 from sfapp.accounting.pipeline_replay import SCHEDULES, can_replay, mean_steps
 from sfapp.accounting.pipeline_times import PipelineTimes, body_stages, pipeline_times
@@ -79,8 +79,7 @@ def _stage(
     step_ns: float,
 ) -> PipelineStage:
     balance_N = own_NP[:, place] / np.maximum(1.0, own_NP.mean(axis=1)) - 1.0
-    error = mean_error(balance_N)
-    margin = 0.0 if error is None else error.margin(INTERVAL)
+    margin = mean_margin(balance_N)
     balance, own = float(balance_N.mean()), float(own_NP[:, place].mean())
     around_ND = times.before_NDP[..., place] + times.after_NDP[..., place]
     other = float((around_ND + times.extra_MNDP[..., place].sum(axis=0)).mean())

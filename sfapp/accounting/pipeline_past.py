@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sfapp.accounting.noise import INTERVAL, WindowSpread, difference_error, pooled
+from sfapp.accounting.noise import WindowSpread, difference_error, pooled
 from sfapp.model import Diagnosis, Reference
 from sfapp.model.pipeline import Pipeline, PipelineStage, StageGrowth, StagePast
 
@@ -63,7 +63,7 @@ def _growth(
     between_ns = reference.between_ns * past.own_ns / max(1.0, reference.step_time_ns)
     spread = WindowSpread(between_ns, reference.between_windows)
     error = difference_error(now.noise, past.noise, reference.steps, spread)
-    grown, margin = now.own_ns - past.own_ns, error.margin(INTERVAL)
+    grown, margin = now.own_ns - past.own_ns, error.half_width
     chance = min(1.0, error.chance(grown) * len(diagnosis.pipeline.stages))
     gates = diagnosis.gates
     return StageGrowth(

@@ -49,6 +49,23 @@ def test_a_rank_that_costs_four_percent_of_a_healthy_job_is_named() -> None:
     assert (found.aim.stage, found.aim.rank) == (DATA, 3)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_the_interval_of_a_cost_that_drifts_over_a_short_window_lies_near_its_steps(seed: int) -> None:
+    # Rank 5 is late by 20 ms in 20 steps; small differences between ranks add up from step to step.
+    noise_SNR = np.random.default_rng(seed).integers(0, MS // 5, (6, 20, 64))
+    own_SNR = np.array([5, 25, 60, 1, 8, 1])[:, None, None] * MS + noise_SNR
+    own_SNR[0, :, 5] += 20 * MS
+    ready_NR = own_SNR[:3].sum(axis=0)
+    own_SNR[2] += ready_NR.max(axis=1, keepdims=True) - ready_NR  # ranks wait for the latest one in backward
+    found = diagnose(window_of(own_SNR))
+    finding = found.findings[0]
+    assert finding.ranks == (5,)
+    low, cost, high = (
+        part * found.step_time.mean_ns / MS for part in (finding.low, finding.effect, finding.high)
+    )
+    assert 16 < low < cost < high < 23
+
+
 def test_two_effects_are_two_findings_and_the_larger_one_is_the_suspect() -> None:
     # a rank that costs 40 % in data while everything takes 14 % longer for another reason
     faults = (Fault("persistent", DATA, 3, 0.40), Fault("all", BACKWARD, 0, 0.14))
