@@ -150,8 +150,8 @@ class WaitHooks:
     def in_place(self) -> Iterator[None]:
         """Install them for a block."""
         waits = self._waits
-        hook = self._parameter.register_post_accumulate_grad_hook(waits._gradient_is_ready)
-        COMMUNICATION.listen(get_ident(), waits._was_blocked)
+        hook = self._parameter.register_post_accumulate_grad_hook(waits._page.gradient_is_ready)
+        COMMUNICATION.listen(get_ident(), waits._page.was_blocked)
         try:
             yield
         finally:

@@ -143,11 +143,7 @@ def max_last(x_NR: Array) -> Array:
 
 def first_argmax(x_NR: Array) -> Array:
     """Return the index of the largest value of each row; the lowest index of equal values."""
-    if isinstance(x_NR, np.ndarray):
-        return x_NR.argmax(axis=-1)
-    xp = namespace(x_NR)
-    index_R = xp.arange(x_NR.shape[-1], device=x_NR.device)
-    return xp.where(x_NR == x_NR.amax(dim=-1, keepdim=True), index_R, x_NR.shape[-1]).amin(dim=-1)
+    return x_NR.argmax(-1)
 
 
 def two_largest_last(x: Array) -> Array:
@@ -177,10 +173,9 @@ def middle_last(x: Array) -> tuple[Array, Array]:
         x: [..., R], int64 or float64.
     """
     if not isinstance(x, np.ndarray):
-        ordered = x.sort(dim=-1).values
         ranks = x.shape[-1]
-        lower = ordered[..., (ranks - 1) // 2].double()
-        return lower, (lower + ordered[..., ranks // 2].double()) / 2
+        lower, upper = (x.kthvalue(place + 1).values.double() for place in ((ranks - 1) // 2, ranks // 2))
+        return lower, (lower + upper) / 2
     flat_MR = np.ascontiguousarray(x.reshape(-1, x.shape[-1]))
     if uses_compiled(flat_MR):
         lower, median = np.empty((2, len(flat_MR)))

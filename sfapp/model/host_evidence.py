@@ -74,15 +74,15 @@ EVIDENCE: Mapping[EvidenceKind, tuple[EvidenceChannel, ...]] = {
     ),
     "gc": (EvidenceChannel(GC, "ms", "step", "garbage collections on the training thread"),),
     "runnable": (
-        EvidenceChannel(RUNNABLE, "ms", "step", "the training thread could run but had no processor core"),
+        EvidenceChannel(RUNNABLE, "ms", "interval", "the training thread could run but had no core"),
     ),
     "switches": (
-        EvidenceChannel(VOLUNTARY, "count", "step", "times that the training thread waited for something"),
-        EvidenceChannel(INVOLUNTARY, "count", "step", "times that the training thread lost its core"),
+        EvidenceChannel(VOLUNTARY, "count", "interval", "times the training thread waited for something"),
+        EvidenceChannel(INVOLUNTARY, "count", "interval", "times the training thread lost its core"),
     ),
     "faults": (
-        EvidenceChannel(MAJOR_FAULTS, "count", "step", "page faults that read from storage"),
-        EvidenceChannel(MINOR_FAULTS, "count", "step", "page faults without reading from storage"),
+        EvidenceChannel(MAJOR_FAULTS, "count", "interval", "page faults that read from storage"),
+        EvidenceChannel(MINOR_FAULTS, "count", "interval", "page faults without reading from storage"),
     ),
     "block_io": (
         EvidenceChannel(BLOCK_IO, "ms", "interval", "the training thread waited for a block device"),

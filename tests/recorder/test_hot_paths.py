@@ -42,6 +42,7 @@ ACTIONS = st.tuples(
             *("step", "stage", "leave", "tick") * 3,
             *("fail", "micro", "held", "moved", "stock", "side", "sync", "left", "kept", "use", "choose"),
             *("work", "collect"),
+            *("evidence", "blocked", "gradient", "exchanged"),
         )
     ),
     st.integers(-3, 50),
@@ -79,6 +80,9 @@ def played(path: str, actions: Sequence[Action], strict: bool) -> list[object]:
         state.due = state.number + 2
 
     use(3)
+    waits = timer_backend.new_wait_page(state)
+    waits.clear(2 * state.width)
+    waits.mark_end_of_backward(lambda callback: seen.append("queued"))
 
     def finish(begin: int, end: int, completed: bool) -> None:
         seen.append((begin, end, completed, dict(state.side), list(state.syncs), state.spent()))
@@ -126,6 +130,10 @@ def played(path: str, actions: Sequence[Action], strict: bool) -> list[object]:
         "stock": lambda n: put("unused_batches", abs(n) % 4),
         "side": lambda n: state.in_step and state.side.update(loss=n),
         "sync": lambda n: state.in_step and state.syncs.append(n > 0),
+        "evidence": lambda n: (put("evidence_steps", 1 + abs(n) % 3), put("evidence_ns", 10 * abs(n))),
+        "blocked": lambda n: waits.was_blocked(n),
+        "gradient": lambda n: waits.gradient_is_ready(None),
+        "exchanged": lambda n: waits.backward_has_ended(),
     }
     for name, value in actions:
         do[name](value)
@@ -140,10 +148,12 @@ def played(path: str, actions: Sequence[Action], strict: bool) -> list[object]:
         state.held_ns,
         state.held_cpu,
         state.cpu_ended,
+        state.times_cpu,
         state.unused_batches,
         state.has_refused,
     ]
-    return [*seen, state.spent(), host_row(state), left]
+    waited = [list(waits.blocked), list(waits.own), list(waits.exchanged)]
+    return [*seen, state.spent(), host_row(state), waited, left]
 
 
 def test_an_installation_is_compiled_wherever_it_can_be() -> None:

@@ -1,9 +1,9 @@
 """Record host evidence: what the operating system says about the training thread (packet.md, ``host.*``).
 
 The timers read the CPU time at the boundaries of stages and the thread's counters at the end of a step
-(``timing.host_counters``); they become side channels here, in batches when rows are copied. What takes
-longer to read is read at most every ``INTERVAL_NS``. Files are opened once. What the system forbids is stated
-once in the packet and not tried again. Nothing here raises into training.
+(``timing.host_counters``), on short steps in one of four; they become side channels here, in batches when
+rows are copied. What takes longer to read is read at most every ``INTERVAL_NS``. Files are opened once. What
+the system forbids is stated once in the packet and not tried again. Nothing here raises into training.
 """
 
 from __future__ import annotations
@@ -50,7 +50,11 @@ VARIABLE = "SFAPP_EVIDENCE"
 """Environment variable: the kinds to record, separated by commas, instead of those of the options; ``off``
 for none."""
 
-INTERVAL_NS = 100_000_000
+INTERVAL_NS, LONGEST_INTERVAL_NS = 100_000_000, 1_000_000_000
+READING_SHARE = 5_000
+"""What is read from time to time is read this many times as long after a reading as the reading took, within
+both intervals: it takes 0.02 % of the time, on machines with slow files, too."""
+
 
 MAX_CPU_STAGES = 64
 """Maximum number of recorded stages, up to which their CPU time is recorded."""
@@ -251,9 +255,11 @@ class HostEvidence:
     def _read_interval(self, end: int) -> None:
         """Read what is read from time to time; ``end`` is the step's (clock)."""
         try:
-            self._state.host_due = end + INTERVAL_NS
+            state = self._state
             for name, ms in self._readings.read():
                 self._store(name, ms)
+            pause = (state.clock() - end) * READING_SHARE
+            state.host_due = end + min(max(INTERVAL_NS, pause), LONGEST_INTERVAL_NS)
             if self._readings.is_empty:
                 self._state.host_due = NEVER
         except Exception as error:  # fail-open: nothing more is read, and the packet says why
@@ -282,10 +288,11 @@ class HostEvidence:
         cells = self._host[first : first + rows * HOST_CELLS]
         if len(cells) < rows * HOST_CELLS:
             return
-        counter_MC = np.vstack([self._last, np.frombuffer(cells, np.int64).reshape(rows, HOST_CELLS)])
-        known_MC = (counter_MC[1:] != NOT_READ) & (counter_MC[:-1] != NOT_READ)
-        increase_MC = np.maximum(np.diff(counter_MC, axis=0), 0)
-        self._last = counter_MC[-1].copy()
+        read_MC = np.vstack([self._last, np.frombuffer(cells, np.int64).reshape(rows, HOST_CELLS)])
+        newest_MC = np.maximum.accumulate(read_MC, axis=0)  # Counters never fall, and NOT_READ is less.
+        known_MC = (read_MC[1:] != NOT_READ) & (newest_MC[:-1] != NOT_READ)
+        increase_MC = np.diff(newest_MC, axis=0)
+        self._last = newest_MC[-1].copy()
         wanted = {channel.name for kind in self.recorded for channel in EVIDENCE[kind]}
         for column, channel in enumerate(_STEP_CHANNELS):
             if channel.name in wanted:

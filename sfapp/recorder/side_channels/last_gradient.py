@@ -38,20 +38,13 @@ class LastGradient:
     step.
     """
 
-    def __init__(
-        self, model: Any, ready: Callable[[Any], None], exchanged: Callable[[], None] | None = None
-    ) -> None:
+    def __init__(self, model: Any, ready: Callable[[Any], None]) -> None:
         """Watch a model's gradients from now on.
 
         Args:
             ready: called with a parameter once its gradient is accumulated, on the thread that computes it.
-            exchanged: called when the backward pass ends, after gradients were exchanged.
         """
-        import torch
-
-        self._engine: Any = torch.autograd.Variable._execution_engine
         self._ready = ready
-        self._exchanged = exchanged
         self._last = -1
         self._counts: Counter[int] = Counter()
         self._handles: dict[int, Any] = {}
@@ -64,18 +57,9 @@ class LastGradient:
     def _hook_of(self, place: int) -> Callable[[Any], None]:
         def hook(parameter: Any) -> None:
             self._last = place
-            self._report(parameter)
+            self._ready(parameter)
 
         return hook
-
-    def _report(self, parameter: Any) -> None:
-        self._ready(parameter)
-        if self._exchanged is not None:
-            # DistributedDataParallel ends the exchange in a callback of its own, queued after this one.
-            self._engine.queue_callback(self._queue_last)
-
-    def _queue_last(self) -> None:
-        self._engine.queue_callback(self._exchanged)
 
     @property
     def is_learning(self) -> bool:
@@ -92,7 +76,7 @@ class LastGradient:
             ((chosen, _),) = self._counts.most_common(1)
             parameter = self._parameters[chosen]
             self.close()
-            self._handles[chosen] = parameter.register_post_accumulate_grad_hook(self._report)
+            self._handles[chosen] = parameter.register_post_accumulate_grad_hook(self._ready)
 
     def close(self) -> None:
         """Remove the hooks."""

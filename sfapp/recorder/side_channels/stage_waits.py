@@ -10,7 +10,6 @@ converted to side channels in batches when rows are copied. During a step they a
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from threading import get_ident
 from typing import Any
@@ -23,6 +22,7 @@ from sfapp.packets.window_rows import FIRST_STAGE_COLUMN, Rows, Values, unsample
 from sfapp.recorder.side_channels.communication import COMMUNICATION
 from sfapp.recorder.side_channels.device_waits import DeviceCalls
 from sfapp.recorder.side_channels.last_gradient import LastGradient, data_parallel_parts
+from sfapp.recorder.timing.timer_backend import new_wait_page
 from sfapp.recorder.timing.timers import StepState
 
 
@@ -45,13 +45,11 @@ class StageWaits:
         self._may_store = may_store
         self._failed = failed
         self._known: set[int] = set()
-        self.next_page(0)
+        self._page = new_wait_page(state)
 
     def next_page(self, cells: int) -> None:
         """Start an empty page with this many cells."""
-        self._blocked = array("q", bytes(8 * cells))
-        self._own = array("q", bytes(8 * cells))  # up to the last gradient, without blocked time
-        self._exchanged = array("q", bytes(8 * cells))  # up to the end of the backward pass
+        self._page.clear(cells)
 
     def add(self, column: int, blocked: int) -> None:
         """Add ns to the wait in a stage column of the current step."""
@@ -76,7 +74,7 @@ class StageWaits:
     def drop_step(self) -> None:
         """Discard the waits of a step that is not recorded."""
         begin, width = self._state.base, self._state.width
-        for page in (self._blocked, self._own, self._exchanged):
+        for page in (self._page.blocked, self._page.own, self._page.exchanged):
             for cell in range(begin, min(begin + width, len(page))):
                 page[cell] = 0
 
@@ -89,14 +87,14 @@ class StageWaits:
 
     def _add_cell(self, index: int, blocked: int) -> None:
         try:
-            self._blocked[self._state.base + index] += blocked
+            self._page.blocked[self._state.base + index] += blocked
         except IndexError:  # The step has no row.
             return
 
     def _take(self, begin: int, row_MC: Rows, stages: Sequence[str]) -> Iterator[tuple[str, Values]]:
         blocked_MC, own_MC, exchanged_MC = (
             np.frombuffer(page[begin : begin + row_MC.size], np.int64).reshape(row_MC.shape)
-            for page in (self._blocked, self._own, self._exchanged)
+            for page in (self._page.blocked, self._page.own, self._page.exchanged)
         )
         # Own time is known up to the last gradient; the rest of the backward pass is a wait.
         end_MC = np.where(exchanged_MC > 0, exchanged_MC, row_MC)
@@ -138,16 +136,14 @@ class WatchedWaits(StageWaits):
         """
         super().__init__(state, may_store, failed)
         self._thread = get_ident()
-        ready = self._gradient_is_ready
+        ready, parts = self._page.gradient_is_ready, data_parallel_parts(model)
+        if parts:
+            self._page.mark_end_of_backward(_queue_callback())
         self._gradients = [
-            LastGradient(
-                part,
-                ready if device is None else device.gradient_hook(part, ready),
-                self._gradients_are_exchanged,
-            )
-            for part in data_parallel_parts(model)
+            LastGradient(part, ready if device is None else device.gradient_hook(part, ready))
+            for part in parts
         ]
-        COMMUNICATION.listen(self._thread, self._was_blocked, device)
+        COMMUNICATION.listen(self._thread, self._page.was_blocked, device)
 
     @property
     def is_learning(self) -> bool:
@@ -163,31 +159,11 @@ class WatchedWaits(StageWaits):
             gradients.close()
         self._gradients.clear()
 
-    def _was_blocked(self, blocked: int) -> None:
-        state = self._state
-        stage = state.open_stage
-        if stage is not None:
-            try:  # Outside a step, this is the cell of the step's number, which is no stage.
-                self._blocked[state.base + stage.index] += blocked
-            except IndexError:  # The step has no row.
-                return
 
-    def _gradient_is_ready(self, _: Any) -> None:
-        state = self._state
-        stage = state.open_stage
-        if stage is not None:
-            cell = state.base + stage.index
-            try:  # The row includes earlier entries of the stage, and calls may have blocked in it.
-                self._own[cell] = state.page[cell] + state.clock() - stage.begin - self._blocked[cell]
-            except IndexError:
-                return
+def _queue_callback() -> Callable[[Callable[[], None]], None]:
+    """Return the function that queues a callback for the end of the current backward pass."""
+    import torch
 
-    def _gradients_are_exchanged(self) -> None:
-        state = self._state
-        stage = state.open_stage
-        if stage is not None:
-            cell = state.base + stage.index
-            try:
-                self._exchanged[cell] = state.page[cell] + state.clock() - stage.begin
-            except IndexError:
-                return
+    engine: Any = torch.autograd.Variable._execution_engine
+    queue: Callable[[Callable[[], None]], None] = engine.queue_callback
+    return queue

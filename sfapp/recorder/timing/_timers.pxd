@@ -39,7 +39,8 @@ cdef class StepState:
     cdef readonly object page
     cdef readonly long long[::1] cells
     cdef bint reads_perf_counter
-    cdef public bint reads_cpu, reads_host, reads_usage
+    cdef public bint reads_cpu, reads_host, reads_usage, times_cpu
+    cdef public long long evidence_ns, evidence_steps, evidence_read, steps_since
     cdef bint reads_thread_time
     cdef public long long cpu_ns, cpu_read, cpu_slack, cpu_ended, held_cpu, moved_cpu, gc_begin, gc_ns, schedstat, host_due
     cdef readonly object cpu_clock, cpu_page, host_page
@@ -58,6 +59,13 @@ cdef class Stage:
     cdef StepState _state
     cdef public long long begin, cpu_begin, index
     cdef readonly object name
+
+
+cdef class WaitPage:
+    cdef StepState _state
+    cdef object _queue, _queue_last
+    cdef readonly object blocked, own, exchanged
+    cdef long long[::1] _blocked_cells, _own_cells, _exchanged_cells
 
 
 cdef inline long long read_clock(StepState state) except? -1:
@@ -79,13 +87,15 @@ cdef inline long long read_cpu(StepState state) except? -1:
 cdef long long cpu_at(StepState state, long long now) except? -1
 
 
-cdef inline int read_host(StepState state) except -1:
+cdef inline int read_host(StepState state, bint reads_all) except -1:
     cdef rusage usage
     cdef char text[97]
     cdef char *rest
     cdef long long place = state.base // state.width * 6
     cdef ssize_t size
     state.host_cells[place] = state.gc_ns
+    if not reads_all:
+        return 0
     if state.schedstat >= 0:
         size = read_at(<int> state.schedstat, text, 96, 0)
         if size > 0:

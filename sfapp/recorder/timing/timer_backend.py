@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from sfapp.compiled_modules import compiled_from
 from sfapp.recorder.timing import timers
-from sfapp.recorder.timing.timers import Clock, StepState
+from sfapp.recorder.timing.timers import Clock, StepState, WaitPage
 
 COMPILED_VARIABLE = "SFAPP_COMPILED"
 """Environment variable; ``off`` selects Python even if the compiled hot path is available."""
@@ -35,6 +35,13 @@ def new_state(
     module = _COMPILED if _COMPILED is not None and times_in_c() else timers
     state: StepState = module.StepState(clock, on_step, on_due, on_fault, strict)
     return state
+
+
+def new_wait_page(state: StepState) -> WaitPage:
+    """Return an empty page for the waits in the steps of a state from ``new_state``."""
+    module = timers if isinstance(state, timers.StepState) else _COMPILED
+    page: WaitPage = module.WaitPage(state, 0)
+    return page
 
 
 def measure_costs(rounds: int = 200) -> tuple[int, int]:

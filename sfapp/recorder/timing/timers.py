@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from threading import get_ident
 from time import perf_counter_ns, thread_time_ns
 from types import TracebackType
@@ -27,6 +28,10 @@ Clock = Callable[[], int]
 
 NEVER = 2**63 - 1
 """A step number or a time that does not come."""
+
+EVIDENCE_NS, EVIDENCE_STEPS = 50_000_000, 4
+"""Host evidence is read in a step if the last one was this long ago, or this many steps: reading it in every
+step of 2 ms would cost a hundredth of the step."""
 
 CPU_SLACK_NS = 5_000
 """Age up to which a reading of the CPU time is used again: boundaries that follow each other share one."""
@@ -67,7 +72,10 @@ class StepState:
         cpu_page, cpu_cells: CPU times if they are recorded, in cells of the same index as in ``page``.
         cpu_ns, cpu_read, cpu_slack: newest CPU time, when it was read (clock), for how long it is used again.
         cpu_ended, held_cpu, moved_cpu: CPU time at the last step's end, in ``held_ns`` and in ``moved_ns``.
-        reads_host: whether counters of the thread are read at the end of each step.
+        reads_host: whether counters of the thread are read at the end of steps.
+        evidence_ns, evidence_steps: how long ago, and how many steps, the last evidence may be (EVIDENCE_NS).
+        evidence_read, steps_since: when evidence was read last (clock), and the steps that have ended since.
+        times_cpu: whether the current step's CPU time is recorded.
         host_page, host_cells: ``HOST_CELLS`` counters for each row of ``page``.
         gc_ns, schedstat, reads_usage: where they come from (``counters``).
         gc_begin: when the current garbage collection began; 0 outside one.
@@ -76,12 +84,13 @@ class StepState:
 
     __slots__ = (
         "_current", "_made", "base", "between", "capture_due", "cells", "clock", "cpu_cells", "cpu_clock",
-        "cpu_ended", "cpu_ns", "cpu_page", "cpu_read", "cpu_slack", "due", "ended", "foreign_stages",
+        "cpu_ended", "cpu_ns", "cpu_page", "cpu_read", "cpu_slack", "due", "ended", "evidence_ns",
+        "evidence_read", "evidence_steps", "foreign_stages",
         "gc_begin", "gc_ns", "has_refused", "held_column", "held_cpu", "held_ns", "host_cells", "host_due",
         "host_page", "moved_cpu", "moved_ns", "nested_ns", "number", "on_due", "on_fault", "on_host",
         "on_step", "open_stage", "outside", "page", "reads_cpu", "reads_host", "reads_perf_counter",
         "reads_thread_time", "reads_usage", "refused", "reports_every_step", "schedstat", "side", "stages",
-        "strict", "syncs", "thread", "unused_batches", "width",
+        "steps_since", "strict", "syncs", "thread", "times_cpu", "unused_batches", "width",
     )  # fmt: skip
 
     def __init__(
@@ -116,6 +125,8 @@ class StepState:
         self.cpu_ns = self.cpu_ended = self.held_cpu = self.moved_cpu = 0
         self.cpu_slack, self.cpu_read = CPU_SLACK_NS, -NEVER // 2  # Differences from it fit an int64.
         self.reads_host = self.reads_usage = False
+        self.evidence_ns, self.evidence_steps = EVIDENCE_NS, EVIDENCE_STEPS
+        self.evidence_read, self.steps_since = -NEVER // 2, 0
         self.gc_ns = self.schedstat = NOT_READ
         self.gc_begin, self.host_due = 0, NEVER
         self.on_host: Callable[[int], None] | None = None
@@ -124,7 +135,7 @@ class StepState:
     def record_cpu(self, clock: Clock | None) -> None:
         """Record the CPU time within stages by this clock from the next page on; None to not record it."""
         self.cpu_clock: Clock = thread_time_ns if clock is None else clock
-        self.reads_cpu = clock is not None
+        self.reads_cpu = self.times_cpu = clock is not None
         self.reads_thread_time = clock is thread_time_ns
 
     def use(self, column_of: Sequence[Mapping[str, int]], columns: int, between: int | None = None) -> None:
@@ -206,8 +217,8 @@ class StepState:
         set_host_row(self, [0] * self.width, [NOT_READ] * HOST_CELLS)
 
     def cpu_now(self) -> int:
-        """Return the CPU time of this thread in ns; 0 if it is not recorded."""
-        return self.cpu_clock() if self.reads_cpu else 0
+        """Return the CPU time of this thread in ns; 0 if this step's, or the next one's, is not recorded."""
+        return self.cpu_clock() if self.times_cpu else 0
 
     def add_row(self, wall_ns: int) -> None:
         """Complete the row of the current step, which has ended.
@@ -284,7 +295,7 @@ class Step:
             state.use_micro_step(0)
         now = state.clock()
         self._begin = now
-        if state.reads_cpu:
+        if state.times_cpu:
             self._begin_cpu(now)
         if state.held_ns or state.moved_ns:
             now -= state.held_ns - state.moved_ns  # The wait for a batch is no time between steps.
@@ -311,15 +322,23 @@ class Step:
                 return
 
     def _end_host(self, end: int) -> None:
-        """Record the CPU time of the step and the counters at its end."""
+        """Record the CPU time of the step, and the counters at its end if they are due; then the next step's
+        CPU time is recorded, too."""
         state = self._state
+        state.steps_since += 1
+        is_due = state.steps_since >= state.evidence_steps or end - state.evidence_read >= state.evidence_ns
+        if is_due:
+            state.steps_since, state.evidence_read = 0, end
         try:
-            if state.reads_cpu:
-                cpu = cpu_at(state, end)
-                state.cpu_ended = cpu
-                state.cpu_cells[state.base + 1] = cpu - self._cpu - state.moved_cpu
+            if state.times_cpu or (is_due and state.reads_cpu):
+                state.cpu_ended = cpu_at(state, end)
+            if state.times_cpu:
+                state.cpu_cells[state.base + 1] = state.cpu_ended - self._cpu - state.moved_cpu
+            elif state.reads_cpu:
+                state.cpu_cells[state.base + 1] = NOT_READ
+            state.times_cpu = is_due and state.reads_cpu
             if state.reads_host:
-                read_host(state)
+                read_host(state, is_due)
         except (IndexError, OSError, ValueError):  # The step has no row, or the system refuses.
             return
         if end >= state.host_due and state.on_host is not None:
@@ -375,7 +394,7 @@ class Stage:
         if state.open_stage is None and get_ident() == state.thread:
             state.open_stage = self
             self.begin = state.clock()
-            if state.reads_cpu:
+            if state.times_cpu:
                 self.cpu_begin = cpu_at(state, self.begin)
         else:
             refuse_stage(state, self.name)
@@ -394,7 +413,85 @@ class Stage:
                 return
             try:
                 state.cells[state.base + self.index] += end - self.begin
-                if state.reads_cpu:
+                if state.times_cpu:
                     state.cpu_cells[state.base + self.index] += cpu_at(state, end) - self.cpu_begin
             except IndexError:  # The step has no row.
+                return
+
+
+class WaitPage:
+    """Waits within the stages of this thread, in cells of the same index as in a page of rows (§15).
+
+    Its methods are hooks of training, so that compiled they need no bytecode between a model's kernels. They
+    raise nothing: a step may have no row.
+
+    Attributes:
+        blocked: ns blocked in calls.
+        own: ns from the stage's begin to the last gradient, without blocked time.
+        exchanged: ns from the stage's begin to the end of the backward pass.
+    """
+
+    __slots__ = (
+        "_blocked_cells", "_exchanged_cells", "_own_cells", "_queue", "_queue_last", "_state", "blocked",
+        "exchanged", "own",
+    )  # fmt: skip
+
+    def __init__(self, state: StepState, cells: int) -> None:
+        """Create an empty page of so many cells."""
+        self._state = state
+        self._queue: Callable[[Callable[[], None]], None] | None = None
+        self.clear(cells)
+
+    def clear(self, cells: int) -> None:
+        """Start an empty page with this many cells."""
+        self.blocked = array("q", bytes(8 * cells or 8))
+        self.own = array("q", bytes(8 * cells or 8))
+        self.exchanged = array("q", bytes(8 * cells or 8))
+        self._blocked_cells, self._own_cells = self.blocked, self.own
+        self._exchanged_cells = self.exchanged
+
+    def mark_end_of_backward(self, queue: Callable[[Callable[[], None]], None]) -> None:
+        """Note when backward passes end, too.
+
+        Args:
+            queue: queues a callback for the end of the current backward pass.
+        """
+        # DistributedDataParallel ends the exchange in a callback of its own, queued after a gradient's hooks.
+        self._queue_last = partial(queue, self.backward_has_ended)
+        self._queue = queue
+
+    def was_blocked(self, ns: int) -> None:
+        """Add the time of a call in the open stage."""
+        state = self._state
+        stage = state.open_stage
+        if stage is not None:
+            try:  # Outside a step, this is the cell of the step's number, which is no stage.
+                self._blocked_cells[state.base + stage.index] += ns
+            except IndexError:
+                return
+
+    def gradient_is_ready(self, parameter: Any) -> None:
+        """Note that a parameter's gradient has been accumulated; the last one of a step counts."""
+        state = self._state
+        stage = state.open_stage
+        if stage is not None:
+            now = state.clock()
+            try:  # The row includes earlier entries of the stage, and calls may have blocked in it.
+                cell = state.base + stage.index
+                self._own_cells[cell] = state.cells[cell] + now - stage.begin - self._blocked_cells[cell]
+            except IndexError:
+                return
+        if self._queue is not None:
+            self._queue(self._queue_last)
+
+    def backward_has_ended(self) -> None:
+        """Note the end of a backward pass, after gradients were exchanged."""
+        state = self._state
+        stage = state.open_stage
+        if stage is not None:
+            now = state.clock()
+            try:
+                cell = state.base + stage.index
+                self._exchanged_cells[cell] = state.cells[cell] + now - stage.begin
+            except IndexError:
                 return
