@@ -60,7 +60,7 @@ class TimedCalls:
         self.state = new_state(lambda: 0, self._finish_step, lambda: None, lambda *seen: None)
         self.state.use(schema.column_of, len(STAGES))
         self.state.next_page(STEPS)
-        self.state.reports_every_step = True
+        self.state.report_due = 0
         self.device = DeviceStandIn()
         self.values: dict[str, Values] = {}
         self.sampler = EventSampler(fraction, self.device, pairs)

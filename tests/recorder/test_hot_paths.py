@@ -138,7 +138,7 @@ def played(path: str, actions: Sequence[Action], strict: bool) -> list[object]:
     for name, value in actions:
         do[name](value)
         if name == "fail":
-            put("reports_every_step", value > 25)
+            put("report_due", state.number + value)
     turn()
     left = [
         state.in_step,

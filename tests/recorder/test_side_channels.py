@@ -7,16 +7,20 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from sfapp.errors import RecorderError
+from sfapp.model.stages import FORWARD_EVENT
 from sfapp.packets import read_window
 from sfapp.packets.window_rows import MAX_CHANNELS, is_sampled, unsampled
+from sfapp.recorder import Recorder
+from sfapp.recorder.side_channels import recorded_channels
 from sfapp.recorder.side_channels.channels import EventSample, EventSampler
 from tests.builders import BACKWARD, DATA, FORWARD
 from tests.recorder.clocked_recorder import Clock, recorder, train
-from tests.recorder.device_standins import DeviceStandIn, Event
+from tests.recorder.device_standins import DeviceStandIn, Event, HostDevice
 
 pytestmark = pytest.mark.usefixtures("hot_path")
 
@@ -191,6 +195,30 @@ def test_events_are_sampled_in_the_same_fixed_fraction_of_steps_on_every_rank() 
     for fraction, count in ((0.05, 5), (0.25, 25), (1.0, 100), (0.3, 30)):
         sampler = EventSampler(fraction, DeviceStandIn())
         assert sum(sampler.samples(step) for step in range(100)) == count
+
+
+@pytest.mark.parametrize("fraction", [1.0, 0.7, 0.3, 0.05, 0.0013])
+def test_the_next_sampled_step_is_the_first_one_from_a_step_on(fraction: float) -> None:
+    sampler = EventSampler(fraction, DeviceStandIn())
+    steps = [*range(1500), *range(10**9, 10**9 + 50)]
+    for step in steps:
+        found = step
+        while not sampler.samples(found):
+            found += 1
+        assert sampler.next_sample(step) == found
+
+
+def test_steps_without_events_are_not_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorded_channels, "cuda_device", lambda: (HostDevice(), ""))
+    due = []
+    with Recorder(tmp_path, run_id="run", event_fraction=0.25, gather="local", first_step=8) as perf:
+        for _ in range(12):
+            with perf.step(), perf.cuda_event_sample():
+                pass
+            due.append(perf._state.report_due)
+    assert due == [11] * 3 + [15] * 4 + [19] * 4 + [23]
+    channel = read_window(tmp_path).side[FORWARD_EVENT]
+    assert np.flatnonzero(np.isfinite(channel.value_NR[:, 0])).tolist() == [3, 7, 11]
 
 
 def test_no_more_pairs_than_the_pool_has_are_under_way() -> None:

@@ -127,6 +127,13 @@ class EventSampler:
         """Return whether a step is sampled: evenly spread, and the same on every rank."""
         return int((step + 1) * self.fraction) > int(step * self.fraction)
 
+    def next_sample(self, step: int) -> int:
+        """Return the number of the first step from this one on that is sampled; the fraction is above 0."""
+        found = max(step, int((int(step * self.fraction) + 1) / self.fraction) - 2)
+        while not self.samples(found):
+            found += 1
+        return found
+
     def begin(self) -> tuple[DeviceEvent, DeviceEvent] | None:
         """Record and return a pair's first event; None if too many are in use, or none may be recorded."""
         try:

@@ -249,6 +249,11 @@ class DeviceWaits:
         """The device's error; empty while there is none."""
         return self._sampler.error
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether there are events whose times are not known yet."""
+        return bool(self._waiting)
+
     def finish_step(
         self, step: SampledStep | None, column_of: Sequence[int | None], row: int, stages: Sequence[str]
     ) -> None:

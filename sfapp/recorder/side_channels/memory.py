@@ -98,6 +98,10 @@ class MemoryWatch:
             side.update(self._fixed)
             self._read(side)
 
+    def next_sample(self, step: int) -> int:
+        """Return the number of the first step from this one on that is sampled."""
+        return -(-step // self._every) * self._every
+
     def close(self) -> None:
         """Close the open file."""
         statm, self._statm = self._statm, -1

@@ -38,7 +38,7 @@ from sfapp.recorder.side_channels.layers import LayerTimes, channels_of, layers_
 from sfapp.recorder.side_channels.memory import MemoryWatch
 from sfapp.recorder.side_channels.stage_waits import StageWaits, WatchedWaits
 from sfapp.recorder.timing.contexts import UNCOUNTED, UncountedStage
-from sfapp.recorder.timing.timers import StepState
+from sfapp.recorder.timing.timers import NEVER, StepState
 
 
 class RecordedChannels:
@@ -71,7 +71,7 @@ class RecordedChannels:
         if event_fraction:
             self._device, self.no_events = cuda_device()
             self._sampler = None if self._device is None else EventSampler(event_fraction, self._device)
-        self._choose_reports()
+        self._choose_reports(0)
 
     def channel(self, name: str) -> RecordedChannel | UncountedStage:
         """Return the context of a side channel."""
@@ -124,7 +124,7 @@ class RecordedChannels:
         if self._memory is not None:
             self._memory.close()
         self._memory = watch
-        self._choose_reports()
+        self._choose_reports(self._state.number)
 
     def time_layers(self, model: Any) -> None:
         """Implement ``Recorder.time_layers``."""
@@ -197,13 +197,13 @@ class RecordedChannels:
             self._sample_memory(self._memory, step)
         if self._waits is not None and self._waits.is_learning:
             self._waits.end_step()
-            self._choose_reports()
         if side:
             self.buffer.add_side(side)
         if self._sampler is not None:
             self._sampler.poll()
         if self._device_waits is not None:
             self._finish_device_waits(self._device_waits, step)
+        self._choose_reports(step + 1)
 
     def drop_step(self) -> None:
         """Clear the values of the current step, which is not recorded."""
@@ -235,11 +235,17 @@ class RecordedChannels:
             self._memory = None
             self.buffer.note_side("memory", describe_error(error))
 
-    def _choose_reports(self) -> None:
-        """Enable reports of every step if some channel needs them."""
-        is_learning = self._waits is not None and self._waits.is_learning
-        needs_steps = self._sampler is not None or self._memory is not None
-        self._state.reports_every_step = needs_steps or is_learning
+    def _choose_reports(self, step: int) -> None:
+        """Set at the end of which step ``finish_step`` is needed next, from this one on."""
+        due = [NEVER]
+        if self._waits is not None and self._waits.is_learning:
+            due.append(step)
+        if self._memory is not None:
+            due.append(self._memory.next_sample(step))
+        if self._sampler is not None:
+            is_waiting = self._sampler.waiting_pairs or (self._device_waits and self._device_waits.is_waiting)
+            due.append(step if is_waiting else self._sampler.next_sample(step))
+        self._state.report_due = min(due)
 
     def _store_evidence(self, name: str, value: float) -> None:
         """Store host evidence of the current step."""
@@ -248,7 +254,7 @@ class RecordedChannels:
     def _record_waits(self, waits: StageWaits) -> None:
         self._waits = waits
         self.buffer.record_waits_from(waits)
-        self._choose_reports()
+        self._choose_reports(self._state.number)
 
     def _waits_failed(self, reason: str) -> None:
         """Record why waits are missing; called on the thread that copies rows."""

@@ -28,9 +28,9 @@ cdef extern from "Python.h":
 
 
 cdef class StepState:
-    cdef public long long base, width, number, due, capture_due, between, ended
+    cdef public long long base, width, number, due, capture_due, report_due, between, ended
     cdef public long long held_ns, moved_ns, nested_ns, unused_batches, foreign_stages
-    cdef public bint reports_every_step, has_refused, strict
+    cdef public bint has_refused, strict
     cdef public unsigned long thread
     cdef public object open_stage, outside, held_column, on_step, on_due, on_fault
     cdef readonly object clock

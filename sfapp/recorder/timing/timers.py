@@ -51,7 +51,8 @@ class StepState:
         clock: monotonic time in ns. The compiled module reads ``time.perf_counter_ns`` without calling it.
         number: number of the current step, or of the next one.
         due, capture_due: number of the step before which ``on_due`` must be called; another thread's.
-        reports_every_step: whether ``on_step`` is called for steps that have no more than their row, too.
+        report_due: number of the step from which ``on_step`` is called for steps that have no more than their
+            row, too; NEVER for none.
         open_stage: the stage being timed, None between stages, ``outside`` where there is no step.
         refused, has_refused: when each refused context (nested, outside a step) that is not left was entered.
         nested_ns: time in nested stages; it counts for the outer stage alone.
@@ -89,7 +90,7 @@ class StepState:
         "gc_begin", "gc_ns", "has_refused", "held_column", "held_cpu", "held_ns", "host_cells", "host_due",
         "host_page", "moved_cpu", "moved_ns", "nested_ns", "number", "on_due", "on_fault", "on_host",
         "on_step", "open_stage", "outside", "page", "reads_cpu", "reads_host", "reads_perf_counter",
-        "reads_thread_time", "reads_usage", "refused", "reports_every_step", "schedstat", "side", "stages",
+        "reads_thread_time", "reads_usage", "refused", "report_due", "schedstat", "side", "stages",
         "steps_since", "strict", "syncs", "thread", "times_cpu", "unused_batches", "width",
     )  # fmt: skip
 
@@ -107,8 +108,7 @@ class StepState:
         self.on_due = on_due
         self.on_fault = on_fault
         self.number = 0
-        self.due = self.capture_due = self.ended = NEVER
-        self.reports_every_step = False
+        self.due = self.capture_due = self.report_due = self.ended = NEVER
         self.outside = Stage(self, "", STEP_COLUMN)
         self.open_stage: Stage | None = self.outside
         self.refused: list[int] = []
@@ -359,7 +359,8 @@ class Step:
             state.unused_batches = max(0, state.unused_batches - len(state.stages) + 1)
         begin = self._begin + state.moved_ns
         wall = end - begin
-        if kind is not None or wall < 0 or state.side or state.syncs or state.reports_every_step:
+        has_more = state.side or state.syncs or state.number >= state.report_due
+        if kind is not None or wall < 0 or has_more:
             state.on_step(begin, end, kind is None)
         else:  # The same as ``add_row``, without a call.
             base = state.base

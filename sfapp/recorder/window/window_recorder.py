@@ -229,7 +229,7 @@ class WindowRecorder:
         if not self.is_recording:
             return
         self.is_recording = False
-        self.state.reports_every_step = True
+        self.state.report_due = 0
         try:
             self._hand_over("shutdown")
         except Exception as error:
@@ -351,7 +351,7 @@ class WindowRecorder:
     def _give_up(self, error: Exception) -> None:
         """End recording after an unexpected error; training continues."""
         self.is_recording = False
-        self.state.reports_every_step = True
+        self.state.report_due = 0
         self.captures.stop("recording stopped")
         self._sink.failures.append(f"recording stopped: {describe_error(error)}")
 
