@@ -99,7 +99,7 @@ gpu:  ## tests and measurements with a CUDA device (at most 8 minutes); writes d
 	$(GPU_VENV)/bin/python -m pytest -m gpu -W default $(GPU_TESTS); tests=$$?; \
 	$(GPU_VENV)/bin/python -m benchmarks.gpu --out docs/evidence && exit $$tests
 
-soak: $(VENV)/installed  ## inject faults around streaming jobs, then stream 1,088 ranks to one aggregator; needs root and Linux (an hour)
+soak: $(VENV)/installed chromium  ## inject faults around streaming jobs, stream 1,088 ranks to one aggregator, open 50 browsers; needs root and Linux (90 minutes)
 	$(BIN)/python -m benchmarks.soak --out docs/evidence
 
 evidence: $(VENV)/installed  ## inject faults into real and simulated jobs; write docs/evidence (an hour)

@@ -6,7 +6,8 @@ once. Needs Linux, root and the command ``ip``.
 
 breaks: inject one fault per trial. Training uses another network than the stream, which shows that it never
 waits. outage: disconnect a node with a slow rank completely. crowd: over a thousand ranks on one aggregator
-(``benchmarks/many_ranks.py``). overload: as many ranks at a pace that the cores cannot sustain.
+(``benchmarks/many_ranks.py``). overload: as many ranks at a pace that the cores cannot sustain. app: 50
+browsers on a live job (``benchmarks/app_soak.py``); needs neither root nor ``ip``.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.app_soak import run_app_soak
 from benchmarks.many_ranks import OVERLOAD, SMALL, RanksPlan, run_many_ranks
 from benchmarks.namespaces import require_cluster
 from benchmarks.soak_job import FULL, SHORT, SLOW_FROM_WINDOW, SLOW_RANK, WINDOW_STEPS, Durations, SoakJob
@@ -64,11 +66,17 @@ def overload(options: argparse.Namespace, durations: Durations) -> PartResult:
     return PartResult(*run_many_ranks(plan.of_minutes(options.minutes or 5)))
 
 
+def app(options: argparse.Namespace, durations: Durations) -> PartResult:
+    """Keep 50 browsers on the live page of a job for half an hour."""
+    return PartResult(*run_app_soak(options.minutes or (2 if durations is SHORT else 30)))
+
+
 PARTS: dict[str, tuple[str, Callable[[argparse.Namespace, Durations], PartResult]]] = {
     "breaks": ("Faults around a job", breaks),
     "outage": ("A node without network", outage),
     "crowd": ("More than a thousand ranks", crowd),
     "overload": ("As many ranks at a pace above capacity", overload),
+    "app": ("Fifty browsers on a live job", app),
 }
 
 

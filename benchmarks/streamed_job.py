@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack
+from dataclasses import dataclass
 from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 from threading import BrokenBarrierError
@@ -21,7 +22,7 @@ import sfapp
 from sfapp.model import DEFAULT_STAGES, RankIdentity
 
 RUN = "streamed"
-WORLD = 4
+NODES = 2
 LATE_RANK = 2
 DATA_S, FORWARD_S, BACKWARD_S, OPTIMIZER_S = 0.005, 0.014, 0.024, 0.004
 STEP_S = DATA_S + FORWARD_S + BACKWARD_S + OPTIMIZER_S
@@ -29,8 +30,27 @@ LATE_PART = 0.2
 """Additional time of the late rank in data, as a part of a step."""
 
 
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Size of the job.
+
+    Attributes:
+        ranks: number of processes, half of them on each node.
+        pace: factor of the durations of all stages.
+    """
+
+    ranks: int = 4
+    pace: float = 1.0
+
+
 def train(
-    root: str, endpoint: str, rank: int, barrier: Any, late: Synchronized[int], began: Synchronized[float]
+    root: str,
+    endpoint: str,
+    rank: int,
+    size: Size,
+    barrier: Any,
+    late: Synchronized[int],
+    began: Synchronized[float],
 ) -> None:
     """Train until the barrier is broken.
 
@@ -39,12 +59,13 @@ def train(
             that.
     """
     data, forward, backward, _, optimizer, _ = DEFAULT_STAGES
-    os.environ["WORLD_SIZE"] = str(WORLD)
+    os.environ["WORLD_SIZE"] = str(size.ranks)
+    node, local_rank = divmod(rank, size.ranks // NODES)
     with sfapp.Recorder(
         Path(root) / f"left-by-{rank}",
         run_id=RUN,
         window_steps=100,
-        identity=RankIdentity(rank, rank % 2, rank // 2, f"node-{rank // 2}"),
+        identity=RankIdentity(rank, local_rank, node, f"node-{node}"),
         stream=endpoint,
         timeout=5.0,
     ) as perf:
@@ -55,14 +76,14 @@ def train(
             try:
                 with perf.step():
                     with perf.stage(data):
-                        time.sleep(DATA_S + (LATE_PART * STEP_S if is_late else 0.0))
+                        time.sleep(size.pace * (DATA_S + (LATE_PART * STEP_S if is_late else 0.0)))
                     with perf.stage(forward):
-                        time.sleep(FORWARD_S)
+                        time.sleep(size.pace * FORWARD_S)
                     with perf.stage(backward):
-                        time.sleep(BACKWARD_S)
-                        barrier.wait(30)
+                        time.sleep(size.pace * BACKWARD_S)
+                        barrier.wait(120)
                     with perf.stage(optimizer):
-                        time.sleep(OPTIMIZER_S)
+                        time.sleep(size.pace * OPTIMIZER_S)
             except BrokenBarrierError:
                 return
 
@@ -71,14 +92,15 @@ class StreamedJob:
     """The job, inside the ``with`` block.
 
     Args:
-        root: the packet directory.
+        root: the packet directory. size: four ranks with steps of ``STEP_S`` if None.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, size: Size | None = None) -> None:
         self._root = root
+        self._size = size or Size()
         self._resources = ExitStack()
         spawn = multiprocessing.get_context("spawn")
-        self._barrier = spawn.Barrier(WORLD)
+        self._barrier = spawn.Barrier(self._size.ranks)
         self._late: Synchronized[int] = spawn.Value("i", 0)
         self._began: Synchronized[float] = spawn.Value("d", 0.0)
         self._spawn = spawn
@@ -91,8 +113,8 @@ class StreamedJob:
         self._resources.callback(_end, aggregator)
         assert aggregator.stderr is not None
         endpoint = aggregator.stderr.readline().split()[-1]
-        for rank in range(WORLD):
-            arguments = (str(self._root), endpoint, rank, self._barrier, self._late, self._began)
+        for rank in range(self._size.ranks):
+            arguments = (str(self._root), endpoint, rank, self._size, self._barrier, self._late, self._began)
             process = self._spawn.Process(target=train, args=arguments, daemon=True)
             process.start()
             self._resources.callback(process.join, 15)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks.app_soak import section as app_section
 from benchmarks.many_ranks import RanksPlan
 from benchmarks.many_ranks_report import growth, minutes, spread
 from benchmarks.soak import PARTS, page
@@ -44,7 +45,7 @@ def test_lags_are_summarised_by_quantiles() -> None:
 
 
 def test_a_part_that_was_run_alone_leaves_the_others_sections_as_they_were() -> None:
-    breaks, outage, crowd, _ = (title for title, _ in PARTS.values())
+    breaks, outage, crowd, *_ = (title for title, _ in PARTS.values())
     before = page("", {breaks: "Nothing lost.", crowd: "64 ranks."})
     after = page(before, {outage: "Nothing lost either.", crowd: "1,024 ranks."})
     sections = after.split("\n## ")[1:]
@@ -55,6 +56,14 @@ def test_a_part_that_was_run_alone_leaves_the_others_sections_as_they_were() -> 
         "1,024 ranks.",
     ]
     assert page(after, {}) == after
+
+
+def test_a_server_whose_memory_grows_or_that_is_slow_fails_its_part() -> None:
+    flat, leaking = ([rss * MB for rss in column] for column in ([300.0] * 361, np.linspace(300, 400, 361)))
+    assert app_section(30, [0.1] * 100, measured(flat), 10**6)[1]
+    assert not app_section(30, [0.1] * 100, measured(leaking), 10**6)[1]
+    assert not app_section(30, [0.1] * 90 + [0.4] * 10, measured(flat), 10**6)[1]
+    assert not app_section(30, [0.1] * 100, measured(flat), 0)[1]
 
 
 def test_a_soak_is_as_many_windows_as_fit_into_its_minutes() -> None:
