@@ -167,7 +167,7 @@ def _ranks(stored: StoredSteps, path: Path) -> list[LiveRank]:
     """Return the ranks with their rows.
 
     Raises:
-        MetricsError: the rows do not fit the ranks.
+        MetricsError: the rows do not fit the ranks, or a rank's steps do not ascend.
     """
     cells = np.frombuffer(stored.rows[: len(stored.rows) // 8 * 8], "<i8")
     if len(cells) and (cells.min() < 0 or cells.max() > _LONGEST):
@@ -185,4 +185,23 @@ def _ranks(stored: StoredSteps, path: Path) -> list[LiveRank]:
         identity = RankIdentity(rank.rank, rank.local_rank, rank.node_rank, rank.hostname, rank.role)
         found.append(LiveRank(identity, stages, row_NC, rank.silent_s, rank.idle_s, rank.has_left))
         begin = end
+    _check_order(found, path)
     return found
+
+
+def _check_order(ranks: Sequence[LiveRank], path: Path) -> None:
+    """Check that the step numbers of each rank ascend.
+
+    Raises:
+        MetricsError: those of a rank do not.
+    """
+    with_rows = [rank for rank in ranks if len(rank.row_NC)]
+    if not with_rows:
+        return
+    step_M = np.concatenate([rank.row_NC[:, 0] for rank in with_rows])
+    last_K = np.cumsum([len(rank.row_NC) for rank in with_rows])
+    falls_M = np.diff(step_M) <= 0
+    falls_M[last_K[:-1] - 1] = False  # from one rank to the next
+    if falls_M.any():
+        rank = with_rows[int(np.searchsorted(last_K, int(falls_M.argmax()), side="right"))]
+        raise MetricsError(f"{path} is damaged: the steps of rank {rank.identity.rank} do not ascend")

@@ -119,6 +119,15 @@ def test_negative_durations_are_rejected(tmp_path: Path) -> None:
         read_newest_steps(path)
 
 
+def test_steps_that_do_not_ascend_are_rejected_with_their_rank(tmp_path: Path) -> None:
+    path = newest_steps_path(tmp_path, "run")
+    rows = live_rows(ddp_job(ranks=4, steps=9), stopped={0: 0})
+    rows.ranks[2].row_NC[4, 0] = rows.ranks[2].row_NC[3, 0]
+    write_newest_steps(path, rows)
+    with pytest.raises(MetricsError, match="the steps of rank 2 do not ascend"):
+        read_newest_steps(path)
+
+
 def test_steps_before_a_return_to_a_checkpoint_are_left_out(tmp_path: Path) -> None:
     row_NC = np.array([[step, 5, 5] for step in (50, 51, 40, 41, 42)], dtype=np.int64)
     rank = RankSnapshot("run", RankIdentity(0, 0, 0, "h"), 1, ("a",), row_NC, 0, 0.1, False, 0, 0, 0.2)
