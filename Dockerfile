@@ -1,12 +1,11 @@
-# sfapp with the app, streams, alerts and object storage; PyTorch is the CPU build that constraints.txt pins.
+# sfapp with the app, streams, alerts and object storage.
 #     docker build -t sfapp .
 #     docker run --rm --read-only --tmpfs /tmp -p 127.0.0.1:8642:8642 -e SFAPP_TOKEN -v "$PWD/packets:/packets:ro" sfapp
 FROM python:3.12-slim AS build
 RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
 COPY . /source
 RUN python -m venv /opt/sfapp \
-    && /opt/sfapp/bin/pip install --no-cache-dir --no-compile -c /source/constraints.txt \
-        --extra-index-url https://download.pytorch.org/whl/cpu '/source[app,alerts,s3,stream]'
+    && /opt/sfapp/bin/pip install --no-cache-dir --no-compile -c /source/constraints.txt '/source[app,alerts,s3,stream]'
 
 FROM python:3.12-slim
 COPY --from=build /opt/sfapp /opt/sfapp

@@ -221,8 +221,8 @@ class MissingExtraError(SfappError):
         package = ((cause and cause.name) or "").partition(".")[0]
         if package == "torch":
             return cls(
-                f"{user} needs PyTorch, which sfapp never installs by itself: install your platform's "
-                "build, or `pip install 'sfapp[app]'`"
+                f"{user} needs PyTorch, which sfapp never installs: install the build for your platform "
+                "(https://pytorch.org/get-started)"
             )
         if package not in EXTRA_OF_MODULE:
             return None

@@ -103,7 +103,7 @@ def check_place(readings: Readings) -> Iterator[CheckResult]:
 def check_torch(readings: Readings) -> Iterator[CheckResult]:
     """Check torch, its process groups and its devices."""
     area, torch = "PyTorch", readings.torch
-    install = "install your platform's build of PyTorch; sfapp never installs it by itself"
+    install = "install your platform's build of PyTorch; sfapp never installs it"
     if torch is None:
         yield _result(
             area,

@@ -83,7 +83,7 @@ SfappWithout = Callable[[set[str], str, Path], tuple[int, str, set[str]]]
 @pytest.fixture(scope="module")
 def sfapp_without() -> Iterator[SfappWithout]:
     """Run a command without some modules: its exit code, its messages and the modules it asked for."""
-    noted = sorted(EXTRA_OF_MODULE | {"torch": "app"})
+    noted = sorted({*EXTRA_OF_MODULE, "torch"})
 
     def run(blocked: set[str], command: str, tmp: Path) -> tuple[int, str, set[str]]:
         (tmp / "script.py").write_text("")
@@ -114,14 +114,16 @@ def test_a_command_names_the_extra_that_it_lacks(
     _, output, asked = sfapp_without(set(), command, tmp_path)
     assert "Traceback" not in output
     # When the modules of any one extra are missing, then the command runs without them or names the extra
-    for extra in sorted({EXTRA_OF_MODULE.get(module, "app") for module in asked}):
-        missing = {module for module in asked if EXTRA_OF_MODULE.get(module, "app") == extra}
+    for extra in sorted({EXTRA_OF_MODULE.get(module, "torch") for module in asked}):
+        missing = {module for module in asked if EXTRA_OF_MODULE.get(module, "torch") == extra}
         code, output, _ = sfapp_without(missing, command, tmp_path)
         assert "Traceback" not in output
-        if "pip install" in output:
+        if extra == "torch":
+            assert code == 0 or "needs PyTorch, which sfapp never installs" in output
+        elif "pip install" in output:
             assert code == 2
             assert f"sfapp[{extra}]" in output
-            assert any(module in output for module in missing) or missing & {"torch", "zmq"}
+            assert any(module in output for module in missing) or missing & {"zmq"}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -167,6 +169,6 @@ def test_the_module_of_a_command_is_its_name_as_an_identifier(command: str, modu
 
 def test_torch_is_left_to_the_user() -> None:
     missing = ModuleNotFoundError("No module named 'torch.cuda'", name="torch.cuda")
-    assert "never installs by itself" in str(MissingExtraError.of(missing, "this command"))
+    assert "never installs" in str(MissingExtraError.of(missing, "this command"))
     assert MissingExtraError.of(ModuleNotFoundError(name="sfapp.nothing"), "this command") is None
     assert MissingExtraError.of(ImportError("cannot import name"), "this command") is None
