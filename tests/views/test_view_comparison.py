@@ -5,18 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfapp.accounting import CAVEATS, Comparison, compare
+from sfapp.accounting import CAVEATS, Comparison, compare, diagnose
 from sfapp.model import Diagnosis
 from sfapp.views import comparison_tables, format
 from sfapp.views import text as words
 from sfapp.views.figures.compare import comparison_spread, comparison_waterfall
 from sfapp.views.text.change_breakdown import where_it_lies
 from sfapp.views.text.compare import CAVEAT_WORDS
-from tests.builders import CALLBACKS
+from tests.builders import CALLBACKS, ddp_job, window_of
 from tests.views import simulated_windows as jobs
 
 MS = 10**6
@@ -219,6 +220,21 @@ def test_the_same_total_with_another_cause_is_not_called_as_fast() -> None:
     assert abs(float(found.main.relative or 0)) < 0.005
     headline = words.comparison(found).headline
     assert headline == "Same total, different cause: A data on rank 3, B callbacks on rank 3"
+
+
+def test_a_change_within_noise_is_not_called_slower() -> None:
+    # Given steps that vary by a third and are some percent longer on average in B
+    made = []
+    for number, longer in enumerate((0, 5 * MS)):
+        duration_SNR = ddp_job(ranks=2, steps=40)
+        duration_SNR[1] += np.random.default_rng(number).integers(0, 60 * MS, (40, 1)) + longer
+        made.append(replace(diagnose(window_of(duration_SNR)), window=number))
+    found = compare(*made)
+    assert abs(float(found.main.relative or 0)) > found.gates.min_effect
+    assert not found.is_beyond_noise
+    shown = words.comparison(found)
+    assert shown.headline.startswith("B is as fast as A (")
+    assert shown.headline.endswith(" per step, within noise)")
 
 
 def test_all_numbers_of_a_stage_are_on_one_frontier() -> None:

@@ -14,9 +14,6 @@ from sfapp.views import format
 from sfapp.views.text.change_breakdown import main_stage, where_it_lies
 from sfapp.views.text.key_numbers import Number
 
-NOTICEABLE = 0.005
-"""Relative change of step time below which the step counts as unchanged: it rounds to ±0 %."""
-
 GROWTH = 0.05
 """Relative change of step time below which there is no warning."""
 
@@ -115,11 +112,12 @@ def _side_name(side: Side, one_run: bool) -> str:
 def headline(found: Comparison) -> str:
     """Return ``B is 78 ms per step slower than A, all of it in data``."""
     change = found.main
-    if _is_unchanged(change):
+    if _is_unchanged(found):
         causes = _different_causes(found)
         if causes:
             return f"Same total, different cause: {causes}"
-        return f"B is as fast as A ({format.change(float(change.total_ns))} per step)"
+        within = "" if _is_small(found) else ", within noise"
+        return f"B is as fast as A ({format.change(float(change.total_ns))} per step{within})"
     total = float(change.total_ns)
     size = format.change(abs(total)).removeprefix("+")
     direction = "slower" if total > 0 else "faster"
@@ -220,8 +218,14 @@ def _signed_percent(fraction: float | None) -> str:
     return f"+{text}" if fraction is not None and fraction > 0 else text
 
 
-def _is_unchanged(change: Change) -> bool:
-    return abs(float(change.relative or 0)) < NOTICEABLE
+def _is_unchanged(found: Comparison) -> bool:
+    """Return whether the change from A to B is below the smallest effect, or its interval contains none."""
+    low, high = found.interval_ns or (1.0, -1.0)
+    return _is_small(found) or low <= 0.0 <= high
+
+
+def _is_small(found: Comparison) -> bool:
+    return abs(float(found.main.relative or 0)) < found.gates.min_effect
 
 
 def _tone(change: Change) -> Literal["alarm", "warn", "quiet", "good"]:
@@ -241,7 +245,7 @@ def _kicker(found: Comparison) -> str:
 
 def _explanation(found: Comparison) -> list[str]:
     sentences = [_step_sentence(found)]
-    if not _is_unchanged(found.main):
+    if not _is_unchanged(found):
         sentences += [_leader_sentence(found), _misread_sentence(found)]
     if found.c is not None:
         left = found.change(found.a, found.c)
