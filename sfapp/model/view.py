@@ -53,6 +53,9 @@ STRAGGLERS = "stragglers"
 TABS = (OVERVIEW, "frontier", "ranks", "ambiguity", STRAGGLERS, "evidence", "rules", "data", NOTES)
 """Tabs that every window has; ``node:K`` stands for the tab of node K."""
 
+_TAB_OF_TITLE = {"operators": STRAGGLERS, "analysis": "frontier", "nodes": "node:0"}
+"""What an address may call a tab besides: the title on the page, for tabs that group others the first of them."""
+
 MAX_RANKS = 64
 """Maximum number of selected ranks: more lines cannot be distinguished in a plot."""
 
@@ -326,6 +329,7 @@ def _text(value: Any) -> str:
 
 
 def _tab(text: str) -> str:
+    text = _TAB_OF_TITLE.get(text, text)
     kind, _, number = text.partition(":")
     node = whole_number(number) if kind == "node" else None
     if text not in TABS and (node is None or str(node) != number):

@@ -146,3 +146,11 @@ def test_the_ends_of_a_declared_range_are_accepted_and_others_are_not(declared: 
     assert not any(map(is_accepted, [*invalid, *(["other"] if "enum" in schema else [])]))
     if schema["type"] in ("number", "integer", "array"):
         assert not is_accepted("x")
+
+
+@pytest.mark.parametrize(
+    ("title", "tab"), [("operators", "stragglers"), ("analysis", "frontier"), ("nodes", "node:0")]
+)
+def test_an_address_may_call_a_tab_by_its_title(title: str, tab: str) -> None:
+    view, notices = parse_query(f"tab={title}")
+    assert (view.tab, notices) == (tab, [])
