@@ -54,7 +54,7 @@ TABS = (OVERVIEW, "frontier", "ranks", "ambiguity", STRAGGLERS, "evidence", "rul
 """Tabs that every window has; ``node:K`` stands for the tab of node K."""
 
 _TAB_OF_TITLE = {"operators": STRAGGLERS, "analysis": "frontier", "nodes": "node:0"}
-"""Titles of tabs on the page, which addresses may use, too; for a tab that groups others, the first of them."""
+"""Titles of tabs on the page, which addresses may use, too; for one that groups others, the first of them."""
 
 MAX_RANKS = 64
 """Maximum number of selected ranks: more lines cannot be distinguished in a plot."""
