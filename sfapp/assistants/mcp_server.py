@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -36,7 +37,8 @@ _logger = logging.getLogger(__name__)
 
 def build_server(workspace: Workspace) -> Server[Any]:
     """Return the server; the workspace is kept up to date while it runs."""
-    at_once = asyncio.Semaphore(MOST_AT_ONCE)
+    # Its threads are the bound: a call keeps its thread until it ends, also if its client has given up.
+    threads = ThreadPoolExecutor(MOST_AT_ONCE, "sfapp-tools")
 
     @asynccontextmanager
     async def lifespan(_: Server[Any]) -> AsyncIterator[None]:
@@ -59,8 +61,8 @@ def build_server(workspace: Workspace) -> Server[Any]:
             raise MCPError(types.INVALID_PARAMS, f"no tool {quoted(params.name)}: {', '.join(TOOLS)}")
         notes = await _until_read(workspace)
         try:
-            async with at_once:
-                answer = await asyncio.to_thread(tool.answer, workspace, params.arguments or {})
+            loop = asyncio.get_running_loop()
+            answer = await loop.run_in_executor(threads, tool.answer, workspace, params.arguments or {})
         except SfappError as error:
             return _failed(str(error))
         except Exception:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import pickle
 import re
 import shutil
+import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mcp import MCPError
 
+from sfapp.assistants import mcp_server
+from sfapp.assistants.bounded_answer import ToolAnswer
 from sfapp.assistants.tools import TOOLS
 from tests.app.live_job import LIVE, LiveJob, stand_still
 from tests.assistants.conftest import Asking, Assistant
@@ -164,6 +169,39 @@ async def test_invalid_calls_are_refused_with_a_reason(assistant: Assistant, hos
             assert re.search(message, await asking.error(tool, **arguments)), (tool, arguments)
         with pytest.raises(MCPError, match="no tool 'erase': list_problems"):
             await asking.client.call_tool("erase", {})
+
+
+async def test_two_calls_are_answered_at_once_also_after_a_client_gave_up(
+    assistant: Assistant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a tool that takes long, and counts the calls that it answers at the same time
+    lock, finish, running, most = threading.Lock(), threading.Event(), 0, 0
+
+    def answer(*_: object) -> ToolAnswer:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        finish.wait(20)
+        with lock:
+            running -= 1
+        return ToolAnswer({})
+
+    slow = replace(TOOLS["fleet"], run=answer)
+    monkeypatch.setattr(mcp_server, "TOOLS", {**TOOLS, "fleet": slow})
+    async with assistant(tmp_path) as asking:
+        try:
+            # When a client cancels each call soon, and sends the next one
+            for _ in range(5):
+                call = asyncio.create_task(asking.data("fleet"))
+                await asyncio.sleep(0.2)
+                call.cancel()
+                await asyncio.wait([call])
+            # Then those that it gave up still count
+            assert most == 2
+        finally:
+            finish.set()
+        assert await asking.data("fleet") == {}
 
 
 async def test_every_tool_is_read_only_and_documented(assistant: Assistant, tmp_path: Path) -> None:
