@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sfapp.storage.interface import FolderFollower, FolderListing, FoundFile
-from sfapp.storage.object_keys import is_hidden, joined, prefixes_of
+from sfapp.storage.object_keys import below, is_hidden, joined, prefixes_of
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
@@ -29,6 +29,10 @@ COMPLETE_EVERY_S, COMPLETE_COST = 900.0, 20
 
 LATE_WINDOWS = 8
 """Windows before the newest one whose files may still arrive, such as parts of other ranks."""
+
+MOST_LEVELS = 16
+"""Levels of prefixes below the root that are followed; what is deeper is left to complete listings. A key of
+1,024 bytes may have 500 prefixes, each of which costs memory, and time at every look."""
 
 PAGE = 1000
 """Objects in a page of a listing, the most that S3 returns."""
@@ -142,7 +146,7 @@ class PrefixFollower(FolderFollower):
                 self._note_level(key, objects, now)
                 yield from self._wanted(objects)
                 unseen += [each for each in prefixes if each not in self._prefixes]
-            new = [key for key in unseen if not is_hidden(key, self._root)]
+            new = [key for key in unseen if self._is_followed(f"{key}/")]
             for key, pages in zip(
                 new, pool.map(lambda key: list(self._storage.pages(key)), new), strict=True
             ):
@@ -185,15 +189,19 @@ class PrefixFollower(FolderFollower):
         self._prefixes[key] = prefix
 
     def _counted(self, meta: ObjectMeta) -> list[str]:
-        """Note one object under the prefix that holds it, and return that prefix; none if it is hidden."""
+        """Note one object under the prefix that holds it, and return that prefix; none if not followed."""
         key = meta["path"]
-        if is_hidden(key, self._root):
+        if not self._is_followed(key):
             return []
         holder, *above = prefixes_of(key, self._root)
         self._prefixes.setdefault(holder, _Prefix()).count(key.rpartition("/")[2])
         for each in above:
             self._prefixes.setdefault(each, _Prefix()).has_prefixes = True
         return [holder]
+
+    def _is_followed(self, key: str) -> bool:
+        """Return whether the prefix that holds an object is neither hidden nor too deep."""
+        return not is_hidden(key, self._root) and below(key, self._root).count("/") <= MOST_LEVELS
 
     def _wanted(self, page: Sequence[ObjectMeta]) -> list[FoundFile]:
         return [

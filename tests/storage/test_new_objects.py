@@ -112,6 +112,27 @@ def test_a_small_bucket_is_listed_completely_each_time(bucket: Bucket) -> None:
     assert follower.look(everything=False).files == ()
 
 
+def test_prefixes_of_keys_with_hundreds_of_levels_are_not_followed(bucket: Bucket, small_pages: None) -> None:
+    # Given a run, and packets with hundreds of prefixes each
+    for number in range(OBJECTS):
+        bucket.put(f"jobs/run/{number:08d}.parquet", b"1")
+    for number in range(2):
+        bucket.put(f"jobs/deep{number}/{'a/' * 400}0.parquet", b"1")
+    path = location(f"{bucket.url}/jobs")
+    assert isinstance(path, ObjectPath)
+    follower = PrefixFollower(path.storage, path.key, ".parquet")
+    # When they are listed, then they are found, and nothing is kept of their prefixes
+    assert len(follower.look(everything=True).files) == OBJECTS + 2
+    assert set(follower._prefixes) == {"jobs", "jobs/run"}
+    # When looks at what is new follow, then no more than some levels are looked at
+    for _ in range(following.MOST_LEVELS + 4):
+        follower._pages, follower._next_complete = OBJECTS, follower._clock() + 1e6
+        assert not follower.look(everything=False).is_complete
+    deepest = max(follower._prefixes, key=len)
+    assert deepest.count("/") == following.MOST_LEVELS
+    assert len(follower._prefixes) == 2 + 2 * following.MOST_LEVELS
+
+
 def test_a_watched_bucket_shows_new_packets(
     bucket: Bucket, tmp_path: Path, small_pages: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
