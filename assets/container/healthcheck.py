@@ -9,7 +9,7 @@ import os
 import sys
 from pathlib import Path
 from urllib.error import URLError
-from urllib.request import Request, urlopen
+from urllib.request import ProxyHandler, Request, build_opener
 
 URL = "http://127.0.0.1:8642/healthz"
 
@@ -19,8 +19,11 @@ def main() -> int:
     token, file = os.environ.get("SFAPP_TOKEN", ""), os.environ.get("SFAPP_TOKEN_FILE", "")
     if not token and file:
         token = Path(file).read_text().split("\n", 1)[0].strip()
+    # The proxies of the environment are for other machines: they must not see the token.
+    opener = build_opener(ProxyHandler({}))
+    request = Request(URL, headers={"Authorization": f"Bearer {token}"} if token else {})
     try:
-        with urlopen(Request(URL, headers={"Authorization": f"Bearer {token}"} if token else {}), timeout=4):
+        with opener.open(request, timeout=4):
             return 0
     except (URLError, OSError) as error:
         sys.stderr.write(f"{URL}: {error}\n")

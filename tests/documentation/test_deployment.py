@@ -134,6 +134,10 @@ class TestHealthCheck:
             assert self.check(server.port, tmp_path, SFAPP_TOKEN=TOKEN) == 0
             assert self.check(server.port, tmp_path, SFAPP_TOKEN_FILE=str(token)) == 0
             assert self.check(server.port, tmp_path) == 1
+            # A proxy of the environment, which is for other machines, gets neither the request nor the token
+            proxy = dict.fromkeys(("http_proxy", "HTTP_PROXY", "ALL_PROXY"), "http://127.0.0.1:1")
+            proxy |= dict.fromkeys(("no_proxy", "NO_PROXY"), "")
+            assert self.check(server.port, tmp_path, SFAPP_TOKEN=TOKEN, **proxy) == 0
             server.stop()
         assert self.check(server.port, tmp_path, SFAPP_TOKEN=TOKEN) == 1
 
