@@ -104,6 +104,7 @@ def serve_until_signal(
     config = uvicorn.Config(
         application,
         http=BoundedHttpProtocol,
+        log_config=None,  # as all other messages are written
         log_level="warning",
         access_log=False,
         server_header=False,

@@ -62,6 +62,7 @@ class LazyGroup(click.Group):
         if name != "run":  # That one starts training, whose environment stays as it is.
             # NumPy starts the threads when it is loaded, and no command has matrix products that need them.
             os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+            importlib.import_module("sfapp.cli.log_lines").write_printable_log()
         with modules_loading():
             module = importlib.import_module(f"sfapp.cli.{python_name}")
         command: click.Command = getattr(module, python_name)

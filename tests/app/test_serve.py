@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import signal
 import socket
 import time
@@ -18,9 +20,11 @@ from sfapp.app.server import ServeOptions, serve
 from sfapp.cli.serve import serve as serve_command
 from sfapp.errors import ServeError
 from sfapp.model.view import WindowKey
+from sfapp.terminal import MAX_TEXT
 from sfapp.views.address import run_page, window_page
 from tests.app.recorded_job import job_window, put
 from tests.app.served import Served, refused, served
+from tests.hostile_text import TERMINAL
 
 RUN_IDS = ("two\nlines", "job.json", "job.csv", "~job.json", "job.json\n", "a/b", "..", "~", "über'\"\\")
 """Run ids that mean something to routes and browsers."""
@@ -142,6 +146,36 @@ def test_a_foreign_websocket_is_refused_by_the_running_server(server: Served) ->
     assert caught.value.response.status_code == 403
     with connect(address, origin=f"http://127.0.0.1:{server.port}") as own:
         assert own.recv(timeout=5).startswith("0{")  # engine.io's greeting
+
+
+def test_what_a_visitor_has_logged_does_not_steer_the_server_s_terminal(
+    recorded: Path, tmp_path: Path
+) -> None:
+    with served(recorded, "--memory", cwd=tmp_path) as server:
+        page = httpx.get(server.url, follow_redirects=True).text
+        client = re.search(r"'client_id': '([0-9a-f-]+)'", page)
+        assert client is not None
+        named = f"client_id={client[1]}&tab_id=tab&document_id=document"
+        options = f"EIO=4&transport=websocket&{named}&next_message_id=0&implicit_handshake=true"
+        address = f"ws://127.0.0.1:{server.port}/_nicegui_ws/socket.io/?{options}"
+        # When a page sends messages for the log, and one that no page sends
+        with connect(address, origin=f"http://127.0.0.1:{server.port}") as own:
+            own.recv(timeout=5)
+            own.send("40")
+            own.recv(timeout=5)
+            for text in (f"first {TERMINAL}", "second " + "a" * 100_000):
+                about = {"client_id": client[1], "level": "error", "message": text}
+                own.send("42" + json.dumps(["log", about]))
+            own.send("42" + json.dumps(["log", {"client_id": client[1], "level": TERMINAL}]))
+            own.send("427" + json.dumps(["ack", {"client_id": client[1], "next_message_id": 0}]))
+            while not own.recv(timeout=5).startswith("437"):  # the answer to the last message
+                pass
+        _, written = server.stop()
+    # Then each is one line of bounded length
+    lines = written.splitlines()
+    assert {"first", "second"} <= {line.partition(" ")[0] for line in lines}
+    assert "KeyError" in lines[-1]
+    assert all(line.isprintable() and len(line) <= MAX_TEXT for line in lines)
 
 
 def test_the_token_of_a_file_opens_the_running_server(recorded: Path, tmp_path: Path) -> None:
