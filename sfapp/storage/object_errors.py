@@ -31,6 +31,9 @@ _CREDENTIAL_CODES = frozenset(
 
 _LONGEST = 300
 
+_MOST_TEXT = 10_000
+"""Characters of an error that are examined: a server's answer may be in it, of any length."""
+
 
 @dataclass(frozen=True, slots=True)
 class RequestFault:
@@ -49,7 +52,7 @@ class RequestFault:
 
 def fault_of(error: Exception, secrets: Iterable[str] = ()) -> RequestFault:
     """Return why a request failed, from the exception that obstore raised."""
-    text = str(error)
+    text = str(error)[:_MOST_TEXT]
     if _METADATA_SERVICE.search(text):
         return RequestFault(
             "no credentials found: set environment variables such as AWS_ACCESS_KEY_ID, or --storage-option "

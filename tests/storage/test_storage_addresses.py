@@ -102,6 +102,13 @@ def test_a_reason_is_one_line_without_values_of_secrets() -> None:
     assert not absent.may_pass
 
 
+def test_an_error_that_holds_a_server_s_long_answer_is_cut_before_it_is_examined() -> None:
+    # The time to search for the parts of an error grows with the square of its length.
+    fault = fault_of(OSError("Error performing a request in 1" * 20_000))
+    assert fault.reason.startswith("Error performing a request")
+    assert len(fault.reason) <= 300
+
+
 def test_the_extra_that_an_address_needs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "obstore.exceptions", None)
     ended = run_sfapp("analyze", "s3://bucket/packets")
