@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 
@@ -21,6 +22,10 @@ PREFIX = "sfapp/"
 """Beginning of the name of every value."""
 
 _CACHE_BYTES = 1 << 26
+
+_REFUSED = re.compile(r"[^A-Za-z0-9_. -]|^\.+$")
+"""What MLflow refuses in the name of a value, with all values of the same request, and slashes, which begin a
+group."""
 
 COLUMNS = ("problem", "cost", "since", "until", "state")
 """Columns of the table of problems."""
@@ -96,9 +101,8 @@ def run_log(
     ]
     costs = [problem.cost.rank_hours for problem in problems if problem.cost is not None]
     summary = {f"{PREFIX}problems": float(len(problems)), f"{PREFIX}problems_rank_hours": sum(costs)}
-    summary |= {
-        f"{PREFIX}lost_rank_hours/{format.short_stage(each.stage)}": each.above_healthy for each in lost
-    }
+    names = _stage_names([each.stage for each in lost])
+    summary |= {f"{PREFIX}lost_rank_hours/{names[each.stage]}": each.above_healthy for each in lost}
     return RunLog(name, tuple(windows), summary, tuple(map(_problem_row, problems)))
 
 
@@ -113,6 +117,19 @@ def _run_in(store: Store, run_id: str | None) -> str:
     if run_id not in known:
         raise WindowNotFoundError(f"there is no run {run_id!r}")
     return run_id
+
+
+def _stage_names(stages: Sequence[str]) -> dict[str, str]:
+    """Return a different name for each stage, of characters that every tracker accepts."""
+    found: dict[str, str] = {}
+    for stage, short in format.short_stages(stages).items():
+        name = plain = _REFUSED.sub("_", short)
+        number = 1
+        while name in found.values():
+            number += 1
+            name = f"{plain} {number}"
+        found[stage] = name
+    return found
 
 
 def _values(row: Mapping[str, object]) -> dict[str, float]:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sfapp.errors import WindowNotFoundError
+from sfapp.model import stage_hash
+from sfapp.model.stages import RESIDUAL
 from sfapp.trackers import log_to_mlflow, log_to_tensorboard, log_to_wandb
 from sfapp.trackers.run_log import run_log
-from tests.app.recorded_job import hostile_window, put
+from tests.app.recorded_job import hostile_window, job_window, put
+from tests.builders import CALLBACKS, MS
 
 SAMPLE = Path(__file__).parents[2] / "sample_data" / "packets"
 RUN = "gpt-small-ddp"
@@ -64,6 +68,25 @@ class TestContent:
         assert "](javascript:" not in text
 
 
+STAGES = (
+    "..",
+    "a/b",
+    "attention[λ]",
+    "attention[μ]",
+    "a_name_that_is_longer_than_plots_have_room_for",
+)
+"""Names of stages that MLflow refuses in the name of a value."""
+
+
+def put_stages(root: Path) -> None:
+    """Write a run of these stages, with a window in which each is slow on a rank."""
+    for number in range(3):
+        window = job_window(number, {} if number else {(CALLBACKS, 3): 60 * MS})
+        stages = (*STAGES, RESIDUAL)
+        manifest = replace(window.manifest, stages=stages, stage_hash=stage_hash(stages))
+        put(root, replace(window, manifest=manifest))
+
+
 @pytest.fixture
 def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Work in an empty folder, without any server."""
@@ -103,6 +126,18 @@ def test_mlflow_has_metrics_over_the_training_step_and_the_problems(packets: Pat
     assert client.get_run(active.info.run_id).data.metrics["sfapp/problems"] == 9
     page = Path(client.download_artifacts(active.info.run_id, "sfapp/problems.md", str(offline)))
     assert "is late in data, every step" in page.read_text()
+
+
+def test_mlflow_accepts_stages_of_any_name(tmp_path: Path, offline: Path) -> None:
+    mlflow = pytest.importorskip("mlflow", reason="MLflow is not installed", exc_type=ImportError)
+    put_stages(tmp_path / "packets")
+    mlflow.set_tracking_uri((offline / "mlruns").as_uri())
+    with mlflow.start_run() as active:
+        assert log_to_mlflow(tmp_path / "packets") == 119
+    metrics = mlflow.MlflowClient().get_run(active.info.run_id).data.metrics
+    lost = {name.rpartition("/")[2] for name in metrics if name.startswith("sfapp/lost_rank_hours/")}
+    assert lost >= {"_", "a_b", "attention___", "attention___ 2", "a_name_that_is_longer_than__"}
+    assert len(lost) == len(STAGES) + 1
 
 
 def test_wandb_has_values_a_table_and_a_summary(packets: Path, offline: Path) -> None:
