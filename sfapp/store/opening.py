@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from sfapp.files import check_regular, open_regular
 from sfapp.storage import StoragePath, local_paths, resolved
 from sfapp.store.database import Cursor, Database, first_line
 from sfapp.store.lock import StoreLock, busy_from_duckdb
-from sfapp.store.schema import CELLS, MEANINGS, SCHEMA_VERSION, TABLES
+from sfapp.store.schema import CELLS, MEANINGS, SCHEMA_VERSION, STORE_INFO, TABLES, SchemaTable
 from sfapp.terminal import printable
 
 # All needed extensions are built in. A cluster may have no internet access, so none are searched for.
@@ -146,11 +147,14 @@ def _connect(path: Path) -> tuple[Cursor, str]:
         return _replace(path, first_line(error))
     try:
         foreign = _foreign_object(connection)
-        if foreign and "store_info" in _tables(connection):
+        if foreign and STORE_INFO.name in _definitions(connection):
             connection.close()
             return _replace(path, foreign)
         version = None if foreign else _version(connection)
         if version == str(SCHEMA_VERSION):
+            if foreign := _foreign_table(connection, TABLES):
+                connection.close()
+                return _replace(path, foreign)
             _read_through(connection)
             return connection, ""
     except duckdb.Error as error:
@@ -227,20 +231,38 @@ def _foreign_object(connection: Cursor) -> str:
         foreign = sorted({name for (name,) in found} - {CELLS.name})
         if foreign:
             return f"it holds a {kind} of another program, {printable(foreign[0], _LONGEST_SHOWN)}"
-    return ""
+    return _foreign_table(connection, [STORE_INFO]) if STORE_INFO.name in _definitions(connection) else ""
 
 
-def _tables(connection: Cursor) -> set[str]:
-    found = connection.execute(
-        "SELECT table_name FROM system.main.duckdb_tables() WHERE schema_name = 'main'"
-    ).fetchall()
-    return {name for (name,) in found}
+def _foreign_table(connection: Cursor, tables: Sequence[SchemaTable]) -> str:
+    """Return which of these tables is not defined as ours, empty if there is none.
+
+    Columns may be computed, by expressions that take any time and memory when they are read.
+    """
+    found, own = _definitions(connection), _own_definitions()
+    names = (table.name for table in tables if found.get(table.name) != own[table.name])
+    return next((f"its table {name} is not of this version" for name in names), "")
+
+
+@cache
+def _own_definitions() -> dict[str, str]:
+    with _in_memory() as connection:
+        return _definitions(connection)
+
+
+def _definitions(connection: Cursor) -> dict[str, str]:
+    """Return the SQL statement that creates each table, as DuckDB writes it."""
+    return dict(
+        connection.execute(
+            "SELECT table_name, sql FROM system.main.duckdb_tables() WHERE schema_name = 'main'"
+        ).fetchall()
+    )
 
 
 def _version(connection: Cursor) -> str | None:
     """Return the schema version of a store, or None for a DuckDB file with other tables."""
-    tables = _tables(connection)
-    if "store_info" not in tables:
+    tables = _definitions(connection)
+    if STORE_INFO.name not in tables:
         if not tables:
             _create(connection)
             return str(SCHEMA_VERSION)

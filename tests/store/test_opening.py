@@ -271,6 +271,33 @@ def test_views_and_macros_in_a_store_are_never_run(tmp_path: Path, statement: st
         assert store.quarantine() == []
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DROP TABLE quarantine; CREATE TABLE quarantine(path VARCHAR, size BIGINT, mtime_ns BIGINT, "
+        "sha256 VARCHAR, reason VARCHAR AS (upper('computed'))); "
+        "INSERT INTO quarantine VALUES ('p', 1, 1, '')",
+        "DROP TABLE store_info; CREATE TABLE store_info(key VARCHAR, value VARCHAR AS (upper('computed'))); "
+        "INSERT INTO store_info VALUES ('schema_version')",
+        "ALTER TABLE quarantine DROP reason",
+        "DROP TABLE quarantine",
+    ],
+    ids=["computed column", "computed version", "missing column", "missing table"],
+)
+def test_a_table_that_is_not_defined_as_in_a_store_is_never_read(tmp_path: Path, statement: str) -> None:
+    put_run(tmp_path)
+    with Store.open([tmp_path]) as store:
+        store.ingest()
+        path = store.path
+    assert path is not None
+    with duckdb.connect(path) as database:
+        database.execute(statement)
+    with Store.open([tmp_path]) as store:
+        assert "is not of this version" in store.note
+        assert store.ingest().added == 5
+        assert store.quarantine() == []
+
+
 def test_a_view_in_the_place_of_the_version_is_never_run(tmp_path: Path) -> None:
     with Store.open([tmp_path]) as store:
         path = store.path
