@@ -12,7 +12,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -45,7 +45,7 @@ MOST_REQUESTS = 200
 """Number of a run's newest requests that are read."""
 
 MOST_OPEN = 32
-"""Number of a run's newest requests within their time that are passed on to its ranks."""
+"""Number of a run's newest requests within their time that its ranks get; no more are written."""
 
 _CLOCK_RESOLUTION_NS = 10**9
 
@@ -130,12 +130,15 @@ def ask_for_capture(root: Path, request: CaptureRequest) -> Path:
     """Write a request to where the run's recorders look about once a second, and return its path.
 
     Raises:
-        CaptureError: a request with this id exists.
+        CaptureError: a request with this id exists, or the run has as many as are passed on.
         PacketError: the file cannot be written.
     """
     path = request_path(root, request.run_id, request.id)
     if path.exists():
         raise CaptureError(f"capture {request.id} exists already: {path}")
+    names = file_names(root, request.run_id)
+    if sum(1 for _ in _within_their_time(root, request.run_id, names)) >= MOST_OPEN:
+        raise CaptureError(f"run {quoted(request.run_id)} has {MOST_OPEN} new requests: try again later")
     try:
         content = msgspec.json.encode(request)
     except UnicodeEncodeError as error:  # Arguments of a command line may hold any bytes.
@@ -263,18 +266,23 @@ def open_captures(root: Path, run_id: str) -> list[CaptureState]:
 
     Only the newest requests within their time are examined.
     """
-    names, now = file_names(root, run_id), datetime.now(UTC)
-    found: list[CaptureState] = []
-    examined = 0
+    names = file_names(root, run_id)
+    found = [state_of(root, request, names) for request in _within_their_time(root, run_id, names)]
+    return [state for state in reversed(found) if not state.is_over]
+
+
+def _within_their_time(root: Path, run_id: str, names: Collection[str]) -> Iterator[CaptureRequest]:
+    """Yield the newest requests that may not have ended, at most ``MOST_OPEN``, the newest first."""
+    now = datetime.now(UTC)
+    count = 0
     for path in reversed(request_files(root, run_id, names)):
         try:
             request = read_request(path, run_id)
         except CaptureError:  # An invalid file must not block the other requests.
             continue
-        if examined < MOST_OPEN and abs(now - request.asked_at) <= 2 * _expires(request):
-            examined += 1
-            found.append(state_of(root, request, names))
-    return [state for state in reversed(found) if not state.is_over]
+        if count < MOST_OPEN and abs(now - request.asked_at) <= 2 * _expires(request):
+            count += 1
+            yield request
 
 
 def state_of(root: Path, request: CaptureRequest, names: Collection[str] | None = None) -> CaptureState:

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from sfapp.accounting import StepTimes, paced_steps
-from sfapp.errors import WindowNotFoundError
+from sfapp.errors import CaptureError, WindowNotFoundError
 from sfapp.model import RankIdentity, RankTable, Window
 from sfapp.model.samples import AggregatorSample, GpuSample, LinkSample, NodeSample, ProcessSample, Sample
 from sfapp.model.view import WindowKey
@@ -24,6 +24,7 @@ from sfapp.service.standstills import Standstill, present_standstill, standstill
 from sfapp.service.workspace import Workspace
 from sfapp.store import SampleQuery, Store, WindowQuery
 from sfapp.store.samples import Paces
+from sfapp.terminal import quoted
 from sfapp.views import text as words
 from sfapp.views.figures.live import recent_rows
 from sfapp.views.live_tables import node_rows, rank_rows, shard_rows
@@ -315,6 +316,16 @@ def is_running(workspace: Workspace, run_id: str) -> bool:
     except WindowNotFoundError:
         return False
     return newest is not None and abs((datetime.now(UTC) - newest).total_seconds()) <= PACKET_TIMEOUT_S
+
+
+def check_running(workspace: Workspace, run_id: str) -> None:
+    """Check that ranks of a run may answer a request.
+
+    Raises:
+        CaptureError: they have ended.
+    """
+    if not is_running(workspace, run_id):
+        raise CaptureError(f"run {quoted(run_id)} is not running: no rank would answer")
 
 
 def _known(value: float | None) -> float | None:

@@ -25,6 +25,13 @@ def one(user: User, kind: type[ui.element], marker: str) -> Any:
     return element
 
 
+def hidden(user: User, marker: str) -> Any:
+    """The only element with this mark on the page, shown or not."""
+    assert user.client is not None
+    (element,) = (each for each in user.client.elements.values() if marker in each._markers)
+    return element
+
+
 def slider(user: User, gate: str) -> ui.slider:
     """A gate's slider."""
     found: ui.slider = one(user, ui.slider, gate)

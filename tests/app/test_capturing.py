@@ -14,7 +14,7 @@ from sfapp.model.capture import RankCapture
 from sfapp.packets.captures import captures, write_rank_capture
 from sfapp.service.workspace import Workspace
 from sfapp.store import Store
-from tests.app.page_elements import href, one
+from tests.app.page_elements import fire, hidden, href, one
 from tests.app.recorded_job import RUN, job_window, put, put_now
 from tests.app.simulation import simulated
 
@@ -83,3 +83,8 @@ async def test_a_job_that_is_over_cannot_be_captured(tmp_path: Path) -> None:
             await user.open(TAB)
             await user.should_see("no operator trace for this window")
             await user.should_not_see("Capture a trace")
+            # not even by a browser that sends the clicks of buttons that it does not show
+            hidden(user, "capture-ranks").value = "2"
+            fire(user, hidden(user, "capture-start"), "click", {})
+            await user.should_see("is not running")
+            assert captures(tmp_path, RUN) == []

@@ -19,9 +19,10 @@ from sfapp.service.stacks import request_stacks
 from sfapp.service.workspace import Workspace
 from sfapp.store import Store
 from tests.app.data_client import client_of
-from tests.app.page_elements import one
-from tests.app.recorded_job import RUN, put_now
+from tests.app.page_elements import fire, hidden, one
+from tests.app.recorded_job import RUN, job_window, put, put_now
 from tests.app.simulation import simulated
+from tests.builders import CALLBACKS, MS
 from tests.hostile_text import HOSTILE_TEXT
 
 
@@ -66,6 +67,21 @@ async def test_stacks_are_taken_shown_and_added_to_an_incident(workspace: Worksp
         (item,) = incident.items
         assert item.note is not None
         assert "in all_reduce (train.py:9)" in item.note.text
+
+
+async def test_a_job_that_is_over_is_not_asked_by_a_browser_that_sends_clicks_of_hidden_buttons(
+    tmp_path: Path,
+) -> None:
+    put(tmp_path, job_window(0, {(CALLBACKS, 3): 60 * MS}))
+    with Store.open([tmp_path], memory=True) as store:
+        store.ingest()
+        workspace = Workspace(store, [tmp_path])
+        async with simulated(workspace) as user:
+            await user.open(f"/problems/{workspace.problems(RUN)[0].id}")
+            await user.should_see("Mute")
+            fire(user, hidden(user, "take-stacks"), "click", {})
+            await user.should_see("is not running")
+    assert captures(tmp_path, RUN) == []
 
 
 async def test_the_newest_stacks_are_data_too(workspace: Workspace, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from sfapp.packets import captures as module
 from sfapp.packets import find_packets
 from sfapp.packets.captures import (
     MAX_BYTES,
+    MOST_OPEN,
     ask_for_capture,
     captures,
     captures_folder,
@@ -25,6 +26,7 @@ from sfapp.packets.captures import (
     open_captures,
     rank_path,
     read_request,
+    request_files,
     state_of,
     write_rank_capture,
 )
@@ -54,6 +56,21 @@ def test_later_requests_come_later(tmp_path: Path) -> None:
     assert sorted(seen, key=lambda request: request.id) == seen
     assert set(seen) == set(asked)
     assert captures(tmp_path, "absent") == []
+
+
+def test_no_more_requests_are_written_than_are_passed_on(tmp_path: Path) -> None:
+    for _ in range(MOST_OPEN):
+        ask_for_capture(tmp_path, new_request("run", [0]))
+    with pytest.raises(CaptureError, match="try again later"):
+        ask_for_capture(tmp_path, new_request("run", [0]))
+    # Those of another run, and those whose time is over, do not count
+    ask_for_capture(tmp_path, new_request("other", [0]))
+    for path in request_files(tmp_path, "run"):
+        request = read_request(path, "run")
+        path.write_bytes(
+            msgspec.json.encode(replace(request, asked_at=request.asked_at - timedelta(hours=1)))
+        )
+    ask_for_capture(tmp_path, new_request("run", [0]))
 
 
 def test_ranks_report_the_result(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from sfapp.operators.sampling import Sampling, WindowObservation, chosen_ranks
 from sfapp.packets.captures import ask_for_capture, captures, new_request
 from sfapp.packets.paths import folder_name
 from sfapp.service.judging import JudgedWindow
-from sfapp.service.live import is_running
+from sfapp.service.live import check_running, is_running
 from sfapp.service.workspace import Workspace
 from sfapp.views import format
 from sfapp.views.address import window_page
@@ -87,6 +87,8 @@ class CaptureCard:
         if root is None:
             return
         try:
+            # A browser may send what no button is shown for.
+            await asyncio.to_thread(check_running, self._workspace, self._key.run_id)
             request = new_request(
                 self._key.run_id,
                 _ranks_of(self._ranks.value or ""),

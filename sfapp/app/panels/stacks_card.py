@@ -12,7 +12,7 @@ from sfapp.app.theme import box, label_text, link
 from sfapp.errors import CaptureError, PacketError, WindowNotFoundError
 from sfapp.model.stacks import StackGroup
 from sfapp.packets.stack_requests import RunPlace
-from sfapp.service.live import is_running
+from sfapp.service.live import check_running, is_running
 from sfapp.service.stacks import (
     RunStacks,
     follow_stacks,
@@ -80,6 +80,7 @@ class StacksCard:
 
     async def _request(self) -> None:
         def ask() -> RunStacks:
+            check_running(self._workspace, self._run_id)  # A browser may send what no button is shown for.
             # Found anew: a restarted job may have other ranks.
             place = self._place = place_of(self._workspace.folders, self._run_id)
             return request_stacks(place, reason="requested from its page", asked_by=self._author())
