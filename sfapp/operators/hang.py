@@ -81,33 +81,61 @@ class _Found:
     held: dict[int, list[Wait]]
     lags: dict[int, Lag]
     suspects: dict[int, HangSuspect] = field(default_factory=dict)
+    _position: dict[int, int] = field(init=False)
+    _of_absent: dict[tuple[int, ...], tuple[tuple[HangEvidence, ...], int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        # By identity: comparing groups of thousands of ranks takes as long as reading their dumps.
+        self._position = {id(group): at for at, group in enumerate(self.job.groups)}
 
     def add(self, rank: int, certainty: Certainty, *more: HangEvidence) -> None:
         if rank in self.suspects:
             return
         waits = self.held.get(rank, [])
-        if any(wait.is_strict for wait in waits):
-            waits = [wait for wait in waits if wait.is_strict]
-        waits = sorted(waits, key=_weakness)
-        evidence = list(more)
-        if rank in self.job.ranks and not self.job.ranks[rank].entries:
-            evidence.append(HangEvidence("no_entries"))
+        if rank not in self.job.ranks:
+            evidence, waiting = self._without_dump(waits)
+            self.suspects[rank] = HangSuspect(rank, certainty, more + evidence if more else evidence, waiting)
+            return
+        waits = _strongest(waits)
+        found = list(more)
+        if not self.job.ranks[rank].entries:
+            found.append(HangEvidence("no_entries"))
         if rank in self.lags:
-            evidence.append(HangEvidence("lag", lag=self.lags[rank]))
-        if rank not in self.job.ranks and not waits:
-            evidence.append(HangEvidence("no_dump"))
-        evidence += [HangEvidence(wait.reason, wait, self._last_called(rank, wait)) for wait in waits]
-        waiting = {each for wait in waits for each in wait.waiting if each != rank}
-        self.suspects[rank] = HangSuspect(rank, certainty, tuple(evidence), len(waiting))
+            found.append(HangEvidence("lag", lag=self.lags[rank]))
+        found += [HangEvidence(wait.reason, wait, self._last_called(rank, wait)) for wait in waits]
+        self.suspects[rank] = HangSuspect(rank, certainty, tuple(found), len(_waiting(waits) - {rank}))
+
+    def _without_dump(self, waits: Sequence[Wait]) -> tuple[tuple[HangEvidence, ...], int]:
+        """Return the evidence about a rank without a dump, and the number of ranks that wait for it.
+
+        Thousands of ranks may have no dump: those in the same waits share their evidence.
+        """
+        key = tuple(map(id, waits))
+        if key not in self._of_absent:
+            strongest = _strongest(waits)
+            evidence = tuple(HangEvidence(wait.reason, wait) for wait in strongest)
+            self._of_absent[key] = evidence or (HangEvidence("no_dump"),), len(_waiting(strongest))
+        return self._of_absent[key]
 
     def _last_called(self, rank: int, wait: Wait) -> int | None:
-        calls = self.job.ranks.get(rank)
-        if wait.transfer or calls is None:
-            return None
-        return calls.called.get(self.job.groups.index(wait.group))
+        return None if wait.transfer else self.job.ranks[rank].called.get(self.position(wait))
+
+    def position(self, wait: Wait) -> int:
+        """Return the number of a wait's group."""
+        return self._position[id(wait.group)]
 
     def has(self, certainty: Certainty) -> bool:
         return any(suspect.certainty == certainty for suspect in self.suspects.values())
+
+
+def _strongest(waits: Sequence[Wait]) -> list[Wait]:
+    """Return the strict waits if there are any, else all; the strongest first."""
+    strict = [wait for wait in waits if wait.is_strict]
+    return sorted(strict or waits, key=_weakness)
+
+
+def _waiting(waits: Iterable[Wait]) -> set[int]:
+    return {rank for wait in waits for rank in wait.waiting}
 
 
 def _weakness(wait: Wait) -> tuple[bool, bool, int]:
@@ -150,10 +178,11 @@ def find_hang(job: JobCalls) -> Hang:
         found.suspects.values(),
         key=lambda each: (CERTAINTIES.index(each.certainty), -each.waiting, each.rank),
     )
-    first = {wait: at for at, wait in enumerate(e.wait for s in order for e in s.evidence if e.wait)}
+    # By identity: the hash of a wait looks at all its ranks.
+    first = {id(wait): at for at, wait in enumerate(e.wait for s in order for e in s.evidence if e.wait)}
     return Hang(
         tuple(order),
-        tuple(sorted(waits, key=lambda wait: (first.get(wait, len(first)), not wait.is_strict))),
+        tuple(sorted(waits, key=lambda wait: (first.get(id(wait), len(first)), not wait.is_strict))),
         tuple(lags),
         tuple(job.ranks),
         tuple(rank for rank, calls in job.ranks.items() if not calls.entries),
@@ -204,7 +233,7 @@ def _out_of_step(found: _Found, component: frozenset[int]) -> dict[int, Wait]:
     for wait in found.waits:
         if wait.transfer or not component & set(wait.waiting):
             continue
-        group = found.job.groups.index(wait.group)
+        group = found.position(wait)
         before = {
             rank: call.before
             for rank in wait.waiting

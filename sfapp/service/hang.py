@@ -14,6 +14,10 @@ from sfapp.operators.hang_waits import Wait
 from sfapp.packets.stack_files import newest_dumps
 from sfapp.views.text.hang import evidence_words, hang_headline
 
+MOST_DETAILED = 16
+"""Number of suspects whose evidence the object of ``--json`` has: where most ranks have no dump, each
+of them would repeat the ranks of the same groups."""
+
 
 @dataclass(frozen=True, slots=True)
 class HangAnalysis:
@@ -53,7 +57,7 @@ def analyze_dumps(
 def _document(found: Hang, notes: Sequence[ImportNote], files: Sequence[Path]) -> dict[str, Any]:
     return {
         "headline": hang_headline(found),
-        "suspects": [_suspect(each) for each in found.suspects],
+        "suspects": [_suspect(each, at < MOST_DETAILED) for at, each in enumerate(found.suspects)],
         "groups": [_wait(each) for each in found.waits],
         "lags": [
             {
@@ -74,14 +78,19 @@ def _document(found: Hang, notes: Sequence[ImportNote], files: Sequence[Path]) -
     }
 
 
-def _suspect(suspect: HangSuspect) -> dict[str, Any]:
-    waits = [each.wait for each in suspect.evidence if each.wait and suspect.rank in each.wait.held_by]
+def _suspect(suspect: HangSuspect, is_detailed: bool) -> dict[str, Any]:
+    # Of the reasons for a wait, the rank is known to be held; that is not looked up among thousands.
+    waits = [
+        each.wait
+        for each in suspect.evidence
+        if each.wait and (each.kind == each.wait.reason or suspect.rank in each.wait.held_by)
+    ]
     return {
         "rank": suspect.rank,
         "certainty": suspect.certainty,
         "waiting": suspect.waiting,
         "groups": list(dict.fromkeys(wait.group.name for wait in waits)),
-        "evidence": [_evidence(each) for each in suspect.evidence],
+        "evidence": [_evidence(each) for each in suspect.evidence] if is_detailed else [],
     }
 
 

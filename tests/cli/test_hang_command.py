@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from sfapp.cli import cli
 from sfapp.errors import TraceError
+from sfapp.service.hang import MOST_DETAILED, analyze_dumps
 
 
 def hang(*args: object, columns: int = 100) -> Result:
@@ -75,6 +76,22 @@ def test_json_has_suspects_groups_and_ranks(dumps: Path) -> None:
     assert (found["ranks_without_entries"], found["ranks_without_dump"], found["lags"]) == ([], [], [])
     assert [note["kind"] for note in found["notes"]] == ["skipped"]
     assert len(found["files"]) == 4
+
+
+def test_ranks_without_dumps_of_a_large_job_share_one_entry(tmp_path: Path) -> None:
+    # With the ranks of the group in the evidence about each of them, the object would have 3 GB.
+    for rank in range(4):
+        dump(tmp_path, rank, 3, world=16_384)
+    found = analyze_dumps([tmp_path])
+    absent = found.found.suspects
+    assert [suspect.rank for suspect in absent] == list(range(4, 16_384))
+    assert len({id(suspect.evidence) for suspect in absent}) == 1
+    document = found.document()
+    assert [suspect["groups"] for suspect in document["suspects"]] == [["7"]] * len(absent)
+    assert {len(suspect["evidence"]) for suspect in document["suspects"][:MOST_DETAILED]} == {1}
+    assert len(json.dumps(document)) < 10_000_000
+    output = hang(tmp_path).output
+    assert "Ranks 4–16383 (possible): no dump" in output
 
 
 def test_one_dump_of_four_identifies_no_rank(dumps: Path) -> None:

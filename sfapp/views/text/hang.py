@@ -140,7 +140,8 @@ def hang_text(hang: Hang) -> list[tuple[int, str]]:
     """Return the whole answer as lines with their indentation: headline, suspects with evidence, remarks."""
     lines = [(0, hang_headline(hang)), (0, extent_words(hang))]
     absent = [suspect for suspect in hang.suspects if {each.kind for each in suspect.evidence} == {"no_dump"}]
-    shown = [suspect for suspect in hang.suspects if len(absent) < 2 or suspect not in absent]
+    apart = {suspect.rank for suspect in absent} if len(absent) > 1 else set()
+    shown = [suspect for suspect in hang.suspects if suspect.rank not in apart]
     for suspect in shown[:MOST_SUSPECTS]:
         lines += _suspect_lines(suspect)
     for certainty, suspects in groupby(shown[MOST_SUSPECTS:], key=lambda suspect: suspect.certainty):
@@ -171,8 +172,9 @@ def _absent_lines(suspects: Sequence[HangSuspect]) -> list[tuple[int, str]]:
     them."""
     ranks = [suspect.rank for suspect in suspects]
     lines = [(0, ""), (0, f"{_capital(ranks_words(ranks))} ({suspects[0].certainty}): no dump")]
-    waits = dict.fromkeys(each.wait for suspect in suspects for each in suspect.evidence if each.wait)
-    lines += [(2, wait_words(wait)) for wait in list(waits)[:MOST_EVIDENCE]]
+    # By identity: the hash of a wait looks at all its ranks.
+    waits = {id(each.wait): each.wait for suspect in suspects for each in suspect.evidence if each.wait}
+    lines += [(2, wait_words(wait)) for wait in list(waits.values())[:MOST_EVIDENCE]]
     if len(waits) > MOST_EVIDENCE:
         lines.append((2, f"and {format.counted(len(waits) - MOST_EVIDENCE, 'more call')}: see --json"))
     return lines
