@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -48,17 +49,26 @@ class JobInfo:
         """
         folder = packet_path(self.root, self.run_id, 0).parent
         try:
-            found = [(name, path) for path in folder.iterdir() if (name := _PACKET_NAME.match(path.name))]
+            found = [(path.name, 0.0 if rank is None else _modified(path)) for path in folder.iterdir()]
         except OSError:  # The folder does not exist or cannot be read; writing reports the latter.
             return 0
-        if rank is not None:
-            started, own_suffixes = _process_start_time(), (None, f".rank{rank}")
-            found = [
-                (name, path)
-                for name, path in found
-                if name[2] in own_suffixes or _modified_before(path, started)
-            ]
-        return max((int(name[1]) + 1 for name, _ in found), default=0)
+        return following_window(found, rank)
+
+
+def following_window(files: Iterable[tuple[str, float]], rank: int | None = None) -> int:
+    """Return the first window number that none of these packets of a run has.
+
+    Args:
+        files: name of each, and the time in seconds since the epoch at which it was modified.
+        rank: as in ``JobInfo.next_window``.
+    """
+    found = [(name, modified) for each, modified in files if (name := _PACKET_NAME.match(each))]
+    if rank is not None:
+        started, own_suffixes = _process_start_time(), (None, f".rank{rank}")
+        found = [
+            (name, modified) for name, modified in found if name[2] in own_suffixes or modified < started
+        ]
+    return max((int(name[1]) + 1 for name, _ in found), default=0)
 
 
 def _attempt_by_torchrun() -> str:
@@ -102,8 +112,9 @@ def _process_start_time() -> float:
     return time.time() - age
 
 
-def _modified_before(path: Path, moment: float) -> bool:
+def _modified(path: Path) -> float:
+    """Return when a file was modified; infinity if it was removed meanwhile."""
     try:
-        return path.stat().st_mtime < moment
-    except OSError:  # The file was removed meanwhile.
-        return False
+        return path.stat().st_mtime
+    except OSError:
+        return float("inf")

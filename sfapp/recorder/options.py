@@ -10,11 +10,12 @@ from sfapp.errors import RecorderError
 from sfapp.model.manifest import Accumulation, Parallelism, Prefetch, Wrapper
 from sfapp.model.stages import DEFAULT_STAGES, with_between
 from sfapp.model.window import RankIdentity
+from sfapp.packets.output import SPOOL_BYTES
 from sfapp.recorder.rank_coordinates import Layout
 from sfapp.recorder.side_channels.host_evidence import chosen_kinds
 from sfapp.recorder.transport.transports import TRANSPORTS, GatherMode
 
-_POSITIVE = "window_steps, max_pending and timeout must be positive"
+_POSITIVE = "window_steps, max_pending, spool_bytes and timeout must be positive"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +98,7 @@ class GatherOptions:
             unless the transport gathers on it.
         max_pending: closed windows that may wait to be written before one is dropped, in addition to short
             ones that wait to be gathered together (docs/recorder.md).
+        spool_bytes: packets that may wait on disk for a bucket; above it the oldest are discarded.
 
     Raises:
         RecorderError: a value is unknown or not positive.
@@ -105,9 +107,10 @@ class GatherOptions:
     gather: GatherMode = "gloo"
     timeout: float = 30.0
     max_pending: int = 4
+    spool_bytes: int = SPOOL_BYTES
 
     def __post_init__(self) -> None:
-        if self.max_pending < 1 or self.timeout <= 0:
+        if self.max_pending < 1 or self.timeout <= 0 or self.spool_bytes < 1:
             raise RecorderError(_POSITIVE)
         if self.gather not in TRANSPORTS:
             raise RecorderError(f"gather must be one of {', '.join(TRANSPORTS)}, not {self.gather!r}")
@@ -158,6 +161,7 @@ class RecorderKeywords(TypedDict, total=False):
     strict: bool
     timeout: float
     max_pending: int
+    spool_bytes: int
     event_fraction: float
     evidence: bool | Collection[str]
 
@@ -210,7 +214,7 @@ def _with_keywords(group: _Group, keywords: dict[str, Any]) -> _Group:
 
 
 RECORDER_OPTIONS = frozenset(
-    {"output", "job", "windows", "gather", "side_channels", "stream", "captures", "clock"}
+    {"output", "job", "windows", "gather", "side_channels", "stream", "storage_options", "captures", "clock"}
     | RecorderKeywords.__annotations__.keys()
 )
 """Names of all arguments of ``Recorder``."""

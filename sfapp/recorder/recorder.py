@@ -22,6 +22,7 @@ from sfapp.model.periods import WORKERS_KEY
 from sfapp.model.stages import FORWARD_EVENT
 from sfapp.model.standstill import PlaceSource
 from sfapp.model.window import RankIdentity
+from sfapp.packets.output import open_output
 from sfapp.packets.window_rows import WindowSchema
 from sfapp.recorder.identity import identity_after_change
 from sfapp.recorder.job_description import describe_job
@@ -70,7 +71,7 @@ class Recorder:
     larger job writes parts.
 
     Args:
-        output: folder for packets, ``<output>/<run_id>/<window>.parquet``.
+        output: folder for packets, ``<output>/<run_id>/<window>.parquet``, or ``s3://BUCKET/PREFIX``.
         job: description of the job and this rank in packets.
         windows: content of a window: its steps, stages and gradient accumulation.
         gather: transport that combines the ranks' rows: a name in ``TRANSPORTS``, whose titles describe them
@@ -79,6 +80,7 @@ class Recorder:
         stream: send rows to an aggregator while they are recorded, instead of gathering: the address of the
             aggregator or of the node's relay, ``tcp://127.0.0.1:29766``, or ``sfapp.stream.StreamOptions``.
             If None, the address in ``SFAPP_STREAM``, if any.
+        storage_options: options of the bucket by name (docs/fleet.md).
         captures: limits of profiler captures (docs/capture.md); None or ``SFAPP_CAPTURES=off`` refuse them.
         clock: monotonic ns; for tests.
         keywords: any field of the option groups (``sfapp.recorder.options``), such as ``run_id`` or
@@ -107,12 +109,14 @@ class Recorder:
         gather: GatherMode | GatherOptions = "gloo",
         side_channels: SideChannelOptions | None = None,
         stream: Any = None,
+        storage_options: Mapping[str, object] | None = None,
         captures: CaptureLimits | None = DEFAULT_LIMITS,
         clock: Clock = time.perf_counter_ns,
         **keywords: Unpack[RecorderKeywords],
     ) -> None:
         options = RecorderOptions.of(job, windows, gather, side_channels, keywords)
-        identity, job_info = describe_job(Path(output), options)
+        self._output = open_output(output, storage_options, "recorder", options.gather.spool_bytes)
+        identity, job_info = describe_job(self._output.folder, options)
         if not isinstance(clock(), int):
             raise RecorderError("the clock must count whole nanoseconds")
         stages, accumulation = options.windows.recorded_stages, options.windows.accumulation or Accumulation()
@@ -129,10 +133,10 @@ class Recorder:
         self._step = self._state.new_step()
         self.step = itertools.repeat(self._step).__next__
         self.stage = self._state.find_stage
-        rank, window, step = join(
-            job_info, identity, self._transport, self._timeout, step=options.windows.first_step
-        )
-        self._sink = open_sink(stream, options.gather.max_pending)
+        window = self._output.following_window(job_info.run_id, identity.rank)
+        start = window, options.windows.first_step
+        rank, window, step = join(job_info, identity, self._transport, self._timeout, *start)
+        self._sink = open_sink(stream, options.gather.max_pending, self._output)
         self._windows.start(schema, self._sink, rank, window, step, captures)
         self._has_ended = False
         self._stopping = threading.Lock()
@@ -231,8 +235,7 @@ class Recorder:
         return self._channels.channel(name)
 
     def cuda_event_sample(self, name: str = FORWARD_EVENT) -> EventSample | UncountedStage:
-        """Return the context of a region of the current stream, timed by two events in ``event_fraction`` of
-        the steps, in ms.
+        """Return the context of a region of the stream, timed in ms in ``event_fraction`` of the steps.
 
         Nothing waits for the device. Without a CUDA device the channel exists, without values.
         """
@@ -245,8 +248,7 @@ class Recorder:
     def watch_memory(self, model: Any = None) -> None:
         """Record memory at the end of each step from now on, as side channels ``memory.*`` in bytes.
 
-        These are allocated and peak memory of this rank's CUDA device (in one step of 8) or, without one,
-        resident memory of the process.
+        It is allocated and peak memory of this rank's CUDA device (in one step of 8), else of the process.
 
         Args:
             model: the model, already sharded if it will be: adds the bytes of its parameters on this rank and
@@ -260,11 +262,10 @@ class Recorder:
     def watch_waits(self, model: Any = None) -> None:
         """Measure from now on how long this rank waits for others within each stage, as ``wait.<stage>``.
 
-        A rank that is slow inside a stage in which ranks wait for each other can then be named
-        (docs/accounting.md, section 15). Call it on every rank and on the training thread, once the model is
-        wrapped. While the recorder is open, calls of torch.distributed are timed; it costs about 1 µs per
-        step and 0.5 µs per call. Over NCCL, waits on the device are sampled in ``event_fraction`` of the
-        steps, as ``device_wait.<stage>_ms``.
+        A rank that is slow where ranks wait for each other can then be named (docs/accounting.md, section
+        15). Call it on every rank and on the training thread, once the model is wrapped. Calls of
+        torch.distributed are then timed; it costs about 1 µs per step and 0.5 µs per call. Over NCCL, waits
+        on the device are sampled in ``event_fraction`` of the steps, as ``device_wait.<stage>_ms``.
 
         Args:
             model: the model as it is trained. DistributedDataParallel waits inside C++: there, waiting in
@@ -294,17 +295,15 @@ class Recorder:
     ) -> None:
         """Change what is recorded, between steps and on every rank; a change closes the window.
 
-        An invalid change (names that cannot be columns, or within a step) is refused with the fault
-        ``reconfigure_refused``, and recording continues as before.
+        An invalid change is refused with the fault ``reconfigure_refused``, and recording continues.
         """
         self._windows.reconfigure(stages, accumulation, role)
 
     def rejoin(self, identity: RankIdentity | None = None) -> None:
         """Close the window and join the present ranks of torch.distributed, after the world has changed.
 
-        Call it on every rank of the new world, between steps. A process that is new to it creates its
-        recorder at that time. All continue with the highest window and step of any of them. The parallel
-        layout of the former world is no longer recorded: declare the new one.
+        Call it on every rank of the new world, between steps; a new process creates its recorder then. All
+        continue with the highest window and step of any of them. Declare the new parallel layout.
         """
         role = self._windows.schema.role
 
@@ -320,8 +319,7 @@ class Recorder:
         self._windows.close_window("flush")
 
     def close(self) -> None:
-        """Close the last window, write the waiting windows, and stop; on every rank. Later calls do
-        nothing."""
+        """Close the last window, write what waits, and stop; on every rank. Later calls do nothing."""
         self._end(self._timeout + _GRACE_SECONDS)
 
     def __enter__(self) -> Recorder:
@@ -383,6 +381,7 @@ class Recorder:
         captures.stop("the recorder was closed")
         captures.close(seconds)  # Before the sink: captures may be delivered through it.
         self._sink.close(max(_GRACE_SECONDS, deadline - time.monotonic()))
+        self._output.close(max(_GRACE_SECONDS, deadline - time.monotonic()))
         SIGTERM_WATCH.remove(self._on_sigterm)  # Last: SIGTERM may come while this waits.
 
     def _stop_recording(self) -> None:
@@ -398,3 +397,4 @@ class Recorder:
         self._stop_recording()
         self._windows.captures.leave()
         self._sink.save_parts("the process received SIGTERM", _HURRIED_SECONDS)
+        self._output.close(_HURRIED_SECONDS)

@@ -11,10 +11,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote
 
 from sfapp.errors import MissingExtraError, PacketError, StorageError
+from sfapp.files import read_regular
 from sfapp.storage.interface import (
     FileContent,
     FileStamp,
@@ -51,6 +53,7 @@ class ObjectStorage(Storage[ObjectPath]):
 
     Attributes:
         url: its address, without credentials.
+        is_web: whether it is a web server, which can only be read.
         quotes_keys: whether keys are percent-encoded in addresses.
         requests: repeats failed requests.
     """
@@ -66,7 +69,7 @@ class ObjectStorage(Storage[ObjectPath]):
             StorageError: obstore refuses an option.
         """
         self.url = address.url
-        self.quotes_keys = self._is_web = address.is_web
+        self.quotes_keys = self.is_web = address.is_web
         self._address = address
         self._options = options
         try:
@@ -106,7 +109,7 @@ class ObjectStorage(Storage[ObjectPath]):
     # --- listing --------------------------------------------------------------------------------------
 
     def kind(self, path: ObjectPath) -> PathKind | None:
-        if self._is_web:
+        if self.is_web:
             return "file"
         # An error of a listing says more than one of HEAD, whose answer has no body.
         if "." in path.name:
@@ -132,7 +135,7 @@ class ObjectStorage(Storage[ObjectPath]):
 
     def names_in(self, folder: ObjectPath, stem: str = "") -> list[str]:
         key = folder.key
-        if self._is_web:
+        if self.is_web:
             return []
         if not stem:
             return [meta["path"].rpartition("/")[2] for meta in self.level(key)[1]]
@@ -154,7 +157,7 @@ class ObjectStorage(Storage[ObjectPath]):
         """
         import obstore
 
-        if self._is_web:
+        if self.is_web:
             raise StorageError(f"{self.url}: a web server lists no files; name one packet file")
         attempts = self.requests.attempts(self._shown(key))
         while True:
@@ -186,7 +189,7 @@ class ObjectStorage(Storage[ObjectPath]):
 
         def meta() -> ObjectMeta:
             # An address that is signed for GET may refuse HEAD. The body of the answer is not read.
-            return obstore.get(self._store, key).meta if self._is_web else obstore.head(self._store, key)
+            return obstore.get(self._store, key).meta if self.is_web else obstore.head(self._store, key)
 
         try:
             return self.file_of(self._run(key, meta), key)
@@ -232,7 +235,7 @@ class ObjectStorage(Storage[ObjectPath]):
     def _tail(self, key: str) -> tuple[Any, bytes | None]:
         """Return the answer to a request for an object's end, and its bytes; None where the storage returns
         whole objects only, whose bytes are then not read yet."""
-        if self._is_web or self._address.scheme == "az":
+        if self.is_web or self._address.scheme == "az":
             return self._get(key, {}), None
         try:
             result = self._get(key, {"range": {"suffix": TAIL_BYTES}})
@@ -288,6 +291,40 @@ class ObjectStorage(Storage[ObjectPath]):
         if found is None:
             raise OSError(errno.EFBIG, f"more than {most_bytes:,} bytes", str(path))
         return found
+
+    # --- writing --------------------------------------------------------------------------------------
+
+    def create(self, path: ObjectPath, file: Path) -> bool:
+        """Store a local file as a new object; return False if the key holds other content, which stays.
+
+        The object is whole or absent. One with the same content counts as stored: an answer may be lost.
+
+        Raises:
+            StorageError: the storage cannot be reached, or refuses it.
+            OSError: the file cannot be read.
+        """
+        import obstore
+        from obstore.exceptions import AlreadyExistsError
+
+        key = path.key
+
+        def put() -> bool:
+            try:
+                obstore.put(self._store, key, file, mode="create", use_multipart=False)
+            except AlreadyExistsError:
+                return self._holds(key, file)
+            return True
+
+        file.stat()  # Its absence is not that of the bucket.
+        try:
+            return self._run(key, put)
+        except FileNotFoundError as error:
+            raise StorageError(f"{self._shown(key)}: {self.requests.fault_of(error).reason}") from None
+
+    def _holds(self, key: str, file: Path) -> bool:
+        """Return whether an object has the content of a file."""
+        found, size = self._get(key, {}), file.stat().st_size
+        return found.meta["size"] == size and bytes(found.bytes()) == read_regular(file, size)
 
     # --- requests -------------------------------------------------------------------------------------
 

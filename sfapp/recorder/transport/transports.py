@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, Literal, get_args
 
 from sfapp.errors import MissingExtraError
+from sfapp.packets.output import PacketOutput
 from sfapp.packets.sink import STREAM_VARIABLE, PacketSink
 from sfapp.recorder.transport.gather_group import GatherGroup
 from sfapp.recorder.transport.gather_sink import GatherSink
@@ -38,18 +39,22 @@ if set(TRANSPORTS) != set(get_args(GatherMode)):
     raise AssertionError(f"GatherMode and TRANSPORTS differ: {set(TRANSPORTS) ^ set(get_args(GatherMode))}")
 
 
-def open_sink(stream: Any, max_pending: int) -> PacketSink:
-    """Return the sink for the ``stream`` argument or else ``SFAPP_STREAM``.
+def open_sink(stream: Any, max_pending: int, output: PacketOutput) -> PacketSink:
+    """Return the sink for the ``stream`` argument or else ``SFAPP_STREAM``, and start its output.
 
     Raises:
         MissingExtraError: a stream is requested and pyzmq is not installed.
         StreamError: the address or the keys cannot be used.
     """
     if stream is None and not os.environ.get(STREAM_VARIABLE):
-        return GatherSink(max_pending)
+        local = GatherSink(max_pending)
+        output.start(local.failures.append)
+        return local
     try:
-        return sink_factory(STREAM)(stream, partial(GatherSink, 1))
+        sink = sink_factory(STREAM)(stream, partial(GatherSink, 1))
     except ModuleNotFoundError as missing:
         raise MissingExtraError(
             f"to stream, the recorder needs {missing.name}: pip install 'sfapp[stream]'"
         ) from None
+    output.start(sink.failures.append, is_held=True)  # The stream may read its parts again.
+    return sink

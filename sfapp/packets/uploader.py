@@ -1,0 +1,252 @@
+"""Put the packets of a process into a bucket, on a thread: ``Uploader``.
+
+The process writes packets to a folder of this disk, its spool, as it does without a bucket. The thread
+uploads what is finished, oldest first, and removes each file once its object is stored. While the bucket
+cannot be reached, files wait in the spool, also across a restart of the process (docs/fleet.md).
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import logging
+import random
+import threading
+import time
+from pathlib import Path
+
+from sfapp.errors import StorageError, describe_error
+from sfapp.files import read_regular
+from sfapp.packets.job import following_window
+from sfapp.packets.output import NoteFailure, PacketOutput
+from sfapp.packets.paths import SUFFIX, packet_path
+from sfapp.packets.spool import Spool, WaitingFile
+from sfapp.storage import ObjectPath, storage_of
+
+_LOG = logging.getLogger("sfapp")
+
+_LOOK_SECONDS = 1.0
+_MOST_LOOKING = 0.01
+"""Fraction of the time that looking at the spool may take: it may hold very many files."""
+
+_ADOPT_EVERY_S = 30.0
+_BATCH_S = 10.0
+"""Seconds for which files are uploaded before the spool is looked at again."""
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
+_CLOSING_PAUSE_S = 0.3
+_PATIENCE_S = 3.0
+"""Seconds without success after which closing stops to wait for the bucket."""
+
+_LISTING_SECONDS = 10.0
+_WARN_EVERY_S = 60.0
+_DIGEST_LENGTH = 16
+
+
+class Uploader(PacketOutput):
+    """Spool of one process, and the thread that uploads its files.
+
+    Attributes:
+        folder: the packet folder to write to.
+        delivered: number of files that were uploaded.
+        lost: number of files that were discarded because the spool was full.
+    """
+
+    def __init__(self, target: ObjectPath, owner: str, most_bytes: int, *, discards: bool = True) -> None:
+        """Take a spool folder; ``start`` begins to upload.
+
+        Args:
+            target: the bucket and prefix. A failed request must not be repeated: the thread does that.
+            owner: kind of process, such as ``recorder``.
+            most_bytes: limit of the spool.
+            discards: whether the oldest files above the limit are discarded. Otherwise the writer asks
+                ``check_room``.
+
+        Raises:
+            StorageError: there is no folder for the spool.
+        """
+        self.delivered = self.lost = 0
+        self._target = target
+        self._most_bytes = most_bytes
+        self._discards = discards
+        try:
+            self._spool = Spool.open(str(target), owner)
+        except OSError as error:
+            raise StorageError(
+                f"no folder on this disk for packets that wait for {target}: {error.strerror}; "
+                "set SFAPP_SPOOL to one"
+            ) from None
+        super().__init__(self._spool.folder)
+        self._early: list[str] = []
+        self._note: NoteFailure = self._early.append
+        self._is_held = self._is_failing = self._is_closed = False
+        self._size, self._looking_s = 0, 0.0
+        self._pause = _FIRST_PAUSE_S
+        self._attempt_at = self._adopt_at = self._warn_at = self._success_at = 0.0
+        self._closing = threading.Event()
+        self._deadline = float("inf")
+        self._thread = threading.Thread(target=self._run, name="sfapp-uploader", daemon=True)
+
+    def start(self, note: NoteFailure, *, is_held: bool = False) -> None:
+        """Begin to upload; see ``PacketOutput``. If the system refuses a thread, ``close`` tries again."""
+        for failure in self._early:
+            note(failure)
+        self._note, self._is_held = note, is_held
+        if is_held:
+            self._spool.claim_all()
+        self._start_thread()
+
+    def following_window(self, run_id: str, rank: int | None = None) -> int:
+        """Return the first window number that no packet of a run has, in the bucket and on this disk.
+
+        Waits for the bucket for a bounded time; if it cannot be listed, this disk decides.
+
+        Args:
+            rank: as in ``JobInfo.next_window``.
+        """
+        run = packet_path(Path(), run_id, 0).parent.name
+        names = list(self._spool.names_of(run))
+        folder, deadline = self._target / run, time.monotonic() + _LISTING_SECONDS
+        try:
+            for file in storage_of(folder).files_below(folder, SUFFIX):
+                names.append((file.path.name, file.stamp.mtime_ns / 1e9))
+                if time.monotonic() > deadline:
+                    raise StorageError(f"{folder}: listing it takes too long")
+        except StorageError as error:
+            self._note(f"windows are numbered after those on this disk: {error}")
+        return following_window(names, rank)
+
+    def has_claimed(self, path: Path) -> bool:
+        """Return whether a packet of this path was taken from the folder, so that none may replace it."""
+        return self._spool.has_claimed(path)
+
+    def check_room(self) -> None:
+        """Check that the spool is not full.
+
+        Raises:
+            OSError: it is.
+        """
+        if self._size > self._most_bytes:
+            raise OSError(errno.ENOSPC, f"the spool is full ({self._size:,} bytes)", str(self.folder))
+
+    def close(self, seconds: float) -> None:
+        """Upload what waits, within ``seconds``, and stop. What is left waits for a later process."""
+        self._is_held, self._attempt_at = False, 0.0
+        self._success_at = time.monotonic()
+        self._deadline = self._success_at + seconds
+        self._closing.set()
+        if self._thread.ident is None:
+            self._start_thread()
+        if self._thread.ident is not None:
+            self._thread.join(seconds)
+        if self._thread.is_alive():  # in a request: the folder stays locked until the process ends
+            return
+        left = [] if self._is_closed else self._spool.waiting()
+        if left:
+            self._note(
+                f"{len(left)} files wait in {self.folder} for {self._target}: the next process of this "
+                "machine that writes there uploads them"
+            )
+        if not self._is_closed:
+            self._is_closed = True
+            self._spool.close()
+
+    def _start_thread(self) -> None:
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            self._note(f"the thread {self._thread.name} was not started: {error}")
+
+    # ---- the thread -----------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            is_last = self._closing.is_set()
+            try:
+                is_empty = self._look()
+            except Exception as error:  # noqa: BLE001  # It runs inside training, which nothing may end.
+                self._fail(describe_error(error))
+                is_empty = False
+            now = time.monotonic()
+            if is_last:
+                if is_empty or now > self._deadline or now > self._success_at + _PATIENCE_S:
+                    return
+                time.sleep(_CLOSING_PAUSE_S)
+            elif is_empty or self._is_failing:
+                self._closing.wait(max(_LOOK_SECONDS, self._looking_s / _MOST_LOOKING))
+
+    def _look(self) -> bool:
+        """Upload the files that wait, if it is time to; return whether none is left."""
+        now = time.monotonic()
+        if now >= self._adopt_at and not self._closing.is_set():
+            self._adopt_at = now + _ADOPT_EVERY_S
+            self._spool.adopt()
+        begin = time.monotonic()
+        waiting = [file for file in self._spool.waiting() if file.is_claimed or not self._is_held]
+        self._looking_s = time.monotonic() - begin
+        self._size = sum(file.size for file in waiting)
+        if self._discards:
+            waiting = self._within_limit(waiting)
+        if now < self._attempt_at:
+            return not waiting
+        until = begin + max(_BATCH_S, self._looking_s / _MOST_LOOKING)
+        for file in waiting:
+            if time.monotonic() > min(until, self._deadline):
+                return False
+            try:
+                self._upload(file)
+            except FileNotFoundError:  # A part was removed, because its rank's rows are in the packet.
+                continue
+            except (StorageError, OSError) as error:
+                self._fail(str(error))
+                return False
+            self._is_failing, self._pause, self._success_at = False, _FIRST_PAUSE_S, time.monotonic()
+        return True
+
+    def _upload(self, file: WaitingFile) -> None:
+        """Upload a file and remove it.
+
+        If there is another object of this name, the file gets a name with its hash, so that both are kept.
+        """
+        with self.replacing:
+            claimed = self._spool.claim(file)
+        target = self._target / file.run / file.name
+        storage = target.storage
+        if not storage.create(target, claimed):
+            digest = hashlib.sha256(read_regular(claimed, file.size)).hexdigest()[:_DIGEST_LENGTH]
+            kept = target.with_name(file.name.replace(".", f".{digest}.", 1))
+            storage.create(kept, claimed)
+            self._note(f"{target} exists with other content and was not replaced: stored as {kept.name}")
+        claimed.unlink()
+        self.delivered += 1
+
+    def _within_limit(self, waiting: list[WaitingFile]) -> list[WaitingFile]:
+        """Discard the oldest files above the limit; return the others."""
+        lost = self.lost
+        for index, file in enumerate(waiting):
+            if self._size <= self._most_bytes:
+                waiting = waiting[index:]
+                break
+            file.path.unlink(missing_ok=True)
+            self._size -= file.size
+            self.lost += 1
+            self._note(f"{file.run}/{file.name} was discarded: more than {self._most_bytes:,} bytes wait")
+        else:
+            waiting = []
+        now = time.monotonic()
+        if self.lost > lost and now >= self._warn_at:
+            self._warn_at = now + _WARN_EVERY_S
+            _LOG.warning(
+                "%d packets for %s were discarded so far: the spool %s is full",
+                *(self.lost, self._target, self.folder),
+            )
+        return waiting
+
+    def _fail(self, reason: str) -> None:
+        """Note the first failure of an outage, and set the time of the next attempt."""
+        if not self._is_failing:
+            self._note(f"{reason}; packets wait in {self.folder}")
+        self._is_failing = True
+        if not self._closing.is_set():
+            self._attempt_at = time.monotonic() + self._pause * random.uniform(0.5, 1.0)
+            self._pause = min(_LONGEST_PAUSE_S, 2 * self._pause)

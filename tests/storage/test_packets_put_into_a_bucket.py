@@ -1,0 +1,233 @@
+"""A recorder puts its packets into a bucket: each once, none replaced, and none lost in an outage."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import obstore
+import pytest
+
+import sfapp
+from sfapp.errors import RecorderError, StorageError
+from sfapp.packets import uploader as uploading
+from sfapp.packets.spool import SPOOL_VARIABLE
+from tests.storage.bucket_jobs import numbers_in, record, train, until, waiting_in
+from tests.storage.object_server import DENIED, EXPIRED, SECRET, SLOW_DOWN, Bucket, ProxyHandler
+
+FULL = {"spool_bytes": 20_000}
+"""Room for a few windows."""
+
+
+@pytest.fixture(autouse=True)
+def spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Folder of the spools of a test, which looks at the bucket in short intervals."""
+    monkeypatch.setenv(SPOOL_VARIABLE, str(tmp_path / "spool"))
+    monkeypatch.setattr(uploading, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(uploading, "_FIRST_PAUSE_S", 0.05)
+    monkeypatch.setattr(uploading, "_LONGEST_PAUSE_S", 0.1)
+    return tmp_path / "spool"
+
+
+def puts(bucket: Bucket) -> list[str]:
+    """Return the names of the objects that were put so far, in order."""
+    return [each.target.rpartition("/")[2] for each in bucket.proxy.requests if each.method == "PUT"]
+
+
+def listed(bucket: Bucket) -> list[str]:
+    return [meta["path"] for page in obstore.list(bucket.store) for meta in page]
+
+
+def test_windows_of_a_recorder_are_read_from_the_bucket(bucket: Bucket, spool: Path) -> None:
+    url = f"{bucket.url}/packets"
+    perf = record(url, windows=2)
+    until(lambda: len(listed(bucket)) == 2)  # while the job runs
+    assert numbers_in(url) == [0, 1]
+    train(perf, windows=1)
+    perf.close()
+    assert perf.failures == ()
+    assert waiting_in(spool) == []
+    assert listed(bucket) == [f"packets/run/0000000{number}.parquet" for number in range(3)]
+    with sfapp.open(url) as opened:
+        assert opened.runs["windows"].to_list() == [3]
+
+
+def test_a_restarted_run_continues_after_the_windows_in_the_bucket(
+    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(bucket.url, windows=2).close()
+    monkeypatch.setenv(SPOOL_VARIABLE, str(tmp_path / "another machine"))
+    record(bucket.url).close()
+    assert numbers_in(bucket.url) == [0, 1, 2]
+
+
+def test_packets_wait_on_disk_until_the_bucket_is_reachable_again(bucket: Bucket, spool: Path) -> None:
+    for fault in (SLOW_DOWN, EXPIRED, DENIED):
+        bucket.proxy.always = fault
+        perf = record(bucket.url, windows=3)
+        first = perf.written[0].name
+        until(lambda perf=perf: len(perf.failures) == 2)
+        assert len(waiting_in(spool)) == 3
+        bucket.proxy.requests.clear()
+        bucket.proxy.always = None
+        until(lambda: not waiting_in(spool))
+        assert first in puts(bucket)[0]
+        assert puts(bucket) == sorted(set(puts(bucket)))  # in order, each once
+        perf.close()
+        # Listing failed when the recorder was created, and then uploading, each reported once
+        assert len(perf.failures) == 2
+        assert "windows are numbered after those on this disk" in perf.failures[0]
+        assert f"packets wait in {spool}" in perf.failures[1]
+    assert numbers_in(bucket.url) == list(range(9))
+
+
+def test_training_goes_on_while_a_request_hangs(bucket: Bucket) -> None:
+    is_over = threading.Event()
+
+    def hang(handler: ProxyHandler) -> None:
+        if handler.command == "PUT":
+            is_over.wait(60)
+        handler.answer(*handler.forwarded())
+
+    bucket.proxy.always = hang
+    perf = record(bucket.url, windows=3)
+    assert numbers_in(bucket.url) == []
+    is_over.set()
+    perf.close()
+    assert numbers_in(bucket.url) == [0, 1, 2]
+    assert perf.failures == ()
+
+
+def test_closing_does_not_wait_long_for_a_bucket_that_cannot_be_reached(bucket: Bucket, spool: Path) -> None:
+    bucket.proxy.always = SLOW_DOWN
+    perf = record(bucket.url, timeout=600.0)
+    perf.close()
+    assert "1 files wait in" in perf.failures[-1]
+    bucket.proxy.always = None
+    record(bucket.url).close()  # the next process delivers them
+    assert numbers_in(bucket.url) == [0, 1]
+    assert waiting_in(spool) == []
+
+
+def killed_job(url: str, windows: int, **environment: str) -> None:
+    """Run a job of another process that is killed while its packets wait."""
+    command = [sys.executable, "-m", "tests.storage.bucket_jobs", url, str(windows)]
+    root = Path(__file__).parents[2]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, cwd=root, env={**os.environ, **environment}
+    ) as job:
+        assert job.stdout is not None
+        assert job.stdout.readline() == "recorded\n"
+        job.kill()
+
+
+def test_a_killed_process_leaves_its_packets_to_the_next_one(bucket: Bucket, spool: Path) -> None:
+    killed_job(bucket.url, 2, AWS_ENDPOINT_URL="http://127.0.0.1:9")
+    assert waiting_in(spool) == ["00000000.parquet", "00000001.parquet"]
+    record(bucket.url).close()
+    assert waiting_in(spool) == []
+    assert numbers_in(bucket.url) == [0, 1, 2]
+
+
+def test_processes_of_one_machine_take_over_what_others_left(
+    bucket: Bucket, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket.proxy.always = SLOW_DOWN
+    one, other = record(bucket.url), record(bucket.url, run_id="other")
+    assert one.written[0].parents[1] != other.written[0].parents[1]
+    other.close()
+    one.close()
+    bucket.proxy.always = None
+    monkeypatch.setattr("sfapp.packets.spool._RESTART_SECONDS", 0.0)
+    third = record(bucket.url, run_id="third")  # in the folder of the first
+    until(lambda: not waiting_in(spool))
+    third.close()
+    assert {key.split("/")[0] for key in listed(bucket)} == {"run", "other", "third"}
+
+
+def test_a_packet_is_stored_once_if_the_answer_is_lost(bucket: Bucket) -> None:
+    def lose_the_answer(handler: ProxyHandler) -> None:
+        handler.forwarded()
+        handler.close_connection = True
+
+    perf = record(bucket.url, windows=0)
+    bucket.proxy.faults[:] = [lose_the_answer]
+    train(perf, windows=1)
+    perf.close()
+    assert puts(bucket) == ["00000000.parquet"] * 2
+    assert listed(bucket) == ["run/00000000.parquet"]
+    assert len(perf.failures) == 1
+
+
+def test_an_object_is_never_replaced(bucket: Bucket) -> None:
+    perf = record(bucket.url, windows=0)
+    bucket.put("run/00000000.parquet", b"of another process")
+    train(perf, windows=1)
+    perf.close()
+    first, second = listed(bucket)
+    assert bytes(obstore.get(bucket.store, second).bytes()) == b"of another process"
+    (failure,) = perf.failures
+    assert failure == (
+        f"{bucket.url}/run/00000000.parquet exists with other content and was not replaced: "
+        f"stored as {first.rpartition('/')[2]}"
+    )
+    assert numbers_in(f"{bucket.url}/{first}") == [0]
+
+
+def test_a_full_spool_counts_and_names_the_packets_that_it_discards(
+    bucket: Bucket, spool: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bucket.proxy.always = SLOW_DOWN
+    perf = record(bucket.url, windows=8, **FULL)
+    until(lambda: sum(path.stat().st_size for path in spool.rglob("*.parquet")) <= FULL["spool_bytes"])
+    discarded = [failure for failure in perf.failures if "was discarded" in failure]
+    assert discarded[0] == "run/00000000.parquet was discarded: more than 20,000 bytes wait"
+    assert f" packets for {bucket.url} were discarded so far: the spool {spool}" in caplog.text
+    bucket.proxy.always = None
+    perf.close()
+    assert numbers_in(bucket.url) == list(range(len(discarded), 8))
+
+
+def test_credentials_are_neither_logged_nor_kept(
+    bucket: Bucket, spool: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    options = {"secret_access_key": SECRET}
+    with caplog.at_level(logging.DEBUG):
+        bucket.proxy.always = EXPIRED
+        perf = record(bucket.url, storage_options=options)
+        until(lambda: perf.failures)
+        files = [path for path in spool.rglob("*") if path.is_file()]
+        assert any(path.name == "00000000.parquet" or "uploading" in path.name for path in files)
+        assert not [path for path in files if SECRET.encode() in path.read_bytes()]
+        bucket.proxy.always = None
+        perf.close()
+    assert SECRET not in caplog.text + "".join(perf.failures) + "".join(map(str, spool.rglob("*")))
+    assert SECRET.encode() not in bytes(obstore.get(bucket.store, "run/00000000.parquet").bytes())
+
+
+def test_what_can_hold_no_packets_is_refused_before_training(
+    bucket: Bucket, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(StorageError, match="not to web servers"):
+        record("http://127.0.0.1/packets/run")
+    with pytest.raises(StorageError, match="no user"):
+        record(f"s3://user:{SECRET}@bucket/packets")
+    with pytest.raises(RecorderError, match="spool_bytes"):
+        record(bucket.url, spool_bytes=0)
+    spool.write_text("a file")
+    with pytest.raises(StorageError, match=r"no folder on this disk .* set SFAPP_SPOOL to one"):
+        record(bucket.url)
+
+
+def test_a_folder_needs_no_obstore(tmp_path: Path) -> None:
+    code = (
+        "import sys, sfapp\n"
+        f"with sfapp.Recorder({str(tmp_path)!r}) as perf, perf.step(): pass\n"
+        "assert perf.written and 'obstore' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
