@@ -5,6 +5,7 @@ One thread and one socket do all the work; ``StreamReceiver`` decides what a mes
 
 from __future__ import annotations
 
+import logging
 import threading
 import warnings
 from contextlib import ExitStack
@@ -15,6 +16,7 @@ from typing import Any
 
 import zmq
 
+from sfapp.packets.output import PacketOutput
 from sfapp.stream.encryption import Keys, authenticating, bind
 from sfapp.stream.frames import MOST_FRAMES, receive_frames
 from sfapp.stream.live_state import LiveSnapshot, StepCallback
@@ -29,6 +31,8 @@ from sfapp.stream.stream_receiver import (
 )
 from sfapp.stream.window_assembly import AssemblyCounts
 
+_LOG = logging.getLogger("sfapp")
+
 _TICK_MS = 50
 _BATCH_MESSAGES = 500  # messages between two rounds of periodic work
 _RECEIVE_HIGH_WATER = 100
@@ -37,6 +41,8 @@ arrives alone, so a longer queue for a thousand ranks would take gigabytes. Furt
 ranks' send queues."""
 _SEND_HIGH_WATER = 10_000  # to one connection: a relay's carries the answers to all ranks of its node
 _LINGER_MS = 500
+_UPLOAD_SECONDS = 8.0
+"""Longest wait for a bucket at the end: ``sfapp run`` waits 10 s for the aggregator's process."""
 
 
 class Aggregator:
@@ -48,7 +54,7 @@ class Aggregator:
     ...     aggregator.run(stop)
 
     Args:
-        root: the packet directory.
+        root: the packet directory, or what uploads its packets (``sfapp.packets.output``); it is closed, too.
         endpoint: address to listen on; port 0 or ``*`` picks a free one.
         keys: keys of the session, required for any address that other machines can reach.
         close_after: seconds that a window waits for its last ranks once one has closed it.
@@ -66,7 +72,7 @@ class Aggregator:
 
     def __init__(
         self,
-        root: Path,
+        root: Path | PacketOutput,
         endpoint: str,
         keys: Keys | None = None,
         *,
@@ -78,8 +84,9 @@ class Aggregator:
         on_heartbeat: HeartbeatCallback | None = None,
         on_steps: StepCallback | None = None,
     ) -> None:
+        output = PacketOutput.of(root)
         self._receiver = StreamReceiver(
-            root,
+            output,
             self._deliver,
             close_after=close_after,
             abandon_after=abandon_after,
@@ -90,7 +97,9 @@ class Aggregator:
             on_steps=on_steps,
         )
         self._resources = ExitStack()
+        self._resources.callback(output.close, _UPLOAD_SECONDS)
         try:
+            output.start(self._note_failure)
             context: zmq.Context[Any] = zmq.Context()
             self._resources.callback(context.term)
             self._resources.enter_context(authenticating(context, keys))
@@ -146,6 +155,10 @@ class Aggregator:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _note_failure(self, failure: str) -> None:
+        self._receiver.assembler.failures.append(failure)
+        _LOG.warning("%s", failure)
 
     # ---- messages -------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from sfapp.packets.output import PacketOutput
 from sfapp.stream.messages import StreamHello
 from sfapp.stream.run_restarts import RunRestarts
 
@@ -31,11 +32,11 @@ class OpenRuns:
     """Open runs, the one that has been idle for longest first.
 
     Args:
-        root: the packet directory.
+        root: the packet directory, or what uploads its packets.
         most: the largest number of them.
     """
 
-    def __init__(self, root: Path, most: int) -> None:
+    def __init__(self, root: Path | PacketOutput, most: int) -> None:
         self._root = root
         self.most = most
         self._runs: OrderedDict[str, OpenRun] = OrderedDict()

@@ -14,6 +14,7 @@ from sfapp.files import open_regular, sync_folder
 from sfapp.model.parse import whole_number
 from sfapp.packets import packet_path
 from sfapp.packets.attempts import RESTARTS_FILE, Attempts, RestartEntry
+from sfapp.packets.output import PacketOutput
 from sfapp.packets.packet_layout import MAX_VALUE
 from sfapp.stream.messages import StreamHello
 from sfapp.terminal import quoted
@@ -22,8 +23,10 @@ from sfapp.terminal import quoted
 class RunRestarts:
     """Attempts at one run, and the offset of each."""
 
-    def __init__(self, root: Path, run_id: str) -> None:
-        self._folder = packet_path(root, run_id, 0).parent
+    def __init__(self, root: Path | PacketOutput, run_id: str) -> None:
+        self._output = PacketOutput.of(root)
+        self._run_id = run_id
+        self._folder = packet_path(self._output.folder, run_id, 0).parent
         self._attempts = Attempts.read(self._folder)
 
     def entry(self, hello: StreamHello, newest: int | None) -> RestartEntry:
@@ -42,6 +45,7 @@ class RunRestarts:
             is_first = offset is None
             if offset is None:
                 following = max(self._newest_on_disk(), -1 if newest is None else newest) + 1
+                following = max(following, self._output.following_window(self._run_id))
                 offset = max(0, following - hello.first_window)
                 if offset > MAX_VALUE:
                     raise StreamError(f"run {quoted(hello.run_id)} has no window numbers left")

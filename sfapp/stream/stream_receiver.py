@@ -15,6 +15,7 @@ from msgspec import UNSET
 
 from sfapp.errors import StreamError, StreamVersionError
 from sfapp.model.samples import AnySample
+from sfapp.packets.output import PacketOutput
 from sfapp.stream.capture_broker import CaptureBroker
 from sfapp.stream.live_state import LiveSnapshot, RankStates, StepCallback
 from sfapp.stream.message_parser import decode_from_rank, read_sender
@@ -83,7 +84,7 @@ class StreamReceiver:
     """State of all streams of a session. Used on one thread, except ``snapshot``.
 
     Args:
-        root: the packet directory.
+        root: the packet directory, or what uploads its packets.
         deliver: sends an encoded answer along a route. It may fail silently: both sides repeat what is not
             answered.
         clock: monotonic seconds.
@@ -97,7 +98,7 @@ class StreamReceiver:
 
     def __init__(
         self,
-        root: Path,
+        root: Path | PacketOutput,
         deliver: Callable[[Route, bytes], None],
         clock: Callable[[], float] = time.monotonic,
         *,
@@ -109,7 +110,8 @@ class StreamReceiver:
         on_heartbeat: HeartbeatCallback | None = None,
         on_steps: StepCallback | None = None,
     ) -> None:
-        self.assembler = WindowAssembler(root, close_after, LATE_AFTER_SECONDS, clock)
+        output = PacketOutput.of(root)
+        self.assembler = WindowAssembler(output, close_after, LATE_AFTER_SECONDS, clock)
         self.closed_runs = 0
         self._deliver = deliver
         self._clock = clock
@@ -120,10 +122,10 @@ class StreamReceiver:
         self._live = RankStates(clock, on_steps)
         self._silent = SilentProcesses(self._live)
         self._captures = CaptureBroker(
-            root, lambda stream, answer: self._send(stream.route, answer), self.assembler.failures
+            output.folder, lambda stream, answer: self._send(stream.route, answer), self.assembler.failures
         )
         self._streams: dict[str, RankStream] = {}
-        self._runs = OpenRuns(root, most_runs)
+        self._runs = OpenRuns(output, most_runs)
         self._resend_time: dict[str, float] = {}
         self._next_clean_up = self._next_room = 0.0
         self._caught_up_at = clock()  # when the receive queue was last empty

@@ -22,11 +22,13 @@ from sfapp.model.window import Window
 from sfapp.packets import Packet, WindowDraft, assemble, packet_path, read_packet, write_packet
 from sfapp.packets.compose import part_draft, whole_draft
 from sfapp.packets.job import JobInfo
+from sfapp.packets.output import PacketOutput
 from sfapp.packets.paths import part_path
 from sfapp.packets.window_rows import STEP_COLUMN, WindowBuffer
 from sfapp.stream.messages import StreamHello, WindowClosed, WindowOpened
 from sfapp.stream.window_buffer import NOT_CLOSED, PendingWindow, RankRows, Rows
 
+LATE = "the packet had been uploaded when the rank's rows arrived"
 DIFFERENT = "the rank's steps or stages differ from those of the other ranks"
 _RETRY_SECONDS = 1.0
 
@@ -57,18 +59,21 @@ class WindowAssembler:
     """Windows that are not on disk yet, and their packet directory.
 
     Args:
-        root: the packet directory.
+        root: the packet directory, or what uploads its packets.
         close_after: seconds that a window waits for its last ranks once one has closed it.
         late_after: seconds to wait for further late ranks before a packet is rewritten.
         clock: monotonic seconds.
     """
 
-    def __init__(self, root: Path, close_after: float, late_after: float, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, root: Path | PacketOutput, close_after: float, late_after: float, clock: Callable[[], float]
+    ) -> None:
         self.counts = AssemblyCounts()
         self.failures: list[str] = []
         self.size = 0
         self.is_failing = False  # whether the newest write failed
-        self._root = root
+        self._output = PacketOutput.of(root)
+        self._root = self._output.folder
         self._close_after = close_after
         self._late_after = late_after
         self._clock = clock
@@ -172,7 +177,8 @@ class WindowAssembler:
     def _window(self, run_id: str, number: int) -> PendingWindow:
         key = run_id, number
         if key not in self._pending:
-            is_late = os.path.exists(packet_path(self._root, run_id, number))
+            path = packet_path(self._root, run_id, number)
+            is_late = os.path.exists(path) or self._output.has_claimed(path)
             self._pending[key] = PendingWindow(run_id, number, is_late)
         return self._pending[key]
 
@@ -188,6 +194,7 @@ class WindowAssembler:
         """Write the closed rows of a window and mark them durable; retry later if that fails."""
         closed = [rows for rows in pending.ranks.values() if rows.closed is not None]
         try:
+            self._output.check_room()
             self._write_closed(pending, sorted(closed, key=lambda rows: rows.hello.rank))
             if closed:  # Ranks discard acknowledged rows: a power failure must not undo the rename.
                 sync_folder(packet_path(self._root, pending.run_id, pending.number).parent)
@@ -215,7 +222,8 @@ class WindowAssembler:
         """
         fresh = [rows for rows in closed if rows.steps]
         try:
-            self._write_together(pending, fresh)
+            with self._output.replacing:
+                self._write_together(pending, fresh)
         except PacketError as error:
             if isinstance(error.__cause__, OSError):
                 raise
@@ -230,6 +238,10 @@ class WindowAssembler:
             present = set(existing.window.ranks.rank)
             self.counts.duplicates += sum(rows.hello.rank in present for rows in fresh)
             fresh = [rows for rows in fresh if rows.hello.rank not in present]
+        elif self._output.has_claimed(path):
+            for rows in fresh:
+                self._write_part(rows, LATE)
+            return
         if not fresh:
             return
         matching, other = _majority(fresh)

@@ -133,6 +133,11 @@ class StreamProcess:
         assert self._process.stderr is not None
         self._process.stderr.close()
 
+    def stop(self) -> None:
+        """Let the process finish its work and end."""
+        self._process.send_signal(signal.SIGTERM)
+        self.end()
+
     def end(self, seconds: float = 60.0) -> None:
         """Wait for the process to end with exit code 0."""
         _, errors = self._process.communicate(timeout=seconds)
