@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 import click
 
 from sfapp.cli.loading import modules_loading
+from sfapp.cli.packet_paths import PacketPath, given_storage_options, storage_options
 from sfapp.cli.shared_options import standstill_option
 from sfapp.cli.signals import call_when_parent_ends, wait_for_stop_signal
+from sfapp.storage import StoragePath
 
 if TYPE_CHECKING:
     from sfapp.stream import Aggregator, LiveSnapshot
@@ -22,7 +24,7 @@ _SILENT_SECONDS = 5.0
 
 
 @click.command()
-@click.argument("packets", type=click.Path(file_okay=False, path_type=Path))
+@click.argument("packets", type=PacketPath(exists=False, file_okay=False))
 @click.option(
     "--listen",
     default="tcp://127.0.0.1:29765",
@@ -48,9 +50,10 @@ _SILENT_SECONDS = 5.0
     help="Seconds without a message after which a rank's open window is written.",
 )
 @standstill_option
+@storage_options
 @click.option("--attached", type=float, hidden=True, help="Stop within this many seconds after stdin closes.")
 def aggregate(
-    packets: Path,
+    packets: StoragePath,
     listen: str,
     keys: Path | None,
     make_keys: bool,
@@ -59,7 +62,7 @@ def aggregate(
     standstill_after: float,
     attached: float | None,
 ) -> None:
-    """Receive the streams of a running job's ranks and write packets to the folder PACKETS.
+    """Receive the streams of a running job's ranks and write packets to the folder or bucket PACKETS.
 
     Ranks stream to the address in SFAPP_STREAM or Recorder(stream=...). An address that other machines can
     reach requires keys, the same on every node. Ctrl-C or SIGTERM stops it; it can be restarted at any time
@@ -67,10 +70,12 @@ def aggregate(
 
     \b
     sfapp aggregate packets
+    sfapp aggregate s3://my-bucket/packets
     sfapp aggregate packets --listen 'tcp://*:29765' --keys session.keys --make-keys
     """
     with modules_loading():
         from sfapp.operators.standstill import StandstillLimits, roll_call
+        from sfapp.packets.output import open_output
         from sfapp.stream.aggregator import Aggregator
         from sfapp.stream.encryption import Keys
         from sfapp.stream.metrics_writer import MetricsWriter
@@ -81,10 +86,11 @@ def aggregate(
         Keys.make().save(keys)
     session = Keys.from_environment() if keys is None else Keys.load(keys)
     rule = partial(roll_call, limits=StandstillLimits(standstill_after)) if standstill_after else None
-    metrics = MetricsWriter(packets, standstills=rule)
+    output = open_output(packets, given_storage_options(), "aggregator", discards=False)
+    metrics = MetricsWriter(output.folder, standstills=rule)
     with (
         Aggregator(
-            packets,
+            output,
             listen,
             session,
             close_after=close_after,

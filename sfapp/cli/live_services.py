@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -23,9 +23,11 @@ from sfapp.cli.launch_config import (
     LivePorts,
     aggregator_address,
 )
+from sfapp.cli.packet_paths import storage_arguments
 from sfapp.cli.supervisor import Service
 from sfapp.errors import MissingExtraError, RunError
 from sfapp.files import write_atomic
+from sfapp.storage import StoragePath
 
 if TYPE_CHECKING:
     from sfapp.stream.encryption import Keys
@@ -51,7 +53,7 @@ class LiveOptions:
     """Options of the live services.
 
     Attributes:
-        out: folder for packets.
+        out: folder or bucket for packets. storage: arguments for the bucket.
         nodes: number of nodes of the job.
         aggregator, port: address of the aggregator. With one node it does not listen on the network.
         relay_port: port on 127.0.0.1 through which this node's ranks reach the relay; None for a private
@@ -60,7 +62,8 @@ class LiveOptions:
         standstill_after: seconds without a step after which the job stands still; 0 to not look for it.
     """
 
-    out: Path
+    out: StoragePath
+    storage: Sequence[str]
     nodes: int
     aggregator: AggregatorAddress
     port: int
@@ -77,7 +80,7 @@ def can_stream() -> bool:
 def start_live_services(
     stack: ExitStack,
     layout: Layout,
-    out: Path,
+    out: StoragePath,
     host: str | None,
     ports: LivePorts,
     standstill_after: float,
@@ -91,6 +94,7 @@ def start_live_services(
         raise MissingExtraError("live streaming needs pyzmq: pip install 'sfapp[stream]'")
     options = LiveOptions(
         out=out,
+        storage=storage_arguments(),
         nodes=layout.nodes,
         aggregator=aggregator_address(layout, host, os.environ),
         port=ports.aggregator or (layout.master_port or MASTER_PORT) + AGGREGATOR_OFFSET,
@@ -154,11 +158,11 @@ def _start_aggregator(
     """Start the aggregator and, if requested, the app, and wait until the aggregator accepts connections."""
     wait = _LAST_HERE_SECONDS if options.nodes == 1 else _LAST_SECONDS
     arguments = [str(options.out), "--listen", listen, "--attached", str(wait)]
-    arguments += ["--standstill-after", str(options.standstill_after)]
+    arguments += ["--standstill-after", str(options.standstill_after), *options.storage]
     service = Service("aggregate", arguments, environ)
     stack.callback(service.stop, wait + _STOP_SECONDS)
     service.wait_ready(_START_SECONDS)
-    if options.ui_port is not None:
+    if options.ui_port is not None and isinstance(options.out, Path):
         options.out.mkdir(parents=True, exist_ok=True)
         browser = "--browser" if environ.get("DISPLAY") or environ.get("WAYLAND_DISPLAY") else "--no-browser"
         arguments = [str(options.out), "--port", str(options.ui_port), browser, "--attached"]
@@ -170,8 +174,16 @@ def _tcp(host: str, port: int) -> str:
 
 
 def keys_path(options: LiveOptions) -> Path:
-    """Return the path of a session's keys: in the folder for packets, named after the aggregator's
-    address."""
+    """Return the path of a session's keys: in the folder for packets, named after the aggregator's address.
+
+    Raises:
+        RunError: packets go to a bucket, which is no place for keys.
+    """
+    if not isinstance(options.out, Path):
+        raise RunError(
+            f"several nodes need the session's keys, which are not put into {options.out}: set "
+            f"{KEYS_VARIABLE} on all nodes (`sfapp aggregate --make-keys`), or pass --no-live"
+        )
     host = options.aggregator.host.replace(":", "_").replace("/", "_")
     return options.out / ".sfapp" / f"{host}-{options.port}.keys"
 

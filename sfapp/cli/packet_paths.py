@@ -20,13 +20,13 @@ class PacketPath(click.ParamType[StoragePath]):
 
     name = "path"
 
-    def __init__(self, *, exists: bool = True) -> None:
+    def __init__(self, *, exists: bool = True, file_okay: bool = True) -> None:
         """Create the type.
 
         Args:
-            exists: whether a local path must exist.
+            exists: whether a local path must exist. file_okay: whether it may be a file.
         """
-        self._local = click.Path(exists=exists, path_type=Path)
+        self._local = click.Path(exists=exists, file_okay=file_okay, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> StoragePath:
         path = location(value, given_storage_options(ctx))
@@ -49,6 +49,12 @@ def storage_options(command: Command) -> Command:
 
 def _keep(context: click.Context, _: click.Parameter, texts: tuple[str, ...]) -> None:
     context.meta[_OPTIONS] = StorageOptions.parse(texts)
+
+
+def storage_arguments() -> list[str]:
+    """Return the running command's ``--storage-option`` for a process that it starts."""
+    given = given_storage_options()
+    return [text for name, value in given.items() for text in ("--storage-option", f"{name}={value}")]
 
 
 def given_storage_options(context: click.Context | None = None) -> Mapping[str, str]:

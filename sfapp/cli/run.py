@@ -23,8 +23,15 @@ from sfapp.cli.launch_config import (
     resolve,
     step_name,
 )
+from sfapp.cli.packet_paths import (
+    PacketPath,
+    given_storage_options,
+    storage_arguments,
+    storage_options,
+)
 from sfapp.cli.shared_options import standstill_option
-from sfapp.errors import PacketError, RunError, SfappError, describe_error
+from sfapp.errors import PacketError, RunError, SfappError, StorageError, describe_error
+from sfapp.storage import StoragePath, location, storage_of
 
 if TYPE_CHECKING:
     from sfapp.packets import Loaded
@@ -58,11 +65,12 @@ LAUNCHERS = ("python", "torchrun", "accelerate", "deepspeed", "mpirun", "srun")
 @click.option("--master-port", type=click.IntRange(1, 65535), help="Free port on node 0.")
 @click.option(
     "--out",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=Path("packets"),
+    type=PacketPath(exists=False, file_okay=False),
+    default="packets",
     show_default=True,
-    help="Folder for packets; use a folder that all nodes share if there is one.",
+    help="Folder for packets, best one that all nodes share; or a bucket, such as s3://BUCKET/PREFIX.",
 )
+@storage_options
 @click.option(
     "--run-id", help="Name of the run, the same on all nodes [default: the script's name and the time]."
 )
@@ -115,7 +123,7 @@ def run(
     node_rank: int | None,
     master_addr: str | None,
     master_port: int | None,
-    out: Path,
+    out: StoragePath,
     run_id: str | None,
     window_steps: int,
     between: bool,
@@ -156,10 +164,10 @@ def run(
     )
     layout = resolve(options, os.environ)
     run_id = run_id or default_run_id(script)
-    worker = ["--out", str(out), "--run-id", run_id, "--window-steps", str(window_steps)]
-    worker += [*([] if between else ["--no-between"]), "--event-fraction", str(event_fraction)]
-    worker += [*(["-m"] if is_module else []), script, *arguments]
-    before = find_run_packets(out, run_id)
+    recording = ["--run-id", run_id, "--window-steps", str(window_steps), *storage_arguments()]
+    recording += [*([] if between else ["--no-between"]), "--event-fraction", str(event_fraction)]
+    worker = ["--out", str(out), *recording, *(["-m"] if is_module else []), script, *arguments]
+    before = find_run_packets(out := output_of(out, ui), run_id)
     with ExitStack() as stack:
         if wants_live(live, ui, layout):
             from sfapp.cli.live_services import start_live_services
@@ -169,6 +177,19 @@ def run(
         code = launch(layout.options(), worker)
     report_or_warn(out, run_id, before)
     sys.exit(code)
+
+
+def output_of(out: StoragePath, ui: bool) -> StoragePath:
+    """Return the path of the packets for this process, which a bucket that cannot be reached does not delay.
+
+    Raises:
+        UsageError: the app is to show packets of a bucket.
+    """
+    if isinstance(out, Path):
+        return out
+    if ui:
+        raise click.UsageError("--ui needs a folder for packets: serve the bucket with `sfapp serve`")
+    return location(str(out), {**given_storage_options(), "max_retries": 0})
 
 
 def default_run_id(script: str) -> str:
@@ -275,38 +296,36 @@ def exit_code(code: int) -> int:
     return 128 - code if code < 0 else code
 
 
-def find_run_packets(out: Path, run_id: str) -> set[Path]:
-    """Return the paths of a run's packets; empty if its folder does not exist."""
-    if not out.is_dir():
+def find_run_packets(out: StoragePath, run_id: str) -> set[StoragePath]:
+    """Return the paths of a run's packets; empty if there are none, or the bucket cannot be reached."""
+    if isinstance(out, Path) and not out.is_dir():
         return set()
     from sfapp.packets import find_packets, packet_path
-    from sfapp.storage import local_paths
 
-    folder = packet_path(out, run_id, 0).parent
     try:
-        return set(local_paths(find_packets([folder]))) if folder.is_dir() else set()
-    except PacketError:  # Another process has removed the folder meanwhile.
+        return set(find_packets([out / packet_path(Path(), run_id, 0).parent.name]))
+    except (PacketError, StorageError):  # There is no such folder.
         return set()
 
 
-def newest(packets: Collection[Path], most_bytes: int) -> list[Path]:
+def newest(packets: Collection[StoragePath], most_bytes: int) -> list[StoragePath]:
     """Return the newest packets that together have at most this many bytes, but at least one.
 
     Files that do not exist are skipped: another node's aggregator removes parts it has merged.
     """
-    kept: list[Path] = []
+    kept: list[StoragePath] = []
     for path in sorted(packets, reverse=True):  # The names begin with the window's number.
-        try:
-            most_bytes -= path.stat().st_size
-        except OSError:
+        file = storage_of(path).found(path)
+        if file is None:
             continue
+        most_bytes -= file.stamp.size
         if most_bytes < 0 and kept:
             break
         kept.append(path)
     return kept
 
 
-def load_remaining(paths: Sequence[Path]) -> Loaded:
+def load_remaining(paths: Sequence[StoragePath]) -> Loaded:
     """Read the windows in those of these files that still exist.
 
     Raises:
@@ -318,11 +337,11 @@ def load_remaining(paths: Sequence[Path]) -> Loaded:
         try:
             return load_windows(paths)
         except PacketError:  # A file has been removed since the paths were collected.
-            paths = [path for path in paths if path.exists()]
+            paths = [path for path in paths if storage_of(path).found(path) is not None]
     return load_windows(paths)
 
 
-def report_or_warn(out: Path, run_id: str, before: set[Path]) -> None:
+def report_or_warn(out: StoragePath, run_id: str, before: set[StoragePath]) -> None:
     """Print the report; print a warning if that fails, so that the script's exit code is kept."""
     try:
         report(out, run_id, before)
@@ -334,7 +353,7 @@ def report_or_warn(out: Path, run_id: str, before: set[Path]) -> None:
             click.echo(f"sfapp: cannot summarize the run: {reason}", err=True)
 
 
-def report(out: Path, run_id: str, before: set[Path]) -> None:
+def report(out: StoragePath, run_id: str, before: set[StoragePath]) -> None:
     """Print on stderr what was recorded, the verdicts of the most severe windows and the next command."""
     new = find_run_packets(out, run_id) - before
     if not new:
@@ -346,7 +365,7 @@ def report(out: Path, run_id: str, before: set[Path]) -> None:
     from sfapp.terminal import printable
     from sfapp.views import format, text
 
-    folder = packet_path(out, run_id, 0).parent
+    folder = out / packet_path(Path(), run_id, 0).parent.name
     examined = newest(new, MOST_BYTES)
     loaded = load_remaining(examined)
     diagnoses = diagnose_windows((found.window for found in loaded.windows), ViewState())

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -33,30 +35,30 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Resul
     return lambda: CliRunner().invoke(run_module.run, [*options, str(script)])
 
 
-def vanish_when_read(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """Remove the file of this name when its status is read for the first time."""
-    stat = Path.stat
+def vanish_when_read(monkeypatch: pytest.MonkeyPatch, vanishing: Path) -> None:
+    """Remove this file when its status is read for the first time."""
+    stat = os.stat
 
-    def stat_after_removal(path: Path, *, follow_symlinks: bool = True) -> object:
-        if path.name == name:
-            path.unlink(missing_ok=True)
-        return stat(path, follow_symlinks=follow_symlinks)
+    def stat_after_removal(path: object, **options: Any) -> object:
+        if path == vanishing:
+            vanishing.unlink(missing_ok=True)
+        return stat(path, **options)
 
-    monkeypatch.setattr(Path, "stat", stat_after_removal)
+    monkeypatch.setattr(os, "stat", stat_after_removal)
 
 
 def test_a_packet_that_vanishes_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = [tmp_path / f"{number:08d}.parquet" for number in range(3)]
     for path in paths:
         path.write_bytes(b"x" * 100)
-    vanish_when_read(monkeypatch, paths[1].name)
+    vanish_when_read(monkeypatch, paths[1])
     assert newest(paths, most_bytes=1000) == [paths[2], paths[0]]
 
 
 def test_a_packet_that_vanishes_keeps_the_exit_code_and_the_report(
-    start: Callable[[], Result], monkeypatch: pytest.MonkeyPatch
+    start: Callable[[], Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    vanish_when_read(monkeypatch, "00000001.parquet")
+    vanish_when_read(monkeypatch, tmp_path / "packets" / "run" / "00000001.parquet")
     result = start()
     assert result.exit_code == 7
     assert "1 window in " in result.output

@@ -61,12 +61,14 @@ class _TorchImportHook(MetaPathFinder, Loader):
 
 def _start(options: argparse.Namespace) -> Session:
     """Install the hooks and return the session to which they report."""
+    from sfapp.packets.output import parse_storage_options
     from sfapp.recorder.auto.session import Session
     from sfapp.recorder.auto.settings import Settings
     from sfapp.recorder.auto.torch_hooks import install
 
     settings = Settings(
         output=options.out,
+        storage_options=parse_storage_options(options.storage_option),
         run_id=options.run_id,
         window_steps=options.window_steps,
         between=not options.no_between,
@@ -123,7 +125,10 @@ def fraction(text: str) -> float:
 def main() -> None:
     """Parse the command line and run the script."""
     parser = argparse.ArgumentParser("python -m sfapp.recorder.auto", allow_abbrev=False)
-    parser.add_argument("--out", type=Path, default=Path("packets"), help="folder for packets")
+    parser.add_argument("--out", default="packets", help="folder or bucket for packets")
+    parser.add_argument(
+        "--storage-option", action="append", default=[], metavar="KEY=VALUE", help="option of the bucket"
+    )
     parser.add_argument("--run-id", help="name of the run")
     parser.add_argument("--window-steps", type=int, default=100, help="optimizer steps per window")
     parser.add_argument("--no-between", action="store_true", help="do not record the time between steps")

@@ -289,6 +289,7 @@ class Session:
             between=settings.between,
             first_step=self._recorded,
             gather=gather,
+            storage_options=settings.storage_options,
         )
         self._recorder.follow_places(self._place)
         return self._recorder

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 
@@ -10,7 +11,8 @@ from pathlib import Path
 class Settings:
     """Settings from the command line of ``sfapp run``."""
 
-    output: Path
+    output: str | Path
+    storage_options: Mapping[str, str] = field(default_factory=dict)
     run_id: str | None = None
     window_steps: int = 100
     between: bool = True
