@@ -4,12 +4,13 @@ from sfapp.incidents.draft import draft_incident
 from sfapp.incidents.editor import ANONYMOUS, IncidentEditor, import_events
 from sfapp.incidents.events import MAX_NAME, MAX_TEXT, MAX_TITLE, Event
 from sfapp.incidents.exchange import document_of, events_of, parse, renamed, runs_named
-from sfapp.incidents.log import NAME, IncidentLog, UnavailableLog
+from sfapp.incidents.log import MAX_BYTES, NAME, IncidentLog, UnavailableLog
 from sfapp.incidents.state import IncidentState, Revision
 from sfapp.incidents.state_builder import state_from_events
 
 __all__ = [
     "ANONYMOUS",
+    "MAX_BYTES",
     "MAX_NAME",
     "MAX_TEXT",
     "MAX_TITLE",

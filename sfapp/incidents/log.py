@@ -43,10 +43,12 @@ class IncidentLog:
 
     Attributes:
         path: the file; it need not exist before the first edit.
+        shown: its name in messages.
     """
 
     def __init__(self, path: Path, *, compact_at: int = COMPACT_AT) -> None:
         self.path = path
+        self.shown = str(path)
         self._compact_at = self._next_compaction = compact_at
         self._lock = threading.Lock()
         self._known: IncidentState | None = None
@@ -79,7 +81,7 @@ class IncidentLog:
             try:
                 self._read_on()
             except OSError as error:
-                raise IncidentError(f"{self.path} cannot be read: {error.strerror}") from error
+                raise IncidentError(f"{self.shown} cannot be read: {error.strerror}") from error
             return self._state()
 
     def append(self, events: Sequence[Event]) -> IncidentState:
@@ -101,15 +103,15 @@ class IncidentLog:
                     )
                     if new and self._line_bytes + len(new) > MAX_BYTES:
                         raise IncidentError(
-                            f"{self.path} is full: its edits have {MAX_BYTES >> 20} MB; export what is still "
-                            "needed, move the file away and import the export"
+                            f"{self.shown} is full: its edits have {MAX_BYTES >> 20} MB; export what is "
+                            "still needed, move the file away and import the export"
                         )
                     _write(file, new)
                     self._read_on()
                     self._compact_if_large(file)
             except OSError as error:
                 raise IncidentError(
-                    f"{self.path} cannot be written: {error.strerror}; notes need a folder that "
+                    f"{self.shown} cannot be written: {error.strerror}; notes need a folder that "
                     "may be written, on a file system that has locks"
                 ) from error
             return self._state()
@@ -158,12 +160,12 @@ class IncidentLog:
 
     def _oversized(self) -> IncidentError:
         self._reset()
-        return IncidentError(f"{self.path} has over {MAX_BYTES >> 20} MB: it is not a log of notes")
+        return IncidentError(f"{self.shown} has over {MAX_BYTES >> 20} MB: it is not a log of notes")
 
     def _take_in(self, content: bytes) -> None:
         if self._line + content.count(b"\n") > MAX_LINES:
             self._reset()
-            raise IncidentError(f"{self.path} has over {MAX_LINES:,} lines: it is not a log of notes")
+            raise IncidentError(f"{self.shown} has over {MAX_LINES:,} lines: it is not a log of notes")
         *lines, rest = content.split(b"\n")
         for line in lines:
             self._offset += len(line) + 1

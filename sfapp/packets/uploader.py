@@ -21,7 +21,7 @@ from sfapp.packets.job import following_window
 from sfapp.packets.output import NoteFailure, PacketOutput
 from sfapp.packets.paths import SUFFIX, packet_path
 from sfapp.packets.spool import Spool, WaitingFile
-from sfapp.storage import ObjectPath, storage_of
+from sfapp.storage import ObjectPath, create_object, storage_of
 
 _LOG = logging.getLogger("sfapp")
 
@@ -211,11 +211,10 @@ class Uploader(PacketOutput):
         with self.replacing:
             claimed = self._spool.claim(file)
         target = self._target / file.run / file.name
-        storage = target.storage
-        if not storage.create(target, claimed):
+        if not create_object(target, claimed):
             digest = hashlib.sha256(read_regular(claimed, file.size)).hexdigest()[:_DIGEST_LENGTH]
             kept = target.with_name(file.name.replace(".", f".{digest}.", 1))
-            storage.create(kept, claimed)
+            create_object(kept, claimed)
             self._note(f"{target} exists with other content and was not replaced: stored as {kept.name}")
         claimed.unlink()
         self.delivered += 1

@@ -22,8 +22,13 @@ from sfapp.incidents import (
     parse,
     state_from_events,
 )
+from sfapp.packets.paths import SUFFIX
+from sfapp.service.bucket_incidents import BucketIncidentLog
 from sfapp.service.subscribers import Subscribers
 from sfapp.storage import StoragePath
+
+FOLDER = ".sfapp"
+"""Folder next to packets with what is no packet."""
 
 WATCH_PAUSE = 2.0
 """Seconds between checks of the file, the longest delay until another process's edit appears."""
@@ -33,7 +38,7 @@ Edit = Callable[[IncidentEditor], Sequence[str]]
 
 
 def incident_log_of(root: StoragePath, db: Path | None) -> IncidentLog:
-    """Return the log of notes and incidents: next to the packets, or next to the store of a bucket.
+    """Return the log of notes and incidents: next to the packets, or next to the store if one is there.
 
     Args:
         root: the first of the packets' folders.
@@ -41,12 +46,15 @@ def incident_log_of(root: StoragePath, db: Path | None) -> IncidentLog:
     """
     if isinstance(root, Path):
         return IncidentLog.for_packets(root)
-    if db is not None:
-        return IncidentLog(db.with_suffix(f".{NAME}"))
-    return UnavailableLog(
-        f"notes and incidents are kept next to the packets, or next to the store of a bucket: give --db FILE "
-        f"to keep the store of {root}"
-    )
+    at_store = None if db is None else db.with_suffix(f".{NAME}")
+    if at_store is not None and (root.storage.is_web or at_store.exists()):
+        return IncidentLog(at_store)
+    if root.storage.is_web:
+        return UnavailableLog(
+            f"notes and incidents are kept next to the packets, and {root} is on a web server: give --db "
+            "FILE to keep them next to the store"
+        )
+    return BucketIncidentLog((root.parent if root.name.endswith(SUFFIX) else root) / FOLDER / NAME)
 
 
 class IncidentService:
@@ -120,7 +128,8 @@ class IncidentService:
         try:
             signature = self.log.signature()
         except OSError as error:
-            return before, None, f"{self.log.path} cannot be read: {error.strerror}"
+            # No signature of a log, so that the problem ends with the next one.
+            return (), None, f"{self.log.shown} cannot be read: {error.strerror}"
         if signature is None:
             return None, None if before is None else self.log.state(), ""
         if signature == before:

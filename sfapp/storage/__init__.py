@@ -13,6 +13,7 @@ from sfapp.storage.interface import (
 from sfapp.storage.local_storage import as_text
 from sfapp.storage.locations import local_paths, location, path_in, resolved, storage_of
 from sfapp.storage.object_path import ObjectPath
+from sfapp.storage.object_writes import ObjectVersion, create_object, fetch_version, replace_version
 from sfapp.storage.storage_address import HIDDEN, redacted
 from sfapp.storage.storage_options import StorageOptions
 
@@ -24,15 +25,19 @@ __all__ = [
     "FolderListing",
     "FoundFile",
     "ObjectPath",
+    "ObjectVersion",
     "PathKind",
     "Storage",
     "StorageOptions",
     "StoragePath",
     "as_text",
+    "create_object",
+    "fetch_version",
     "local_paths",
     "location",
     "path_in",
     "redacted",
+    "replace_version",
     "resolved",
     "storage_of",
 ]

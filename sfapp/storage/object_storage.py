@@ -11,12 +11,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote
 
 from sfapp.errors import MissingExtraError, PacketError, StorageError
-from sfapp.files import read_regular
 from sfapp.storage.interface import (
     FileContent,
     FileStamp,
@@ -56,6 +54,7 @@ class ObjectStorage(Storage[ObjectPath]):
         is_web: whether it is a web server, which can only be read.
         quotes_keys: whether keys are percent-encoded in addresses.
         requests: repeats failed requests.
+        store: obstore's store.
     """
 
     readers = 16
@@ -79,7 +78,7 @@ class ObjectStorage(Storage[ObjectPath]):
             raise (translated or missing) from missing
         self._failures = (BaseError, OSError, ValueError)
         self.requests = RequestRetries(options, self._failures)
-        self._store = self._open()
+        self.store = self._open()
 
     def __reduce__(self) -> tuple[Callable[..., ObjectStorage], tuple[StorageAddress, StorageOptions]]:
         return _reopened, self._identity
@@ -162,7 +161,7 @@ class ObjectStorage(Storage[ObjectPath]):
         attempts = self.requests.attempts(self._shown(key))
         while True:
             try:
-                for page in obstore.list(self._store, key or None, offset=after, chunk_size=PAGE):
+                for page in obstore.list(self.store, key or None, offset=after, chunk_size=PAGE):
                     attempts.succeed()
                     if not page:
                         continue
@@ -177,7 +176,7 @@ class ObjectStorage(Storage[ObjectPath]):
         import obstore
 
         try:
-            found = self._run(key, lambda: obstore.list_with_delimiter(self._store, key or None))
+            found = self.run(key, lambda: obstore.list_with_delimiter(self.store, key or None))
         except FileNotFoundError as error:
             raise StorageError(f"{self._shown(key)}: {self.requests.fault_of(error).reason}") from None
         return list(found["common_prefixes"]), list(found["objects"])
@@ -189,10 +188,10 @@ class ObjectStorage(Storage[ObjectPath]):
 
         def meta() -> ObjectMeta:
             # An address that is signed for GET may refuse HEAD. The body of the answer is not read.
-            return obstore.get(self._store, key).meta if self.is_web else obstore.head(self._store, key)
+            return obstore.get(self.store, key).meta if self.is_web else obstore.head(self.store, key)
 
         try:
-            return self.file_of(self._run(key, meta), key)
+            return self.file_of(self.run(key, meta), key)
         except FileNotFoundError:
             return None
 
@@ -206,7 +205,7 @@ class ObjectStorage(Storage[ObjectPath]):
     def fetch(self, path: ObjectPath, most_bytes: int, check_tail: TailCheck) -> FileContent:
         key = path.key
         try:
-            return self._run(key, lambda: self._fetched(key, most_bytes, check_tail), of_object=True)
+            return self.run(key, lambda: self._fetched(key, most_bytes, check_tail), of_object=True)
         except FileNotFoundError:
             raise PacketError("cannot be read: there is no such object") from None
 
@@ -227,7 +226,7 @@ class ObjectStorage(Storage[ObjectPath]):
             rest: GetOptions = {"range": (0, size - len(tail))}
             if meta["e_tag"]:
                 rest["if_match"] = meta["e_tag"]  # Both parts are of the same object.
-            data = bytes(self._get(key, rest).bytes()) + tail
+            data = bytes(self.get(key, rest).bytes()) + tail
         if len(data) != size:
             raise OSError(errno.EIO, f"the answer ended after {len(data):,} of {size:,} bytes")
         return FileContent(data, size, hashlib.sha256(data).hexdigest(), _modified_ns(meta))
@@ -236,19 +235,20 @@ class ObjectStorage(Storage[ObjectPath]):
         """Return the answer to a request for an object's end, and its bytes; None where the storage returns
         whole objects only, whose bytes are then not read yet."""
         if self.is_web or self._address.scheme == "az":
-            return self._get(key, {}), None
+            return self.get(key, {}), None
         try:
-            result = self._get(key, {"range": {"suffix": TAIL_BYTES}})
+            result = self.get(key, {"range": {"suffix": TAIL_BYTES}})
         except self._failures as error:
             if not _refuses_range(error):
                 raise
-            return self._get(key, {}), None
+            return self.get(key, {}), None
         return result, bytes(result.bytes())
 
-    def _get(self, key: str, options: GetOptions) -> Any:
+    def get(self, key: str, options: GetOptions) -> Any:
+        """Send one request for an object."""
         import obstore
 
-        return obstore.get(self._store, key, options=options)
+        return obstore.get(self.store, key, options=options)
 
     def fetch_ahead(
         self, paths: Iterable[ObjectPath], most_bytes: int, check_tail: TailCheck
@@ -284,51 +284,18 @@ class ObjectStorage(Storage[ObjectPath]):
         key = path.key
 
         def content() -> bytes | None:
-            result = self._get(key, {})
+            result = self.get(key, {})
             return bytes(result.bytes()) if result.meta["size"] <= most_bytes else None
 
-        found = self._run(key, content)
+        found = self.run(key, content)
         if found is None:
             raise OSError(errno.EFBIG, f"more than {most_bytes:,} bytes", str(path))
         return found
 
-    # --- writing --------------------------------------------------------------------------------------
-
-    def create(self, path: ObjectPath, file: Path) -> bool:
-        """Store a local file as a new object; return False if the key holds other content, which stays.
-
-        The object is whole or absent. One with the same content counts as stored: an answer may be lost.
-
-        Raises:
-            StorageError: the storage cannot be reached, or refuses it.
-            OSError: the file cannot be read.
-        """
-        import obstore
-        from obstore.exceptions import AlreadyExistsError
-
-        key = path.key
-
-        def put() -> bool:
-            try:
-                obstore.put(self._store, key, file, mode="create", use_multipart=False)
-            except AlreadyExistsError:
-                return self._holds(key, file)
-            return True
-
-        file.stat()  # Its absence is not that of the bucket.
-        try:
-            return self._run(key, put)
-        except FileNotFoundError as error:
-            raise StorageError(f"{self._shown(key)}: {self.requests.fault_of(error).reason}") from None
-
-    def _holds(self, key: str, file: Path) -> bool:
-        """Return whether an object has the content of a file."""
-        found, size = self._get(key, {}), file.stat().st_size
-        return found.meta["size"] == size and bytes(found.bytes()) == read_regular(file, size)
-
     # --- requests -------------------------------------------------------------------------------------
 
-    def _run(self, key: str, request: Callable[[], Result], *, of_object: bool = False) -> Result:
+    def run(self, key: str, request: Callable[[], Result], *, of_object: bool = False) -> Result:
+        """Return the result of a request for a key; see ``RequestRetries.run``."""
         return self.requests.run(self._shown(key), request, of_object=of_object)
 
     def _shown(self, key: str) -> str:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from sfapp.errors import IncidentError
 from sfapp.incidents import IncidentEditor
 from sfapp.service import workspace as workspaces
 from sfapp.service.workspace import Workspace
@@ -56,15 +55,12 @@ async def test_a_bucket_that_cannot_be_read_is_reported_until_it_can(
             await asyncio.to_thread(workspace.close)
 
 
-def test_notes_are_kept_next_to_the_store_of_a_bucket(bucket: Bucket, tmp_path: Path) -> None:
+def test_notes_are_kept_next_to_the_packets_of_a_bucket(bucket: Bucket, tmp_path: Path) -> None:
     root = location(bucket.url)
     with Store.open([root]) as store:
         assert "give --db FILE to keep it" in store.note
-        log = Workspace(store, [root]).incident_log
-        with pytest.raises(IncidentError, match=f"give --db FILE to keep the store of {bucket.url}"):
-            IncidentEditor(log, "Ada").write_note("It begins here.")
-        assert log.state().notes == ()
+        IncidentEditor(Workspace(store, [root]).incident_log, "Ada").write_note("It begins here.")
     with Store.open([root], db=tmp_path / "fleet.duckdb") as store:
         log = Workspace(store, [root]).incident_log
-        IncidentEditor(log, "Ada").write_note("It begins here.")
-        assert log.path == tmp_path / "fleet.incidents.jsonl"
+        assert [note.text for note in log.state().notes] == ["It begins here."]
+        assert log.shown == f"{bucket.url}/.sfapp/incidents.jsonl"
