@@ -105,16 +105,25 @@ class Uploader(PacketOutput):
             rank: as in ``JobInfo.next_window``.
         """
         run = packet_path(Path(), run_id, 0).parent.name
-        names = list(self._spool.names_of(run))
-        folder, deadline = self._target / run, time.monotonic() + _LISTING_SECONDS
+        stored: list[tuple[str, float]] = []
+        # On a thread that can be abandoned, because a server may accept a request and never answer.
+        listing = threading.Thread(target=self._list, args=(run, stored), name="sfapp-listing", daemon=True)
+        try:
+            listing.start()
+            listing.join(_LISTING_SECONDS)
+            if listing.is_alive():
+                self._note(f"windows are numbered after those on this disk: {self._target} does not answer")
+        except RuntimeError as error:
+            self._note(f"the thread {listing.name} was not started: {error}")
+        return following_window([*self._spool.names_of(run), *stored], rank)
+
+    def _list(self, run: str, stored: list[tuple[str, float]]) -> None:
+        folder = self._target / run
         try:
             for file in storage_of(folder).files_below(folder, SUFFIX):
-                names.append((file.path.name, file.stamp.mtime_ns / 1e9))
-                if time.monotonic() > deadline:
-                    raise StorageError(f"{folder}: listing it takes too long")
+                stored.append((file.path.name, file.stamp.mtime_ns / 1e9))
         except StorageError as error:
             self._note(f"windows are numbered after those on this disk: {error}")
-        return following_window(names, rank)
 
     def has_claimed(self, path: Path) -> bool:
         """Return whether a packet of this path was taken from the folder, so that none may replace it."""

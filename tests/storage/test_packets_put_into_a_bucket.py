@@ -102,6 +102,22 @@ def test_training_goes_on_while_a_request_hangs(bucket: Bucket) -> None:
     assert perf.failures == ()
 
 
+def test_a_recorder_does_not_wait_long_for_a_listing(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    is_over = threading.Event()
+
+    def hang(handler: ProxyHandler) -> None:
+        is_over.wait(60)
+        handler.answer(*handler.forwarded())
+
+    monkeypatch.setattr(uploading, "_LISTING_SECONDS", 0.1)
+    bucket.proxy.always = hang
+    perf = record(bucket.url)
+    assert perf.failures == (f"windows are numbered after those on this disk: {bucket.url} does not answer",)
+    is_over.set()
+    perf.close()
+    assert numbers_in(bucket.url) == [0]
+
+
 def test_closing_does_not_wait_long_for_a_bucket_that_cannot_be_reached(bucket: Bucket, spool: Path) -> None:
     bucket.proxy.always = SLOW_DOWN
     perf = record(bucket.url, timeout=600.0)
