@@ -32,6 +32,9 @@ from sfapp.model.manifest import MAX_WORLD_SIZE
 MAX_TEXT = 256
 """Longest name of a group or call; longer ones are cut."""
 
+DEFAULT_GROUP = "default_pg"
+"""How torch describes the group of all ranks."""
+
 MOST_GROUPS = 4096
 """Groups with entries in one dump: a rank is in some dozens."""
 
@@ -83,18 +86,25 @@ class _Groups:
             self.found.append(CallGroup(name[:MAX_TEXT], description[:MAX_TEXT], members, bool(members)))
         return self.numbers[key]
 
-    def complete(self) -> tuple[CallGroup, ...]:
-        """Return the groups; a group that no dump lists has the ranks that called it."""
+    def world(self, read: Iterable[int]) -> tuple[int, ...]:
+        """Return all ranks that dumps name, sorted, given those of the dumps that were read."""
+        world = {rank for group in self.found for rank in group.ranks}.union(read)
+        if not any(group.listed for group in self.found):
+            world |= set(range(max(world) + 1))  # Gloo's dumps list no groups; ranks count from 0
+        return tuple(sorted(world))
+
+    def complete(self, world: tuple[int, ...]) -> tuple[CallGroup, ...]:
+        """Return the groups. One that no dump lists has all ranks if it is the default group, else those that
+        called it."""
         return tuple(
             each
             if each.listed
-            else CallGroup(each.name, each.description, _sorted(self.called_by, at), False)
+            else replace(each, ranks=world if each.description == DEFAULT_GROUP else self._callers(at))
             for at, each in enumerate(self.found)
         )
 
-
-def _sorted(called_by: dict[int, set[int]], group: int) -> tuple[int, ...]:
-    return tuple(sorted(called_by.get(group, ())))
+    def _callers(self, group: int) -> tuple[int, ...]:
+        return tuple(sorted(self.called_by.get(group, ())))
 
 
 def _members(text: str) -> tuple[int, ...]:
@@ -212,10 +222,8 @@ class CallReader:
 
     def job(self) -> JobCalls:
         """Return the calls of each rank and which are pending."""
-        groups = self._groups.complete()
-        world = {rank for group in groups for rank in group.ranks} | set(self._read)
-        if not any(group.listed for group in groups):
-            world |= set(range(max(self._read) + 1))  # Gloo's dumps list no groups; ranks count from 0
+        world = self._groups.world(self._read)
+        groups = self._groups.complete(world)
         counters = _counters_by_group(self._read)
         calls = {}
         for rank, read in sorted(self._read.items()):
@@ -224,7 +232,7 @@ class CallReader:
                 called[group] = max(called.get(group, -1), enqueued)
                 completed[group] = max(completed.get(group, -1), finished)
             calls[rank] = replace(read.calls, called=called, completed=completed)
-        return JobCalls(groups, calls, tuple(sorted(world)))
+        return JobCalls(groups, calls, world)
 
 
 def _group_numbers(dump: HangDump, groups: _Groups) -> dict[str, int]:

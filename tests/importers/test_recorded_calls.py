@@ -196,6 +196,17 @@ def test_a_list_of_ranks_that_is_none_counts_as_unknown(tmp_path: Path, ranks: s
     assert [suspect.rank for suspect in hang_of(tmp_path).suspects] == [1]
 
 
+def test_a_rank_without_a_dump_belongs_to_the_default_group_that_no_dump_lists(tmp_path: Path) -> None:
+    # Given dumps of Gloo, which list no groups, from all ranks but the one that stands still
+    for rank in (0, 2):
+        content = {"version": "2.10", "pg_config": {}, "entries": [entry(1)]}
+        (tmp_path / f"dump_{rank}.json").write_text(json.dumps(content))
+
+    # Then the others wait for it
+    (suspect,) = hang_of(tmp_path).suspects
+    assert (suspect.rank, suspect.certainty) == (1, "likely")
+
+
 @pytest.mark.parametrize(
     ("case", "broken", "stopped_devices"),
     [("gpu_error_1st", [12], [12, 14]), ("lock_gil_1st", [9, 14], [])],
