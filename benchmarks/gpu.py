@@ -61,7 +61,7 @@ def run(sections: Mapping[str, Section], setup: Setup) -> tuple[list[str], list[
 
 def _failure(error: Exception) -> list[str]:
     text = str(error) if isinstance(error, SectionFailed) else "".join(traceback.format_exception(error)[-3:])
-    return ["**Failed.**", "", "```", text.rstrip(), "```"]
+    return ["**Failed.**", "", "```text", text.rstrip(), "```"]
 
 
 def page(lines: list[str], device: str, is_quick: bool) -> str:

@@ -100,7 +100,7 @@ def kernels(setup: Setup) -> list[str]:
         f"Matrix of {'×'.join(map(str, host_SNR.shape))} int64, {host_SNR.nbytes / 1e6:.0f} MB. A copy takes "
         f"{copy * 1e3:.3f} ms: {rate / 1e9:,.0f} GB/s read and written.",
         "",
-        "```",
+        "```text",
         f"{'kernel':<38} {'device':>10} {'copies':>8} {'host':>10}  result",
     ]
     for name, kernel in KERNELS.items():
@@ -154,7 +154,7 @@ def _training_rows(setup: Setup, backend: str, ranks: int) -> list[str]:
     lines = [
         f"{backend}, {ranks} rank{'s' * (ranks > 1)}, {len(window.step_N)} steps; median, ms, by rank:",
         "",
-        "```",
+        "```text",
         f"{'forward, host':<44} {_by_rank(window.duration_SNR[window.stages.index(FORWARD)] / MS)}",
         _channel_row(window, "forward, device event", FORWARD_EVENT),
     ]
@@ -211,7 +211,7 @@ def nvml(setup: Setup) -> list[str]:
     ]
     for sample in samples:
         readings = {name: getattr(sample, name) for name in sample.__struct_fields__}
-        lines += ["", "```", *(f"{name:<24} {value}" for name, value in readings.items()), "```"]
+        lines += ["", "```text", *(f"{name:<24} {value}" for name, value in readings.items()), "```"]
     memory = node.sample(time.time_ns(), sampler.no_gpu_because).memory_used_bytes
     return [*lines, "", f"The node's own sample works too: {memory or 0:,} B of memory in use."]
 
@@ -307,7 +307,7 @@ BLOCKS = (Blocks(5.0, 512, 40, 4, 25), Blocks(20.0, 1024, 12, 4, 25), Blocks(100
 
 def overhead(setup: Setup) -> list[str]:
     """Measure throughput with the recorder and without it, in turn, at three lengths of a step."""
-    lines = ["```", COLUMNS]
+    lines = ["```text", COLUMNS]
     for blocks in BLOCKS:
         if setup.is_quick:
             blocks = Blocks(blocks.step_ms / 10, 64, 2, 1, 5)

@@ -131,7 +131,7 @@ PAGE = """\
 Written by `python -m benchmarks.recorder --out docs/evidence` on {machine};
 other programs used {others:.0%} of the cores meanwhile. Steps were timed {timed}.
 
-```
+```text
 {bars}
 ```
 
@@ -140,7 +140,7 @@ blocks in jobs of two ranks, DDP over Gloo: windows of 100 steps, gathered over 
 meanwhile (`stream`: sent to an aggregator on the same cores, which writes them). Paper, 8 to 128 ranks,
 windows of 400 steps: at most 0.181 %.
 
-```
+```text
 {rows}
 ```
 

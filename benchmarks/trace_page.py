@@ -15,7 +15,7 @@ PAGE = """# Other tools' traces, down to the operator
 Written by `{command}` on {machine};
 other programs used {others:.0%} of the cores meanwhile.
 
-```
+```text
 {bars}
 ```
 

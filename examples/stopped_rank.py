@@ -47,7 +47,8 @@ def train(rank: int, folder: str) -> None:
 
 
 def main() -> None:
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29511")
+    os.environ["MASTER_ADDR"] = "127.0.0.1"
+    os.environ.setdefault("MASTER_PORT", "29511")
     context = multiprocessing.get_context("spawn")
     folder = sys.argv[1] if len(sys.argv) > 1 else "packets"
     ranks = [context.Process(target=train, args=(rank, folder), daemon=True) for rank in range(RANKS)]

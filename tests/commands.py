@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
+import click
 import pytest
 
-from sfapp.cli import main
+from sfapp.cli import cli, main
 
 
 @dataclass(frozen=True)
@@ -33,3 +35,19 @@ def run_sfapp(*arguments: object, cwd: Path | None = None) -> Finished:
             main()
     assert isinstance(ended.value.code, int)
     return Finished(ended.value.code, out.getvalue(), error.getvalue())
+
+
+def check_arguments(arguments: Sequence[str]) -> None:
+    """Parse a command line of sfapp.
+
+    Raises:
+        click.UsageError: a command or an option does not exist, or a value is invalid.
+    """
+    command: click.Command = cli
+    context = click.Context(cli, info_name="sfapp")
+    rest = list(arguments)
+    while isinstance(command, click.Group):
+        name, found, rest = command.resolve_command(context, rest)
+        assert found is not None
+        context = found.make_context(name, rest, parent=context)
+        command, rest = found, context.args

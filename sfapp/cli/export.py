@@ -51,7 +51,7 @@ def export(
     by rank and node. If the window has no operator events, its stages are shown end to end.
 
     \b
-    sfapp export perfetto packets --window train-7/12 --step 1240 --rank 5 --rank 6 -o slice.zip
+    sfapp export perfetto packets --window train-7/12 --step 500 --rank 5 --rank 6 -o slice.zip
     """
     found = _one_of(read_windows(paths).windows, None if chosen is None else window_key(chosen, "--window"))
     recorded = read_packet_operators(packet.path for packet in found.packets)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import doctest
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -207,8 +205,3 @@ def test_a_thousand_pipeline_stages_are_compared() -> None:
     found = pipeline_of(wide)
     assert [one.stage for one in found.stages] == list(range(1024))
     assert found.of(1023).own_ns == found.of(7).own_ns
-
-
-def test_the_worked_example_of_the_documentation_holds() -> None:
-    page = Path(__file__).parents[2] / "docs" / "pipelines.md"
-    assert doctest.testfile(str(page), module_relative=False) == doctest.TestResults(failed=0, attempted=20)

@@ -13,15 +13,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import click
 import psutil
 import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from sfapp.cli import cli
 from sfapp.packets import read_windows
 from tests.app.served import PROGRAM, served
+from tests.commands import check_arguments
 
 ROOT = Path(__file__).parents[2]
 MANIFESTS = ROOT / "assets" / "kubernetes"
@@ -60,14 +59,6 @@ def containers(value: Any) -> Iterator[dict[str, Any]]:
     elif isinstance(value, list):
         for inner in value:
             yield from containers(inner)
-
-
-def check_arguments(arguments: list[str]) -> None:
-    """Parse a command line of sfapp, which raises if an option does not exist or has an invalid value."""
-    root = click.Context(cli, info_name="sfapp")
-    command = cli.get_command(root, arguments[0])
-    assert command is not None, arguments[0]
-    command.make_context(arguments[0], arguments[1:], parent=root)
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in MANIFESTS.iterdir()))

@@ -124,10 +124,3 @@ def test_the_document_matches_a_store(closed: duckdb.DuckDBPyConnection) -> None
     rows = closed.execute("SELECT table_name, meaning FROM meanings WHERE column_name IS NULL").fetchall()
     titles = re.findall(r"^### `(.+)`: (.+)$", DOCUMENT.read_text(encoding="utf-8"), flags=re.MULTILINE)
     assert sorted(rows) == sorted(title for title in titles if title[0] != "cells")
-
-
-def test_every_query_in_the_document_runs(closed: duckdb.DuckDBPyConnection) -> None:
-    queries = re.findall(r"```sql\n(.+?)```", DOCUMENT.read_text(encoding="utf-8"), flags=re.DOTALL)
-    assert len(queries) >= 4
-    for query in queries:
-        closed.execute(query).fetchall()
