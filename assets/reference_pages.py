@@ -1,4 +1,4 @@
-"""Write the pages of docs/ that follow from the code: commands, labels and thresholds.
+"""Write the pages of docs/ that follow from the code: commands, labels, thresholds and HTTP.
 
 python assets/reference_pages.py
 """
@@ -7,17 +7,24 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Iterable, Iterator
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import click
+from fastapi import FastAPI
 
 DOCS = Path(__file__).parents[1] / "docs"
 sys.path.insert(0, str(DOCS.parent))
 
+from sfapp.app import api  # noqa: E402
 from sfapp.cli import COMMANDS, cli  # noqa: E402
 from sfapp.model import CHOICE_DOCS, CULPRITS, GATE_DOCS, LABELS, REASONS  # noqa: E402
 from sfapp.model.gates import PRESETS  # noqa: E402
+from sfapp.model.view import view_parameters  # noqa: E402
+from sfapp.service.workspace import Workspace  # noqa: E402
+from sfapp.store import Store  # noqa: E402
 
 NOTE = "<!-- Written by assets/reference_pages.py; change the code instead. -->"
 
@@ -27,6 +34,20 @@ GROUPS = {
     "stage": "Stages",
     "device": "Device work in forward",
 }
+
+HTTP_GROUPS = {
+    "Windows": ("windows", "w", "compare", "quarantine"),
+    "Problems": ("problems", "fleet"),
+    "Runs": ("runs", "live", "stacks"),
+    "Incidents": ("incidents", "incident"),
+    "Words": ("find", "glossary"),
+    "Server": ("healthz", "metrics"),
+}
+"""Groups of addresses, by the first part of their paths."""
+
+OF_GATES = {doc.name for doc in GATE_DOCS} | {doc.name for doc in CHOICE_DOCS}
+OF_VIEW = {each["name"] for each in view_parameters()}
+"""Parameters that are thresholds, and those of every address of a verdict."""
 
 
 def commands_page() -> str:
@@ -160,6 +181,102 @@ def gates_page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def http_page() -> str:
+    """Return the page with every address that the app serves as data.
+
+    Raises:
+        KeyError: an address belongs to no group.
+    """
+    document = openapi()
+    first_of = {path: path[1:].partition("/")[0].partition(".")[0] for path in document["paths"]}
+    group_of = {first: group for group, firsts in HTTP_GROUPS.items() for first in firsts}
+    parts = [
+        "# HTTP",
+        NOTE,
+        "The app (`sfapp serve`) serves every page as data: the same address with `.json`, tables also with "
+        "`.csv`, and the same query. All are requested with GET. With a token, send "
+        "`Authorization: Bearer TOKEN` ([security](security.md)). A running app describes itself at "
+        "`/openapi.json`, and for people at `/docs`. The fields of the objects: [JSON](json.md).",
+        "`{run}` is the id of a run, whose slashes need no encoding; `{window}` is the number of a window.",
+    ]
+    for group in HTTP_GROUPS:
+        parts.append(f"## {group}")
+        for path, methods in document["paths"].items():
+            if group_of[first_of[path]] == group:
+                parts += address_parts(path, methods["get"])
+    parts += [
+        "## View of a window",
+        "Addresses of verdicts take these parameters, and [every threshold](gates.md): `tau_c=0.9`.",
+        parameter_table(each for each in view_parameters() if each["name"] not in OF_GATES),
+        "## Status codes",
+        "Refusals with 400 and 404 have the reason in `error`.",
+        table(("code", "meaning"), status_rows(document)),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def openapi() -> dict[str, Any]:
+    """Return the OpenAPI document of the app's data."""
+    with tempfile.TemporaryDirectory() as name, Store.open([Path(name)], memory=True) as store:
+        application = FastAPI()
+        api.build(application, Workspace(store, (Path(name),)))
+        return application.openapi()
+
+
+def address_parts(path: str, operation: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what one address answers, and its parameters."""
+    (kind,) = operation["responses"]["200"]["content"]
+    parameters = operation.get("parameters", [])
+    has_view = {each["name"] for each in parameters} >= OF_VIEW
+    view = " Takes the [view](#view-of-a-window)." if has_view else ""
+    yield f"### {path}"
+    yield f"{cell(operation['summary'])}. Returns `{kind}`.{view}"
+    if description := operation.get("description"):
+        yield cell(description)
+    own = [
+        each for each in parameters if "description" in each and not (has_view and each["name"] in OF_VIEW)
+    ]
+    if own:
+        yield parameter_table(own)
+
+
+def parameter_table(parameters: Iterable[Mapping[str, Any]]) -> str:
+    """Return a table of parameters of the OpenAPI document."""
+    rows = ((f"`{each['name']}`", *value_of(each), cell(each["description"])) for each in parameters)
+    return table(("parameter", "value", "default", "meaning"), rows)
+
+
+def value_of(parameter: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the values that a parameter has, and its default."""
+    schema = parameter["schema"]
+    schema = {**schema, **schema["anyOf"][0]} if "anyOf" in schema else schema
+    kind = ", ".join(f"`{value}`" for value in schema.get("enum", ())) or schema["type"]
+    if schema.get("maximum", 0) >= 2**53:
+        pass  # the bound of a 64-bit integer says nothing
+    elif "minimum" in schema and "maximum" in schema:
+        kind += f", {number(schema['minimum'])} – {number(schema['maximum'])}"
+    elif "minimum" in schema:
+        kind += f", at least {number(schema['minimum'])}"
+    default = schema.get("default", "")
+    shown = str(default).lower() if isinstance(default, bool) else str(default)
+    return kind, "required" if parameter.get("required") else shown and f"`{shown}`"
+
+
+def status_rows(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield every status code of a response, with its meaning."""
+    found = {
+        code: response["description"]
+        for methods in document["paths"].values()
+        for code, response in methods["get"]["responses"].items()
+    }
+    found |= {
+        "200": "Done",
+        "422": "A value has the wrong type or is out of range",
+        "503": "The store is not kept up to date",
+    }
+    yield from ((code, cell(found[code])) for code in sorted(found))
+
+
 def option(name: str) -> str:
     return name.replace("_", "-")
 
@@ -181,7 +298,12 @@ def cell(text: str) -> str:
 
 def pages() -> dict[str, str]:
     """Return every page's text by its file name."""
-    return {"commands.md": commands_page(), "labels.md": labels_page(), "gates.md": gates_page()}
+    return {
+        "commands.md": commands_page(),
+        "labels.md": labels_page(),
+        "gates.md": gates_page(),
+        "http.md": http_page(),
+    }
 
 
 if __name__ == "__main__":

@@ -49,7 +49,14 @@ from sfapp.views.glossary import glossary
 from sfapp.views.table_columns import Row
 from sfapp.views.window_list_rows import window_row
 
-Text = Annotated[str | None, Query()]
+Run = Annotated[str | None, Query(description="only of this run")]
+Label = Annotated[str | None, Query(description="only with this label, by its machine name")]
+Stage = Annotated[str | None, Query(description="only with this stage as suspect or in the routing set")]
+Text = Annotated[str | None, Query(description="whose row shows all these words")]
+NeedsAttention = Annotated[
+    bool | None,
+    Query(description="only those that need attention or lack data; if false, only the others"),
+]
 Severity = Annotated[float | None, Query(ge=0, description="at least this severe")]
 End = Annotated[
     str | None,
@@ -102,12 +109,12 @@ def _end(text: str | None) -> tuple[str, int] | None:
 
 
 def _asked(
-    run: Text = None,
-    label: Text = None,
-    stage: Text = None,
+    run: Run = None,
+    label: Label = None,
+    stage: Stage = None,
     text: Text = None,
     min_severity: Severity = None,
-    needs_attention: bool | None = None,
+    needs_attention: NeedsAttention = None,
     first: End = None,
     last: End = None,
     sort: Sort = "",
@@ -185,8 +192,8 @@ def _add_windows(routes: APIRouter, workspace: Workspace) -> None:
     @routes.get("/windows.json", summary="Windows, filtered and sorted; runs and counts")
     def windows_json(
         asked: Asked,
-        offset: Annotated[int, Query(ge=0)] = 0,
-        limit: Annotated[int, Query(ge=0, le=MAX_ROWS)] = 100,
+        offset: Annotated[int, Query(ge=0, description="number of windows to skip")] = 0,
+        limit: Annotated[int, Query(ge=0, le=MAX_ROWS, description="of windows")] = 100,
         as_text: Annotated[bool, Query(description="add `shown`: values as displayed on the page")] = False,
     ) -> Response:
         page = workspace.windows(replace(asked, offset=offset, limit=limit))
@@ -264,7 +271,12 @@ def _add_window(routes: APIRouter, workspace: Workspace) -> None:
         openapi_extra={"parameters": view_parameters()},
         response_class=CsvResponse,
     )
-    def window_csv(request: Request, run: str, window: int, table: str) -> Response:
+    def window_csv(
+        request: Request,
+        run: str,
+        window: int,
+        table: Annotated[str, PathParameter(description=", ".join((*_WINDOW_TABLES, *_FINDINGS_TABLES)))],
+    ) -> Response:
         if table not in (*_WINDOW_TABLES, *_FINDINGS_TABLES):
             names = ", ".join((*_WINDOW_TABLES, *_FINDINGS_TABLES))
             raise WindowNotFoundError(f"a window has no table {table!r}: {names}")
@@ -322,7 +334,11 @@ def _add_stacks(routes: APIRouter, workspace: Workspace) -> None:
         "/stacks/{run:run}.json",
         summary="The newest stacks of a run's ranks, equal ones merged, those of the fewest ranks first",
     )
-    def stacks_json(request: Request, run: str, all_threads: bool = False) -> Response:
+    def stacks_json(
+        request: Request,
+        run: str,
+        all_threads: Annotated[bool, Query(description="all threads, not only the one that trains")] = False,
+    ) -> Response:
         found = newest_stacks_below(workspace.folders, run_of(request, ".json"))
         return json_answer({"version": DOCUMENT_VERSION, **found.document(all_threads)})
 

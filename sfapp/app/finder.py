@@ -25,8 +25,11 @@ MOST_OF_A_KIND = 6
 _NUMBER = re.compile(r"(?:(?P<what>rank|window)s?\s*)?(?P<number>\d{1,9})", re.IGNORECASE)
 _WINDOW_PAGE = re.compile(r"/w/(?P<run>[^/]+)/(?P<window>\d{1,9})")
 
-Words = Annotated[str, Query(max_length=200)]
-Place = Annotated[str, Query(max_length=4000)]
+Words = Annotated[str, Query(max_length=200, description="what to find")]
+Path = Annotated[
+    str, Query(max_length=4000, description="of the page that asks: its ranks and hosts are found, too")
+]
+View = Annotated[str, Query(max_length=4000, description="query string of that page")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +51,8 @@ class FoundPlace:
 def build(routes: APIRouter, workspace: Workspace) -> None:
     """Add the route."""
 
-    @routes.get("/find.json", summary="Runs, windows, ranks and hosts by a few words")
-    def find_json(text: Words = "", path: Place = "", view: Place = "") -> dict[str, Any]:
-        """Return the places found; ``path`` and ``view`` name the requesting page, whose ranks and hosts are
-        searched too."""
+    @routes.get("/find.json", summary="Runs, windows, ranks and hosts by a few words", description="")
+    def find_json(text: Words = "", path: Path = "", view: View = "") -> dict[str, Any]:
         here = _WINDOW_PAGE.fullmatch(path)
         key = None if here is None else WindowKey(run_from_segment(here["run"]), int(here["window"]))
         return {"found": [asdict(each) for each in find(workspace, text, key, parse_query(view)[0])]}

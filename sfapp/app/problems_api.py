@@ -36,7 +36,7 @@ def _asked(
         str | None, Query(max_length=MAX_SEARCH, description="whose row shows all these words")
     ] = None,
     ongoing: Annotated[bool, Query(description="only those that the latest window has")] = False,
-    sort: Annotated[str, Query(json_schema_extra={"enum": list(ORDERS)})] = "cost",
+    sort: Annotated[str, Query(description="by what", json_schema_extra={"enum": list(ORDERS)})] = "cost",
 ) -> ProblemQuery:
     """Return the query of the parameters, which the address of the page has too."""
     if sort not in ORDERS:
