@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from sfapp.accounting import WhatIf
+from sfapp.cli.console_messages import message, message_option
 from sfapp.cli.packet_paths import PacketPath, storage_options
 from sfapp.cli.shared_options import fix_from, gate_options, view_from, view_options
 from sfapp.errors import SfappError
@@ -52,6 +53,7 @@ _MOST_RANGES = 6
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write the rows of --csv to this Parquet file.",
 )
+@message_option
 @click.option(
     "--what-if",
     "fixed",
@@ -213,7 +215,7 @@ def write_parquet(rows: Sequence[dict[str, Any]], path: Path) -> None:
 
     table = pa.table({name: [row.get(name) for row in rows] for name in _columns(rows)})
     pq.write_table(table, path, compression="zstd")
-    click.echo(f"{table.num_rows} windows written to {path}", err=True)
+    message(f"{table.num_rows} windows written to {path}")
 
 
 def print_table(

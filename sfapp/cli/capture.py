@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sfapp.cli.console_messages import message, message_option
 from sfapp.errors import CaptureError, ParseError, StoreError, WindowNotFoundError
 from sfapp.model.capture import (
     CAPTURE_STEPS,
@@ -87,6 +88,7 @@ class Ranks(click.ParamType[tuple[int, ...]]):
 @click.option("--per-hour", default=4, show_default=True, help="With --watch: maximum captures per hour.")
 @click.option("--budget", default=200, show_default=True, help="With --watch: maximum steps in total.")
 @click.option("--seed", default=0, show_default=True, help="Random seed for the choice of peers.")
+@message_option
 def capture(
     packets: Path,
     run: str | None,
@@ -142,9 +144,7 @@ def capture(
         request = new_request(run, chosen, steps, first_step=from_step, reason=reason, asked_by=author_name())
         root = _root_of(packets, run)
     ask_for_capture(root, request)
-    click.echo(
-        f"{request.id}: requested {steps} steps of rank {_listed(request.ranks)} in run {run}", err=True
-    )
+    message(f"{request.id}: requested {steps} steps of rank {_listed(request.ranks)} in run {run}")
     if not no_wait:
         _wait(root, request)
 
@@ -209,7 +209,7 @@ def _wait(root: Path, request: CaptureRequest) -> None:
         if line == "asked" and time.monotonic() > hint_at:
             line = "requested, but no rank has responded yet: check that the run writes to this folder"
         if line != printed:
-            click.echo(f"{request.id}: {line}", err=True)
+            message(f"{request.id}: {line}")
             printed = line
         if state.is_over:
             break
@@ -259,7 +259,7 @@ def _watch(store: Store, packets: Path, run: str | None, settings: Sampling) -> 
                 states[name] = _consider(store, packets, name, row["window"], before, settings)
 
     with wait_for_stop_signal() as stop:
-        click.echo(f"watching {packets} for windows that meet a condition", err=True)
+        message(f"watching {packets} for windows that meet a condition")
         store.watch(stop, examine_new)
 
 
@@ -283,7 +283,5 @@ def _consider(
     if proposal.request is not None:
         ask_for_capture(_root_of(packets, run), proposal.request)
         ranks = _listed(proposal.request.ranks)
-        click.echo(
-            f"{printable(run)}: requested {settings.steps} steps of rank {ranks}: {proposal.reason}", err=True
-        )
+        message(f"{printable(run)}: requested {settings.steps} steps of rank {ranks}: {proposal.reason}")
     return proposal.state

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from sfapp.cli.console_messages import message, message_option
 from sfapp.cli.packet_paths import PacketPath, storage_options
 from sfapp.cli.shared_options import window_key
 from sfapp.errors import WindowNotFoundError
@@ -37,6 +38,7 @@ _SHOWN = 20
     type=click.Path(dir_okay=False, path_type=Path),
     help="ZIP archive to write.",
 )
+@message_option
 def export(
     target: str,
     paths: Sequence[StoragePath],
@@ -59,9 +61,9 @@ def export(
     kept = slice_of(operators, steps, ranks)
     size = write_perfetto(kept, found.window.ranks, output, note)
     if note:
-        click.echo(note, err=True)
+        message(note)
     events, where = format.counted(len(kept), "event"), format.counted(len(kept.ranks), "rank")
-    click.echo(f"{events} of {where}, {size / 1e3:.0f} kB: {output}", err=True)
+    message(f"{events} of {where}, {size / 1e3:.0f} kB: {output}")
 
 
 def _one_of(windows: Sequence[LoadedWindow], key: WindowKey | None) -> LoadedWindow:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
+from sfapp.cli.console_messages import message_option, shows_progress
 from sfapp.service.hang import analyze_dumps
 from sfapp.terminal import printable
 from sfapp.views import format
@@ -25,6 +25,7 @@ _WIDTHS = 40, 110
     "paths", metavar="DUMPS...", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path)
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@message_option
 def hang(paths: Sequence[Path], as_json: bool) -> None:
     """Find the ranks that block a stalled job. DUMPS are PyTorch Flight Recorder dumps (pickle or
     JSON) of one job, one file per rank, or folders with such files.
@@ -37,7 +38,7 @@ def hang(paths: Sequence[Path], as_json: bool) -> None:
     sfapp hang packets
     sfapp hang dumps/ --json | jq '.suspects[0]'
     """
-    analysis = analyze_dumps(paths, _progress if sys.stderr.isatty() and not as_json else None)
+    analysis = analyze_dumps(paths, _progress if shows_progress() and not as_json else None)
     if as_json:
         click.echo(json.dumps(analysis.document(), ensure_ascii=False, indent=2))
         return

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from sfapp.cli.console_messages import message_option, shows_progress
 from sfapp.errors import TraceError
 from sfapp.importers import (
     IMPORT_FORMATS,
@@ -53,6 +54,7 @@ class _ImportCommand(click.Command):
     help="TOML or JSON file that maps names to stages, columns and roles.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object with files, errors and notes.")
+@message_option
 def import_(source: str, paths: Sequence[Path], out: Path, mapping_path: Path | None, as_json: bool) -> None:
     """Convert traces of another tool to packets. PATHS are files of FORMAT, or folders to search for them.
 
@@ -65,7 +67,7 @@ def import_(source: str, paths: Sequence[Path], out: Path, mapping_path: Path | 
     sfapp import kineto ./traces --mapping stages.toml --json | jq '.windows[].notes'
     """
     mapping = read_mapping(mapping_path) if mapping_path else ImportOptions().mapping
-    progress = _progress if sys.stderr.isatty() and not as_json else None
+    progress = _progress if shows_progress() and not as_json else None
     imported = read_traces(source, paths, ImportOptions(mapping=mapping, progress=progress))
     written = write_imported(imported, out)
     refused = (*imported.refused, *written.refused)

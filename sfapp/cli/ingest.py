@@ -14,6 +14,7 @@ from types import FrameType
 
 import click
 
+from sfapp.cli.console_messages import message, message_option, shows_progress
 from sfapp.cli.engine_options import engine_options
 from sfapp.cli.packet_paths import PacketPath, storage_options
 from sfapp.storage import StoragePath
@@ -32,6 +33,7 @@ from sfapp.storage import StoragePath
 @storage_options
 @engine_options
 @click.option("--json", "as_json", is_flag=True, help="Print the counts as one JSON object.")
+@message_option
 def ingest(paths: Sequence[StoragePath], db: Path, engine: str, address: str | None, as_json: bool) -> None:
     """Read and diagnose the packets under PATHS, and store the verdicts in a file for `sfapp serve --db`.
 
@@ -47,7 +49,7 @@ def ingest(paths: Sequence[StoragePath], db: Path, engine: str, address: str | N
     from sfapp.store import IngestProgress, Store
 
     with _cancelled_by_signals() as cancel, packet_reader(engine, address) as reader:
-        is_shown = sys.stderr.isatty()
+        is_shown = shows_progress()
 
         def show(progress: IngestProgress) -> None:
             if is_shown:
@@ -68,7 +70,7 @@ def ingest(paths: Sequence[StoragePath], db: Path, engine: str, address: str | N
             f"{report.quarantined:,} set aside, {report.removed:,} removed: {windows:,} windows in {db}"
         )
     if report.cancelled:
-        click.echo("sfapp: stopped; the next call reads the rest", err=True)
+        message("sfapp: stopped; the next call reads the rest")
         sys.exit(1)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from sfapp import __version__
+from sfapp.cli.console_messages import message, message_option
 from sfapp.cli.packet_paths import given_storage_options, storage_options
 from sfapp.cli.shared_options import fix_from, gate_options, view_from, view_options, window_key
 from sfapp.errors import IncidentError, SfappError, WindowNotFoundError
@@ -57,6 +58,7 @@ MOST = 5
     metavar="[STAGE][@RANK|@node:K|@all]",
     help="Report the step time if a stage, a rank or all ranks of a node were as fast as a typical rank.",
 )
+@message_option
 @storage_options
 @gate_options
 @view_options
@@ -110,7 +112,7 @@ def report(
         request = replace(request, incident=_named(incident, incident_state), called=called)
     made, files = build_report(request, evidence, incident_state, version=__version__, pseudonyms=names)
     written = write(output, files)
-    click.echo(f"{len(made.parts)} parts, {written / 1e3:.0f} kB: {output}", err=True)
+    message(f"{len(made.parts)} parts, {written / 1e3:.0f} kB: {output}")
 
 
 def _split(sources: Sequence[str]) -> tuple[str | None, list[StoragePath]]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sfapp.cli.console_messages import message_option, shows_messages
 from sfapp.cli.launch_config import (
     AGGREGATOR_OFFSET,
     Layout,
@@ -114,6 +115,7 @@ LAUNCHERS = ("python", "torchrun", "accelerate", "deepspeed", "mpirun", "srun")
     help="Port of this node's relay on 127.0.0.1 [default: a private socket].",
 )
 @standstill_option
+@message_option
 @click.option("-m", "is_module", is_flag=True, help="SCRIPT is a module name, as for python -m.")
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
@@ -343,6 +345,8 @@ def load_remaining(paths: Sequence[StoragePath]) -> Loaded:
 
 def report_or_warn(out: StoragePath, run_id: str, before: set[StoragePath]) -> None:
     """Print the report; print a warning if that fails, so that the script's exit code is kept."""
+    if not shows_messages():
+        return
     try:
         report(out, run_id, before)
     except KeyboardInterrupt:  # The user does not want to wait for the report.

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from sfapp.cli.capture import Ranks, author_name
+from sfapp.cli.console_messages import message, message_option
 from sfapp.cli.top import FolderOrAddress
 from sfapp.errors import CaptureError
 from sfapp.model.capture import MAX_STACK_RANKS
@@ -23,6 +24,7 @@ from sfapp.terminal import printable
 @click.option("--last", is_flag=True, help="Show the newest stacks, and request none.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--reason", default="", help="Reason, stored with the request.")
+@message_option
 @click.option(
     "--token",
     envvar="SFAPP_TOKEN",
@@ -79,7 +81,7 @@ def _from_folder(
     else:
         asked = request_stacks(place, ranks, reason=reason, asked_by=author_name())
         count = len(asked.state.request.ranks)
-        click.echo(f"{printable(place.run_id)}: requested stacks of {count} ranks", err=True)
+        message(f"{printable(place.run_id)}: requested stacks of {count} ranks")
         found = wait_for_stacks(place.root, asked)
         if not found.stacks:
             why = "; ".join(why for why, _ in found.missing)

@@ -9,6 +9,7 @@ from contextlib import nullcontext
 
 import click
 
+from sfapp.cli.console_messages import message_option, shows_progress
 from sfapp.cli.packet_paths import PacketPath, storage_options
 from sfapp.errors import PacketError
 from sfapp.packets import find_packets, validate_packet
@@ -22,6 +23,7 @@ _MANY_FILES = 50
 @click.argument("paths", nargs=-1, required=True, type=PacketPath())
 @storage_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object with every fault.")
+@message_option
 def validate(paths: Sequence[StoragePath], as_json: bool) -> None:
     """Check the packet files under PATHS and print every fault with its file, row and column.
 
@@ -44,7 +46,7 @@ def validate(paths: Sequence[StoragePath], as_json: bool) -> None:
 
 
 def _faults_of(files: Sequence[StoragePath]) -> list[PacketError]:
-    shown = len(files) >= _MANY_FILES and sys.stderr.isatty()
+    shown = len(files) >= _MANY_FILES and shows_progress()
     bar = click.progressbar(files, label="Checking", file=sys.stderr) if shown else nullcontext(files)
     with bar as each:
         return [fault for file in each for fault in validate_packet(file)]

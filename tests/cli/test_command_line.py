@@ -1,16 +1,25 @@
-"""What all commands have in common: colours, and the completion of a shell (docs/command-line.md)."""
+"""What commands have in common: colours, messages, and the completion of a shell (docs/command-line.md)."""
 
 from __future__ import annotations
 
+import os
+import pickle
+import pty
+import re
+import subprocess
 from pathlib import Path
 
+import click
 import pytest
 from click.shell_completion import BashComplete
 from click.testing import CliRunner
 
 from sfapp.cli import COMMANDS, cli
+from tests.app.served import PROGRAM
 
-SAMPLE = Path(__file__).parents[2] / "sample_data" / "packets" / "gpt-small-rank-lost"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "command-line.md"
+SAMPLE = ROOT / "sample_data" / "packets" / "gpt-small-rank-lost"
 
 
 @pytest.mark.parametrize(("variable", "is_coloured"), [("", True), ("1", False)])
@@ -28,3 +37,54 @@ def test_a_shell_completes_commands_and_options(words: list[str], incomplete: st
     completion = BashComplete(cli, {}, "sfapp", "_SFAPP_COMPLETE")
     assert [each.value for each in completion.get_completions(words, incomplete)] == found
     assert set(found) <= {*COMMANDS, "--open"}
+
+
+def test_the_page_lists_the_commands_that_can_omit_messages() -> None:
+    context = click.Context(cli)
+    found = {
+        name
+        for name in COMMANDS
+        if any("--quiet" in option.opts for option in cli.get_command(context, name).params)
+    }
+    (sentence,) = re.findall(r"`--quiet` [^.]*", PAGE.read_text(encoding="utf-8"))
+    assert set(re.findall(r"`([a-z]+)`", sentence)) == found
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["analyze", "{packets}", "--parquet", "rows.parquet"],
+        ["report", "{packets}", "-o", "report.md"],
+        ["export", "perfetto", "{packets}", "--window", "gpt-small-rank-lost/0", "-o", "slice.zip"],
+    ],
+)
+def test_messages_are_omitted_on_request(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = [word.format(packets=SAMPLE) for word in command]
+    shown = CliRunner().invoke(cli, words)
+    omitted = CliRunner().invoke(cli, [*words, "--quiet"])
+    assert (shown.exit_code, omitted.exit_code) == (0, 0)
+    assert shown.stderr
+    assert omitted.stderr == ""
+    assert omitted.stdout == shown.stdout
+
+
+@pytest.mark.parametrize(("option", "is_shown"), [([], True), (["--quiet"], False)])
+def test_progress_is_shown_in_a_terminal_unless_omitted(
+    option: list[str], is_shown: bool, tmp_path: Path
+) -> None:
+    dump = {"version": "2.10", "pg_config": {}, "entries": []}
+    (tmp_path / "nccl_trace_rank_0").write_bytes(pickle.dumps(dump, protocol=2))
+    terminal, end = pty.openpty()
+    done = subprocess.run(
+        [*PROGRAM, "hang", tmp_path, *option], stdout=subprocess.PIPE, stderr=end, text=True, timeout=60
+    )
+    os.write(end, b"end")
+    text = os.read(terminal, 10_000)
+    os.close(terminal)
+    os.close(end)
+    assert done.returncode == 0
+    assert "Dumps of 1 of 1 rank;" in done.stdout
+    assert (b"[1/1]" in text) is is_shown

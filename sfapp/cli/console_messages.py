@@ -1,0 +1,46 @@
+"""Messages and progress on standard error, which ``--quiet`` omits; errors and results are always printed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_ARE_OMITTED = "sfapp.messages_are_omitted"
+
+
+def message_option(command: Command) -> Command:
+    """Add ``--quiet``, which ``message`` and ``shows_progress`` follow."""
+    return click.option(
+        "-q",
+        "--quiet",
+        is_flag=True,
+        expose_value=False,
+        callback=_remember,
+        help="Print no progress and no messages, only results and errors.",
+    )(command)
+
+
+def _remember(context: click.Context, _: click.Parameter, are_omitted: bool) -> None:
+    context.meta[_ARE_OMITTED] = are_omitted
+
+
+def shows_messages() -> bool:
+    """Return whether to print messages: ``--quiet`` is not given."""
+    context = click.get_current_context(silent=True)
+    return context is None or not context.meta.get(_ARE_OMITTED)
+
+
+def message(text: str) -> None:
+    """Print a line on standard error, if messages are printed."""
+    if shows_messages():
+        click.echo(text, err=True)
+
+
+def shows_progress() -> bool:
+    """Return whether to show progress: messages are printed, and standard error is a terminal."""
+    return shows_messages() and sys.stderr.isatty()
