@@ -81,6 +81,13 @@ def test_the_site_loads_nothing_from_another_server(site: Path) -> None:
     for page in pages:
         outside = [url for url in Elements(page.read_text()).loaded if re.match(r"(https?:)?//", url)]
         assert outside == [], page.name
+    for style in site.rglob("*.css"):
+        assert not re.search(r"""(url\(|@import\s+)["']?(https?:)?//""", style.read_text()), style.name
+
+
+def test_the_site_has_no_diagram_that_needs_a_script_from_another_server(site: Path) -> None:
+    for page in site.rglob("*.html"):
+        assert 'class="mermaid"' not in page.read_text(), f"{page.name}: draw it in docs/drawings instead"
 
 
 def test_the_reference_of_the_python_interface_has_every_public_name(site: Path) -> None:

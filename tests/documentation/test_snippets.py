@@ -182,7 +182,7 @@ class Folder:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
         )
         return result.returncode, result.stdout, result.stderr
 
