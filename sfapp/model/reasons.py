@@ -172,7 +172,7 @@ REASONS: Mapping[str, ReasonSpec] = by_name(
         "reference."),
         ("quiet", "healthy", "Exposed imbalance is too small to count."),
         ("below_gamma_g", "gain too small", "No stage reaches the static gain gate."),
-        ("no_wait_measured", "no wait measured", "The window shows no stage that ranks wait in."),
+        ("no_wait_measured", "no wait found", "The window shows no stage that ranks wait in."),
         ("waits_measured", "waits measured", "Own time and waiting in the suspect stage are known."),
         ("no_waits_recorded", "no waits recorded", "The packet holds no waits within stages."),
         ("pipeline_too_large", "pipeline too large", "The pipeline has too many stages and micro-steps for a "

@@ -154,14 +154,14 @@ def test_where_ranks_wait_may_be_known_from_other_windows_of_the_run(stage: str)
     diagnosis = diagnose_runs(windows)[5]
     # When its last window, which measures no wait itself, is read
     verdict = words.verdict(diagnosis, windows[5].ranks)
-    # Then it names the rank, says where the wait was measured, and keeps no reservation
+    # Then it names the rank, says from which windows the wait was inferred, and keeps no reservation
     assert verdict.headline == f"{format.short_stage(stage)} on rank 1"
     (line,) = [line for line in verdict.evidence if line.name == "wait_fit"]
     assert (line.agrees, line.text) == (
         True,
-        "ranks wait in backward (measured over the run's windows), not in the suspect stage",
+        "ranks wait in backward (inferred from the run's windows), not in the suspect stage",
     )
-    assert any("measured over the run's windows" in line for line in verdict.why)
+    assert any("inferred from the run's windows" in line for line in verdict.why)
     assert not any(LATE_ALL_ALONG in line for line in verdict.unknown)
 
 
@@ -176,7 +176,7 @@ def test_a_wait_may_be_known_from_the_fit_between_syncs(stage: str) -> None:
     (line,) = [line for line in verdict.evidence if line.name == "wait_fit"]
     assert (line.agrees, line.text) == (
         True,
-        "ranks wait in backward (measured over the run's windows), not in the suspect stage",
+        "ranks wait in backward (inferred from the run's windows), not in the suspect stage",
     )
     assert any("At each sync, ranks wait for the slowest in backward" in line for line in verdict.why)
     assert not any(LATE_ALL_ALONG in line for line in verdict.unknown)
@@ -188,7 +188,7 @@ def test_a_wait_of_its_own_and_one_known_from_the_run_are_both_explained() -> No
     diagnosis = judge(measure(window_of(ddp_job())).in_run(waits))
     sentence = " ".join(words.why(diagnosis))
     assert "Ranks wait for each other in backward (slope " in sentence
-    assert "Ranks wait for each other in callbacks, measured over the run's windows." in sentence
+    assert "Ranks wait for each other in callbacks, inferred from the run's windows." in sentence
 
 
 def test_mixed_roles_come_before_any_capture() -> None:
@@ -263,6 +263,42 @@ def test_evidence_is_counted_and_dissent_named() -> None:
     assert marks["frontier_share"] == "✗"
     assert marks["carry_over_share"] == "✓"
     assert marks["device_events"] == "–"
+
+
+def test_a_healthy_window_has_no_suspect_that_its_checks_could_agree_with() -> None:
+    # Given a healthy window, in whose largest stage ranks wait for each other
+    verdict = card("healthy")
+    wait = next(line for line in verdict.evidence if line.name == "wait_fit")
+    assert wait.text.startswith("ranks wait in backward (slope ")
+    # Then nothing agrees and nothing conflicts
+    number = verdict.numbers[2]
+    assert (number.value, number.note) == ("no suspect", "the window is healthy")
+    assert verdict.dissent == ""
+    assert {line.mark for line in verdict.evidence} == {"–"}
+
+
+def test_a_window_that_lacks_data_has_no_suspect_and_is_not_called_healthy() -> None:
+    verdict = words.verdict(judge(measure(jobs.ddp(missing_ranks=(8,)))))
+    number = verdict.numbers[2]
+    assert (number.value, number.note) == ("no suspect", "no straggler found among the ranks that reported")
+
+
+def test_a_single_source_agrees_or_its_checks_differ() -> None:
+    # Given a late rank in a run without a healthy window, and waits inferred in the same stage
+    measures, diagnosis = jobs.look(jobs.data_tail())
+    assert diagnosis.aim is not None
+    lines = tuple(
+        replace(line, agrees=False) if line.name == "wait_fit" else line for line in diagnosis.aim.evidence
+    )
+    verdict = words.verdict(diagnosis.changed(aim=replace(diagnosis.aim, evidence=lines)))
+    assert words.verdict(diagnosis, measures.window.ranks).evidence_summary == "one source, agrees"
+    assert verdict.evidence_summary == "one source, its checks differ"
+    assert verdict.dissent.endswith("inferred wait lies in the suspect stage")
+
+
+def test_a_wait_that_no_packet_holds_is_called_inferred() -> None:
+    titles = {line.name: line.title for line in card("slow_callback").evidence}
+    assert titles["wait_fit"] == "inferred wait"
 
 
 def test_checks_of_one_matrix_are_one_source() -> None:
@@ -376,7 +412,8 @@ def test_every_window_has_words_for_everything(kind: str) -> None:
         assert all(sentence.endswith(".") for sentence in sentences), sentences
         assert "None" not in " ".join((verdict.headline, verdict.place, *sentences))
         assert all(chip.meaning for chip in verdict.chips)
-        assert all("n/a" in line.text for line in verdict.evidence if line.agrees is None)
+        if verdict.evidence_summary != "no suspect":
+            assert all("n/a" in line.text for line in verdict.evidence if line.agrees is None)
 
 
 def test_other_gates_lead_to_other_words() -> None:

@@ -18,7 +18,7 @@ EVIDENCE_TITLES: Mapping[str, str] = {
     "excess": "excess over a typical rank",
     "static_gain": "static gain",
     "rank_persistence": "rank persistence",
-    "wait_fit": "measured wait",
+    "wait_fit": "inferred wait",
     "device_events": "device events",
 }
 """Title of each check."""
@@ -30,7 +30,8 @@ EVIDENCE_MEANING: Mapping[str, str] = {
     "excess": "The stage with most time in excess of a typical rank.",
     "static_gain": "The stage whose clipping alone would shorten the step most.",
     "rank_persistence": "Whether the same rank is slowest in the stage step after step.",
-    "wait_fit": "The stage in which ranks measurably wait; it should not be the suspect stage.",
+    "wait_fit": "The stage in which ranks wait for each other, inferred from the durations of those that "
+    "arrive early; it should not be the suspect stage.",
     "device_events": "Whether sampled device time supports forward.",
 }
 """Meaning of each check, for tooltips and the glossary."""
@@ -44,7 +45,7 @@ _SOURCES: Mapping[str, Source] = {"delta": "another window", "device_events": "d
 
 @dataclass(frozen=True, slots=True)
 class EvidenceWords:
-    """One check: ``mark`` is ✓ (agrees), ✗ (points to another stage) or – (absent).
+    """One check: ``mark`` is ✓ (agrees), ✗ (points to another stage) or – (absent, or without a suspect).
 
     Checks of one ``source`` are computed from the same numbers, so together they count as one.
     """
@@ -59,7 +60,8 @@ class EvidenceWords:
 
 
 def evidence_lines(diagnosis: Diagnosis) -> tuple[EvidenceWords, ...]:
-    """Return every check of the suspect stage and rank."""
+    """Return every check of the suspect stage and rank; of a healthy window, which has no suspect to agree
+    with, the stage that each check shows."""
     if diagnosis.aim is None:
         return ()
     return tuple(_line(diagnosis, line) for line in diagnosis.aim.evidence)
@@ -67,7 +69,7 @@ def evidence_lines(diagnosis: Diagnosis) -> tuple[EvidenceWords, ...]:
 
 def evidence_sources(diagnosis: Diagnosis) -> dict[Source, bool]:
     """Return for each independent source whether it agrees with the suspect, that is, none of its checks
-    disagrees.
+    disagrees; nothing for a healthy window, which has no suspect.
 
     The share of the frontier that is not in use is ignored: it shows the same durations under an accounting
     that was not chosen.
@@ -86,13 +88,18 @@ def agreement(diagnosis: Diagnosis) -> tuple[int, int]:
 
 
 def agreement_words(diagnosis: Diagnosis) -> str:
-    """Return ``2 of 2 sources agree``."""
+    """Return ``2 of 2 sources agree``, or that a healthy window has no suspect."""
     agree, of = agreement(diagnosis)
     if not of:
-        return "no evidence"
+        return "no suspect" if diagnosis.aim is not None and diagnosis.is_healthy else "no evidence"
     if of == 1:
-        return "one source, agrees" if agree else "one source, in conflict"
+        return one_source_words(agree == 1)
     return f"{agree} of {of} sources agree"
+
+
+def one_source_words(agrees: bool) -> str:
+    """Return whether the checks of a single source agree with each other."""
+    return "one source, agrees" if agrees else "one source, its checks differ"
 
 
 def sources_words(diagnosis: Diagnosis) -> str:
@@ -103,7 +110,7 @@ def sources_words(diagnosis: Diagnosis) -> str:
 
 def _present(diagnosis: Diagnosis) -> list[EvidenceLine]:
     """Return the checks that count."""
-    if diagnosis.aim is None:
+    if diagnosis.aim is None or diagnosis.is_healthy:
         return []
     unused = "frontier_share" if diagnosis.frontier == "carry_over" else "carry_over_share"
     return [line for line in diagnosis.aim.evidence if line.agrees is not None and line.name != unused]
@@ -121,16 +128,19 @@ def dissent(diagnosis: Diagnosis) -> str:
     for line in _present(diagnosis):
         if line.agrees is False:
             verdict = f"points to {format.short_stage(line.stage)}" if line.stage else "disagrees"
+            if line.name == "wait_fit":
+                verdict = "lies in the suspect stage"
             parts.append(f"{EVIDENCE_TITLES.get(line.name, line.name)} {verdict}")
     return "; ".join(parts)
 
 
 def _line(diagnosis: Diagnosis, line: EvidenceLine) -> EvidenceWords:
-    mark = {True: "✓", False: "✗", None: "–"}[line.agrees]
+    agrees = None if diagnosis.is_healthy else line.agrees
+    mark = {True: "✓", False: "✗", None: "–"}[agrees]
     title = EVIDENCE_TITLES.get(line.name, line.name)
     meaning = EVIDENCE_MEANING.get(line.name, "")
     source = _source(diagnosis, line)
-    return EvidenceWords(line.name, title, mark, _text(diagnosis, line), line.agrees, meaning, source)
+    return EvidenceWords(line.name, title, mark, _text(diagnosis, line), agrees, meaning, source)
 
 
 def _text(diagnosis: Diagnosis, line: EvidenceLine) -> str:
@@ -144,6 +154,8 @@ def _text(diagnosis: Diagnosis, line: EvidenceLine) -> str:
         return f"rank {line.rank} is slowest {format.in_short(stage)} in {slowest} of {of}"
     if line.name == "wait_fit":
         source = wait_source(diagnosis)
+        if diagnosis.is_healthy:
+            return f"ranks wait {format.in_short(stage)} ({source})"
         if line.agrees:
             return f"ranks wait {format.in_short(stage)} ({source}), not in the suspect stage"
         return f"ranks wait {format.in_short(stage)} ({source}): its time may be a delay from another stage"
@@ -154,13 +166,13 @@ def _text(diagnosis: Diagnosis, line: EvidenceLine) -> str:
 
 def over_the_run(diagnosis: Diagnosis) -> str:
     """Return the source of a wait that the fit over this whole window does not show."""
-    return "over the run's windows" if diagnosis.group == ALL_RANKS else "over all ranks of the run"
+    return "from the run's windows" if diagnosis.group == ALL_RANKS else "from all ranks of the run"
 
 
 def wait_source(diagnosis: Diagnosis) -> str:
     """Return the source of the wait at the sync boundary: this window's own slope, or other windows."""
     if diagnosis.waits_from == "run":
-        return f"measured {over_the_run(diagnosis)}"
+        return f"inferred {over_the_run(diagnosis)}"
     fit = (diagnosis.wait_fit or {}).get(diagnosis.sync_boundary or "")
     return f"slope {format.slope(fit.slope, fit.se)}" if fit else "slope unknown"
 

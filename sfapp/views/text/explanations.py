@@ -105,11 +105,11 @@ def _waiting(diagnosis: Diagnosis) -> list[str]:
         stage = format.short_stage(diagnosis.met_boundary)
         sentences.append(
             f"At each sync, ranks wait for the slowest {format.in_short(stage)} (slope {slope}); "
-            "used where no window of the run measures a wait over all its steps."
+            "used where no window of the run shows a wait over all its steps."
         )
     if diagnosis.waits_from == "run" and diagnosis.sync_boundary is not None:
         sentences.append(
-            f"Ranks wait for each other {format.in_stage(diagnosis.sync_boundary)}, measured "
+            f"Ranks wait for each other {format.in_stage(diagnosis.sync_boundary)}, inferred "
             f"{over_the_run(diagnosis)}. This window alone cannot show it, for example because a rank is "
             f"late "
             "by the same amount in every step."

@@ -20,9 +20,19 @@ class Number:
 
 def key_numbers(diagnosis: Diagnosis) -> tuple[Number, ...]:
     """Return step time, exposed imbalance and the evidence's agreement."""
-    note = dissent(diagnosis) or sources_words(diagnosis) or "no conflicting evidence"
-    evidence = Number("Evidence", agreement_words(diagnosis), note)
+    evidence = Number("Evidence", agreement_words(diagnosis), _evidence_note(diagnosis))
     return (_step_time(diagnosis), _imbalance(diagnosis), evidence)
+
+
+def _evidence_note(diagnosis: Diagnosis) -> str:
+    """Return what disagrees, else the sources; of a window without a suspect, why it has none."""
+    if diagnosis.aim is not None and diagnosis.is_healthy:
+        if diagnosis.severity is None:
+            return "no verdict without a healthy window"
+        if diagnosis.lacks_data:
+            return "no straggler found among the ranks that reported"
+        return "the window is healthy" if diagnosis.ranks > 1 or diagnosis.reference else "a single rank"
+    return dissent(diagnosis) or sources_words(diagnosis) or "no conflicting evidence"
 
 
 def _step_time(diagnosis: Diagnosis) -> Number:

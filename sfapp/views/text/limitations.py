@@ -33,7 +33,7 @@ def unknown(diagnosis: Diagnosis) -> tuple[str, ...]:
     if aim is not None and _may_hide_a_late_rank(diagnosis, aim):
         found.append(
             f"Ranks may wait {format.in_stage(aim.stage)} for a rank that is late in every step; this "
-            "window measured no wait. The window in which the delay began shows which."
+            "window shows no wait. The window in which the delay began shows which."
         )
     if aim is not None and not diagnosis.is_healthy and coarse(aim.stage):
         found.append(f"Stage timing cannot identify {coarse(aim.stage)}.")

@@ -9,7 +9,7 @@ from sfapp.model import Diagnosis
 from sfapp.model.problems import Problem
 from sfapp.operators import Agreement
 from sfapp.views import format
-from sfapp.views.text.evidence import evidence_lines
+from sfapp.views.text.evidence import evidence_lines, one_source_words
 from sfapp.views.text.host_evidence import explanation_sentences
 from sfapp.views.text.onsets import estimate_words
 
@@ -84,7 +84,7 @@ def sources_summary(sources: tuple[ProblemSource, ...]) -> str:
     telling = [one for one in sources if one.agrees is not None]
     agree = sum(one.agrees is True for one in telling)
     if len(telling) == 1:
-        return "one source, agrees" if agree else "one source, in conflict"
+        return one_source_words(agree == 1)
     return f"{agree} of {len(telling)} independent sources agree"
 
 

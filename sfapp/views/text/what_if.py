@@ -172,7 +172,9 @@ def _notes_on_range(found: WhatIf, diagnosis: Diagnosis) -> tuple[str, ...]:
     notes = ["The range is [G, X]: from no rank waiting for this time to all of them waiting for it."]
     if diagnosis.sync_boundary is not None and diagnosis.wait_stages:
         wait = format.in_stage(broad_stage(diagnosis.sync_boundary))
-        notes.append(f"Ranks measurably wait for each other {wait}, so expect about the shorter step.")
+        notes.append(
+            f"By the inferred waits, ranks wait for each other {wait}, so expect about the shorter step."
+        )
     return tuple(notes)
 
 
