@@ -147,7 +147,7 @@ REASONS: Mapping[str, ReasonSpec] = by_name(
          "kept: gains, excess, lags and the wait fit are not available."),
         ("share_tie", "equal shares", "The two largest shares are tied."),
         ("leader_switch", "slowest rank changes", "The slowest rank changes too often to name one."),
-        ("evidence_disagrees", "conflicting evidence", "Raw durations, spread or gain point to another "
+        ("evidence_disagrees", "attribution rules differ", "Raw durations, spread or gain point to another "
         "stage than "
          "the frontier."),
         ("low_static_gain", "little gain alone", "Clipping the stage alone would gain little, and no wait "

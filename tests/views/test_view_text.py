@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from sfapp.accounting import RunWaits, diagnose, diagnose_runs, judge, measure, nearest_changes
-from sfapp.model import Gates, Label
+from sfapp.model import Diagnosis, Gates, Label, Window
 from sfapp.model.gates import FRONTIERS, Frontier
 from sfapp.views import format
 from sfapp.views import text as words
@@ -307,9 +309,9 @@ def test_checks_of_one_matrix_are_one_source() -> None:
     # Then the step-aligned share, the same durations under the other accounting, contradicts nothing
     assert verdict.evidence_summary == "2 of 2 sources agree"
     assert verdict.dissent == ""
-    assert verdict.numbers[2].note == "independent: this window's durations, another window"
+    assert verdict.numbers[2].note == "independent: this window's durations, the run's other windows"
     sources = {line.name: line.source for line in verdict.evidence}
-    assert sources["delta"] == "another window"
+    assert sources["delta"] == "the run's other windows"
     assert {
         sources[name] for name in ("frontier_share", "carry_over_share", "excess", "rank_persistence")
     } == {"this window's durations"}
@@ -324,13 +326,68 @@ def test_one_eligible_step_shows_no_persistence() -> None:
     assert "a single step" in lines["rank_persistence"].text
 
 
-def test_tied_stages_are_no_doubt_in_a_healthy_window_or_with_full_agreement() -> None:
-    def tones(kind: str, frontier: Frontier = "carry_over") -> dict[str, str]:
-        return {chip.terms[0].name: chip.tone for chip in card(kind, frontier).chips}
+def test_tied_stages_are_a_doubt_only_if_evidence_disagrees_and_no_rank_is_late_in_every_step() -> None:
+    def tones(diagnosis: Diagnosis) -> dict[str, str]:
+        return {chip.terms[0].name: chip.tone for chip in words.verdict(diagnosis).chips}
 
-    assert tones("healthy")["co_critical"] == "fact"
-    assert tones("slow_callback", "step")["co_critical"] == "doubt"
-    assert tones("slow_callback")["carry_over"] == "fact"
+    def tones_of(kind: str, frontier: Frontier = "carry_over") -> dict[str, str]:
+        return tones(jobs.against_healthy(jobs.ALL[kind](), frontier)[1])
+
+    assert tones_of("healthy")["co_critical"] == "fact"
+    assert tones_of("slow_callback", "step")["co_critical"] == "fact"
+    assert tones_of("slow_callback")["carry_over"] == "fact"
+    # Growth on all ranks, in the stage in which they wait
+    diagnosis = jobs.against_healthy(jobs.slow_everywhere(), "carry_over")[1]
+    assert diagnosis.aim is not None
+    lines = tuple(
+        replace(line, agrees=False) if line.name == "wait_fit" else line for line in diagnosis.aim.evidence
+    )
+    doubted = diagnosis.changed(
+        aim=replace(diagnosis.aim, evidence=lines), labels=(Label("co_critical", ("share_tie",)),)
+    )
+    assert tones(doubted)["co_critical"] == "doubt"
+
+
+def late_in_data(number: int, late_ms: float = 0.0) -> Window:
+    """256 ranks that compute longest in backward, where they wait; rank 77 may be late in data."""
+    random = np.random.default_rng(number)
+    scale_S = np.array([2.0, 20.0, 40.0, 1.0, 3.0, 0.1]).reshape(-1, 1, 1) * MS
+    duration_SNR = (scale_S * (1 + 0.05 * random.random((6, 40, 256)))).astype(np.int64)
+    duration_SNR[0, :, 77] += int(late_ms * MS)
+    arrival_NR = duration_SNR[:3].sum(axis=0)
+    duration_SNR[2] += arrival_NR.max(axis=-1, keepdims=True) - arrival_NR
+    return window_of(duration_SNR, window=number, first_step=40 * number, ranks_per_node=8)
+
+
+def test_a_stage_that_is_always_the_largest_is_no_evidence_against_a_late_rank() -> None:
+    # Given a rank that is late in data in every step, while backward still has the largest share
+    found = diagnose_runs([late_in_data(0), late_in_data(1), late_in_data(2, 30)])
+    verdict = words.verdict(found[2])
+    assert verdict.headline == "data on rank 77"
+    assert found[2].top_stage == BACKWARD
+    # Then all sources agree, and the table says why the share shows nothing
+    assert (verdict.evidence_summary, verdict.dissent) == ("2 of 2 sources agree", "")
+    (share,) = [line for line in verdict.evidence if line.name == "carry_over_share"]
+    assert share.mark == "–"
+    assert re.fullmatch(
+        r"backward, \d+ % \(the largest share when healthy too, \d+ %\)",
+        share.text.replace("\N{NO-BREAK SPACE}", " "),
+    ), share.text
+    # And no chip doubts the rank, or the saving by fixing it
+    chip = next(chip for chip in verdict.chips if chip.terms[0].name == "co_critical")
+    assert (chip.text, chip.tone) == ("stages or ranks tied · little gain in backward alone", "fact")
+    # Without a healthy window, neither
+    alone = words.verdict(diagnose(late_in_data(2, 30)))
+    assert (alone.headline, alone.evidence_summary) == ("data on rank 77", "one source, agrees")
+
+
+def test_little_gain_by_clipping_a_stage_is_no_chip_where_a_rank_is_late_in_it() -> None:
+    found = lasting_fault(OPTIMIZER, ranks=2)
+    diagnosis = diagnose_runs(found)[5]
+    doubted = diagnosis.changed(labels=(Label("co_critical", ("low_static_gain",)),))
+    assert doubted.aim is not None
+    assert doubted.aim.stage == doubted.top_stage
+    assert words.verdict(doubted).chips[0].text == "stages or ranks tied"
 
 
 def test_absent_evidence_names_the_gate_it_waits_for() -> None:
@@ -413,7 +470,8 @@ def test_every_window_has_words_for_everything(kind: str) -> None:
         assert "None" not in " ".join((verdict.headline, verdict.place, *sentences))
         assert all(chip.meaning for chip in verdict.chips)
         if verdict.evidence_summary != "no suspect":
-            assert all("n/a" in line.text for line in verdict.evidence if line.agrees is None)
+            absent = [line.text for line in verdict.evidence if line.agrees is None]
+            assert all("n/a" in text or text.endswith(("%)", "another stage)")) for text in absent)
 
 
 def test_other_gates_lead_to_other_words() -> None:

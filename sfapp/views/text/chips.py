@@ -42,7 +42,7 @@ class Chip:
 
 def chips(diagnosis: Diagnosis) -> tuple[Chip, ...]:
     """Return labels with their reasons, then reasons without a label, then the kind of culprit."""
-    found = [_label_chip(label, _tone(label, diagnosis)) for label in diagnosis.labels]
+    found = [_label_chip(label, diagnosis) for label in diagnosis.labels]
     found += [
         Chip((_reason(reason),), f"{reason}: {reason_sentence(reason)}", _reason_tone(reason, diagnosis))
         for reason in diagnosis.reasons
@@ -57,14 +57,20 @@ def chips(diagnosis: Diagnosis) -> tuple[Chip, ...]:
 
 
 def _tone(label: Label, diagnosis: Diagnosis) -> Tone:
-    """Return the colour role of a label. Tied stages raise no doubt in a healthy window, or if all evidence
-    agrees on the suspect."""
+    """Return the colour role of a label. Tied stages raise no doubt in a healthy window, if all evidence
+    agrees on the suspect, or if the same rank is late step after step."""
     spec = LABELS.get(label.label)
     if spec is None:
         return "doubt"
     agree, of = agreement(diagnosis)
-    is_settled = diagnosis.is_healthy or (agree == of and of > 0)
+    is_settled = diagnosis.is_healthy or (agree == of and of > 0) or _is_persistent(diagnosis)
     return "fact" if label.label == "co_critical" and is_settled else spec.tone
+
+
+def _is_persistent(diagnosis: Diagnosis) -> bool:
+    """Return whether a rank is named that is slowest in at least 80 % of the eligible steps."""
+    aim, culprit = diagnosis.aim, diagnosis.culprit
+    return aim is not None and aim.rank is not None and culprit is not None and culprit.kind == "chronic"
 
 
 def _reason_tone(reason: str, diagnosis: Diagnosis) -> Tone:
@@ -73,15 +79,33 @@ def _reason_tone(reason: str, diagnosis: Diagnosis) -> Tone:
     return "fact" if reason == "carry_over" and diagnosis.frontier == "carry_over" else "doubt"
 
 
-def _label_chip(label: Label, tone: Tone) -> Chip:
+def _label_chip(label: Label, diagnosis: Diagnosis) -> Chip:
     name = label.label
-    terms = (Term(label_words(name), "label" if name in LABELS else "", name), *map(_reason, label.reasons))
+    reasons = [_reason_of(reason, diagnosis) for reason in label.reasons]
+    terms = (
+        Term(label_words(name), "label" if name in LABELS else "", name),
+        *(term for term in reasons if term is not None),
+    )
     names = f"{name} ({', '.join(label.reasons)})" if label.reasons else name
     explanation = (
         LABELS[name].explanation if name in LABELS else "This version of sfapp does not know the label."
     )
     meaning = " ".join((f"{names}: {explanation}", *map(reason_sentence, label.reasons)))
-    return Chip(terms, meaning, tone)
+    return Chip(terms, meaning, _tone(label, diagnosis))
+
+
+def _reason_of(reason: str, diagnosis: Diagnosis) -> Term | None:
+    """Return a label's reason; None if it would contradict the saving by a fix of the suspect.
+
+    The static gain is that of the stage with the largest share, on all ranks. It says nothing about a suspect
+    in another stage, and little about a single late rank, for which the others wait.
+    """
+    aim, top = diagnosis.aim, diagnosis.top_stage
+    if reason != "low_static_gain" or diagnosis.is_healthy or aim is None or top is None:
+        return _reason(reason)
+    if top != aim.stage:
+        return Term(f"little gain in {format.short_stage(top)} alone", "reason", reason)
+    return None if aim.rank is not None else _reason(reason)
 
 
 def _reason(reason: str) -> Term:

@@ -37,10 +37,13 @@ EVIDENCE_MEANING: Mapping[str, str] = {
 """Meaning of each check, for tooltips and the glossary."""
 
 
-Source = Literal["this window's durations", "another window", "the run's windows", "device events"]
+Source = Literal["this window's durations", "the run's other windows", "device events"]
 
-_SOURCES: Mapping[str, Source] = {"delta": "another window", "device_events": "device events"}
+_SOURCES: Mapping[str, Source] = {"delta": "the run's other windows", "device_events": "device events"}
 """Source of a check other than this window's stage durations, on which all other checks are based."""
+
+
+_SHARES = ("frontier_share", "carry_over_share")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,7 @@ def evidence_sources(diagnosis: Diagnosis) -> dict[Source, bool]:
     disagrees; nothing for a healthy window, which has no suspect.
 
     The share of the frontier that is not in use is ignored: it shows the same durations under an accounting
-    that was not chosen.
+    that was not chosen. So is a share that shows nothing against the suspect (``usual_share``).
     """
     found: dict[Source, bool] = {}
     for line in _present(diagnosis):
@@ -103,7 +106,7 @@ def one_source_words(agrees: bool) -> str:
 
 
 def sources_words(diagnosis: Diagnosis) -> str:
-    """Return the sources of the evidence: ``independent: this window's durations, another window``."""
+    """Return the sources: ``independent: this window's durations, the run's other windows``."""
     found = list(evidence_sources(diagnosis))
     return f"{'independent: ' if len(found) > 1 else ''}{', '.join(found)}"
 
@@ -113,12 +116,46 @@ def _present(diagnosis: Diagnosis) -> list[EvidenceLine]:
     if diagnosis.aim is None or diagnosis.is_healthy:
         return []
     unused = "frontier_share" if diagnosis.frontier == "carry_over" else "carry_over_share"
-    return [line for line in diagnosis.aim.evidence if line.agrees is not None and line.name != unused]
+    return [
+        line
+        for line in diagnosis.aim.evidence
+        if line.agrees is not None and line.name != unused and not usual_share(diagnosis, line)
+    ]
+
+
+def usual_share(diagnosis: Diagnosis, line: EvidenceLine) -> str:
+    """Return why a share of another stage than the suspect shows nothing against it; empty if it does.
+
+    The stage that computes longest has the largest share in healthy windows too, so only a share that has
+    grown since then points to it. Without healthy windows, it shows nothing against ranks that are late
+    beyond noise.
+    """
+    if line.name not in _SHARES or line.agrees is not False or line.stage is None or line.value is None:
+        return ""
+    usual = _healthy_shares(diagnosis, line.name)
+    if usual is not None:
+        share = usual.get(line.stage, 0.0)
+        if share == max(usual.values()) and line.value <= share:
+            return f"the largest share when healthy too, {format.percent(share)}"
+        return ""
+    finding = diagnosis.main_finding
+    late = finding is not None and finding.kind == "rank" and bool(finding.ranks)
+    return "no sign against ranks that are late in another stage" if late else ""
+
+
+def _healthy_shares(diagnosis: Diagnosis, name: str) -> dict[str, float] | None:
+    """Return the shares of the healthy windows on the frontier of a check; None if they are not known."""
+    reference = diagnosis.reference
+    if reference is None:
+        return None
+    advances = reference.carry_advance_ns if name == "carry_over_share" else reference.advance_ns
+    total = sum((advances or {}).values())
+    return {stage: part / total for stage, part in (advances or {}).items()} if total > 0 else None
 
 
 def _source(diagnosis: Diagnosis, line: EvidenceLine) -> Source:
     if line.name == "wait_fit" and diagnosis.waits_from == "run":
-        return "the run's windows"
+        return "the run's other windows"
     return _SOURCES.get(line.name, "this window's durations")
 
 
@@ -135,7 +172,7 @@ def dissent(diagnosis: Diagnosis) -> str:
 
 
 def _line(diagnosis: Diagnosis, line: EvidenceLine) -> EvidenceWords:
-    agrees = None if diagnosis.is_healthy else line.agrees
+    agrees = None if diagnosis.is_healthy or usual_share(diagnosis, line) else line.agrees
     mark = {True: "✓", False: "✗", None: "–"}[agrees]
     title = EVIDENCE_TITLES.get(line.name, line.name)
     meaning = EVIDENCE_MEANING.get(line.name, "")
@@ -161,7 +198,8 @@ def _text(diagnosis: Diagnosis, line: EvidenceLine) -> str:
         return f"ranks wait {format.in_short(stage)} ({source}): its time may be a delay from another stage"
     if line.name == "delta":
         return f"{stage}, {format.change(line.value)} per step"
-    return f"{stage}, {format.percent(line.value)}"
+    usual = "" if diagnosis.is_healthy else usual_share(diagnosis, line)
+    return f"{stage}, {format.percent(line.value)}{f' ({usual})' if usual else ''}"
 
 
 def over_the_run(diagnosis: Diagnosis) -> str:

@@ -17,8 +17,7 @@ _MARKS = {True: "✓", False: "✗", None: "–"}
 
 _TITLES = {
     "this window's durations": "Stage durations",
-    "another window": "Healthy windows",
-    "the run's windows": "Waits of the run",
+    "the run's other windows": "Other windows of the run",
     "device events": "Device events",
 }
 """Titles of the sources of a verdict's checks."""
