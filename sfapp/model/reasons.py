@@ -165,7 +165,8 @@ REASONS: Mapping[str, ReasonSpec] = by_name(
          "them accounts for most of it."),
         ("within_noise", "within noise", "No effect in the window is far enough beyond noise for a strong "
          "label."),
-        ("no_reference", "no healthy window", "The run has no healthy window to compare with."),
+        ("no_reference", "no healthy window", "The run has no complete healthy window after its first to "
+         "compare with."),
         ("reference_differs", "reference has other stages", "The reference has other stages, so it cannot be "
          "compared."),
         ("step_time_not_grown", "step time did not grow", "The mean step is not clearly above the "

@@ -254,7 +254,7 @@ def test_without_a_reference_the_excess_is_given() -> None:
     measures, diagnosis = jobs.look(jobs.data_tail())
     verdict = words.verdict(diagnosis, measures.window.ranks)
     assert verdict.explanation[0].endswith("is data time in excess of a typical rank.")
-    assert "No baseline: the run has no healthy window yet." in verdict.unknown
+    assert "No baseline: the run has no complete healthy window after its first yet." in verdict.unknown
 
 
 def test_evidence_is_counted_and_dissent_named() -> None:
@@ -283,6 +283,19 @@ def test_a_window_that_lacks_data_has_no_suspect_and_is_not_called_healthy() -> 
     verdict = words.verdict(judge(measure(jobs.ddp(missing_ranks=(8,)))))
     number = verdict.numbers[2]
     assert (number.value, number.note) == ("no suspect", "no straggler found among the ranks that reported")
+    assert verdict.why[-1] == "Largest share: backward; no straggler found among the ranks that reported."
+
+
+def test_a_healthy_first_window_is_no_baseline_and_is_not_denied() -> None:
+    # Given a run whose only complete window is healthy, and is its first
+    (diagnosis,) = diagnose_runs([late_in_data(0)])
+    verdict = words.verdict(diagnosis)
+    # Then its page claims no lack of healthy windows
+    assert verdict.headline == "Healthy: no straggler found"
+    assert verdict.numbers[0].note == "no baseline to compare with"
+    texts = (*verdict.unknown, *(line.text for line in verdict.evidence))
+    assert "No baseline: the run has no complete healthy window after its first yet." in texts
+    assert not any("no healthy window" in text for text in texts)
 
 
 def test_a_single_source_agrees_or_its_checks_differ() -> None:

@@ -142,6 +142,9 @@ def _aim_basis(diagnosis: Diagnosis) -> str:
         )
     if aim.basis == "excess":
         return f"Suspect: {name} holds most of the time in excess of a typical rank."
+    if diagnosis.lacks_data:
+        reported = "ranks that reported" if diagnosis.missing_ranks else "ranks"
+        return f"Largest share: {name}; no straggler found among the {reported}."
     return f"Largest share: {name}; the window is healthy."
 
 

@@ -30,13 +30,14 @@ def _evidence_note(diagnosis: Diagnosis) -> str:
         if diagnosis.severity is None:
             return "no verdict without a healthy window"
         if diagnosis.lacks_data:
-            return "no straggler found among the ranks that reported"
+            reported = "ranks that reported" if diagnosis.missing_ranks else "ranks"
+            return f"no straggler found among the {reported}"
         return "the window is healthy" if diagnosis.ranks > 1 or diagnosis.reference else "a single rank"
     return dissent(diagnosis) or sources_words(diagnosis) or "no conflicting evidence"
 
 
 def _step_time(diagnosis: Diagnosis) -> Number:
-    note = "no healthy window to compare with"
+    note = "no baseline to compare with"
     if diagnosis.change is not None:
         note = f"{format.percent_change(diagnosis.change)} vs healthy"
         if diagnosis.is_reference:

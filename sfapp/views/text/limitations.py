@@ -60,7 +60,7 @@ def unknown(diagnosis: Diagnosis) -> tuple[str, ...]:
     if {"accumulation_collapsed", "accumulation_mixed"} & set(reasons):
         found.append("Data and backward cannot be separated: micro-steps were merged.")
     if diagnosis.shares is not None and diagnosis.reference is None:
-        found.append("No baseline: the run has no healthy window yet.")
+        found.append("No baseline: the run has no complete healthy window after its first yet.")
     if _device_unknown(diagnosis):
         found.append("Host and device time cannot be separated: no device events were sampled in forward.")
     return tuple(found)

@@ -84,7 +84,7 @@ def _healthy_sentence(diagnosis: Diagnosis) -> str:
     if diagnosis.exposed_imbalance is None:
         text = "Only a few ranks' rows were kept, so their balance is unknown"
         if diagnosis.reference is None:
-            return f"{text}, and the run has no healthy window to compare with."
+            return f"{text}, and the run has no baseline to compare with."
     else:
         text = f"Ranks are balanced: {format.severity(diagnosis.exposed_imbalance)} of the step is imbalance"
     if diagnosis.missing_ranks:
