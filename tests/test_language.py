@@ -31,7 +31,7 @@ RETIRED: tuple[Retired, ...] = (
     ),
     Retired(r"points? elsewhere", "conflicting evidence; points to STAGE"),
     Retired(r"share, step by step", "per-step share"),
-    Retired(r"would go\b", "fixing this saves up to"),
+    Retired(r"would go\b", "costs; saves up to"),
     Retired(r"on healthy\b", "vs healthy"),
     Retired(r"first shows", "likely cause"),
     Retired(r"is behind it|behind it\b", "responsible rank"),

@@ -10,6 +10,7 @@ import pytest
 
 from sfapp.accounting import RunWaits, diagnose, diagnose_runs, judge, measure, nearest_changes
 from sfapp.model import Diagnosis, Gates, Label, Window
+from sfapp.model.findings import Finding
 from sfapp.model.gates import FRONTIERS, Frontier
 from sfapp.views import format
 from sfapp.views import text as words
@@ -314,6 +315,30 @@ def test_a_single_source_agrees_or_its_checks_differ() -> None:
 def test_a_wait_that_no_packet_holds_is_called_inferred() -> None:
     titles = {line.name: line.title for line in card("slow_callback").evidence}
     assert titles["wait_fit"] == "inferred wait"
+
+
+def test_the_card_promises_no_saving_besides_the_what_if() -> None:
+    # Given a rank whose fix saves less than the imbalance of all ranks and stages
+    number = card("slow_callback").numbers[1]
+    assert number.title == "Exposed imbalance"
+    assert re.fullmatch(r"[\d.]+.ms of each step, of all ranks and stages together", number.note)
+    assert not any("sav" in number.note for number in card("slow_everywhere").numbers)
+
+
+def test_jitter_next_to_a_named_rank_is_what_remains_without_it() -> None:
+    jitter = Finding("jitter", CALLBACKS, (), None, 0.11, 0.05, 0.2, None)
+    _, diagnosis = jobs.against_healthy(jobs.periodic_callback(), "carry_over")
+    assert diagnosis.aim is not None
+    rank = diagnosis.aim.rank
+    late = [finding for finding in diagnosis.findings if finding.kind == "rank"]
+    sentences = words.verdict(diagnosis.changed(findings=(*late, jitter))).explanation
+    (sentence,) = [sentence for sentence in sentences if "jitter" in sentence.lower()]
+    assert sentence.startswith(f"Without rank {rank}, 11.0")
+    assert sentence.endswith(" of the step is still jitter, mostly in callbacks: no other rank stands out.")
+    # Where no rank is late, the slowest one changes
+    _, healthy = jobs.against_healthy(jobs.healthy(), "carry_over")
+    sentences = words.verdict(healthy.changed(findings=(jitter,))).explanation
+    assert any(sentence.endswith("the slowest rank changes, none is at fault.") for sentence in sentences)
 
 
 def test_checks_of_one_matrix_are_one_source() -> None:

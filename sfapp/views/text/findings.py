@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from sfapp.model import Diagnosis, Reference
 from sfapp.model.findings import Finding
 from sfapp.views import format
@@ -66,9 +68,18 @@ def place(finding: Finding) -> str:
     return f"{stage} on {'rank' if len(finding.ranks) == 1 else 'ranks'} {named}"
 
 
-def finding_sentence(finding: Finding) -> str:
-    """Return one finding as a sentence."""
+def finding_sentence(finding: Finding, late: Collection[int] = ()) -> str:
+    """Return one finding as a sentence.
+
+    Args:
+        late: ranks that other findings of the window name; jitter is what remains without them.
+    """
     size = f"{interval(finding)} of the step"
+    if finding.kind == "jitter" and late:
+        named = f"rank{'s' if len(late) > 1 else ''} {format.ranges(sorted(late), _MOST_RANKS)}"
+        return (
+            f"Without {named}, {size} is still jitter, mostly in {place(finding)}: no other rank stands out."
+        )
     if finding.kind == "jitter":
         return f"Jitter costs {size}, mostly in {place(finding)}: the slowest rank changes, none is at fault."
     if finding.kind == "growth":
@@ -79,7 +90,10 @@ def finding_sentence(finding: Finding) -> str:
 def other_findings(diagnosis: Diagnosis) -> tuple[str, ...]:
     """Return the findings besides the one that the verdict names, each as a sentence."""
     shown = [found for found in diagnosis.findings if found.needs_attention or found.kind == "jitter"]
-    return tuple(finding_sentence(finding) for finding in shown if finding is not diagnosis.main_finding)
+    late = {rank for finding in diagnosis.findings if finding.kind == "rank" for rank in finding.ranks}
+    return tuple(
+        finding_sentence(finding, late) for finding in shown if finding is not diagnosis.main_finding
+    )
 
 
 def effect_sentence(diagnosis: Diagnosis) -> str:

@@ -53,5 +53,5 @@ def _imbalance(diagnosis: Diagnosis) -> Number:
         )
     if diagnosis.ranks == 1:
         return Number(title, format.ABSENT, "needs a second rank")
-    saved = format.duration(imbalance * diagnosis.step_time.mean_ns)
-    return Number(title, format.severity(imbalance), f"fixing this saves up to {saved} per step")
+    lost = format.duration(imbalance * diagnosis.step_time.mean_ns)
+    return Number(title, format.severity(imbalance), f"{lost} of each step, of all ranks and stages together")
