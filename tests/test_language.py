@@ -12,6 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from sfapp.views.gate_tables import gate_rows
+from sfapp.views.glossary import glossary
+from sfapp.views.text.verdict import verdict as verdict_text
+from tests.views import simulated_windows as jobs
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -265,6 +270,51 @@ def test_a_label_without_a_space_is_read() -> None:
 def test_code_spans_and_machine_values_are_not_prose() -> None:
     source = 'KINDS = ("chronic", "one-off")\n"""Return `chronic` or ``one-off``."""\n'
     assert not [line for text in texts_of("sfapp/any.py", source) for line in findings(text)]
+
+
+_BARE_NUMBER = re.compile(r"\d(\.\d+)?e[+-]\d|\b\d{1,3}(,\d{3}){2,}(?![,.]?\d)(?!.?(ns|µs|ms|s|B|kB|MB)\b)")
+"""A number in the notation of programs, or one of millions without its unit."""
+
+
+def generated_texts() -> Iterator[WrittenText]:
+    """Yield the texts that the product generates about windows of every kind, and of its glossary."""
+    for row in glossary():
+        yield from (WrittenText("glossary", 0, row[name]) for name in ("words", "meaning", "default"))
+    for kind, made in jobs.ALL.items():
+        measures, diagnosis = jobs.against_healthy(made(), "carry_over")
+        verdict = verdict_text(diagnosis, measures.window.ranks)
+        for row in gate_rows(measures, diagnosis):
+            yield from (
+                WrittenText(kind, 0, str(row[name])) for name in ("value_text", "distance_text", "becomes")
+            )
+        for sentence in (
+            verdict.sentence,
+            *verdict.explanation,
+            *verdict.why,
+            *verdict.unknown,
+            verdict.action,
+        ):
+            yield WrittenText(kind, 0, sentence)
+        for line in verdict.evidence:
+            yield WrittenText(kind, 0, f"{line.title}: {line.text}")
+        for number in verdict.numbers:
+            yield WrittenText(kind, 0, f"{number.title}: {number.value}, {number.note}")
+
+
+def test_no_generated_text_uses_a_retired_phrase_or_a_number_without_its_unit() -> None:
+    made = [text for text in generated_texts() if text.path != "hostile"]
+    assert len(made) > 500
+    assert not [line for text in made for line in findings(text)]
+    assert not [text for text in made if _BARE_NUMBER.search(text.text)]
+
+
+@pytest.mark.parametrize("text", ["floor ≥ 6.74e+09: no shares", "6,738,537,000"])
+def test_a_number_without_its_unit_is_found(text: str) -> None:
+    assert _BARE_NUMBER.search(text)
+
+
+def test_a_number_with_its_unit_is_not_found() -> None:
+    assert not _BARE_NUMBER.search("6.74 s, 16,384 ranks, 6,738,537,000 ns")
 
 
 if __name__ == "__main__":  # prints what remains

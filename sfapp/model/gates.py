@@ -29,7 +29,7 @@ class GateDoc:
         name: the field of ``Gates``, the CLI option and the URL parameter; symbol: on screen.
         low, high: its range, inclusive.
         step: change per click, and grid of the search for the next change of verdict.
-        whole: whether it is an integer.
+        whole: whether it is an integer. unit: of its value; empty for parts and numbers of things.
         paper: whether the paper defines it; the others are choices of ours.
         affects_suspect: whether the suspect, its steps or its severity depend on it; the others affect only
             labels, routing set and evidence.
@@ -45,6 +45,7 @@ class GateDoc:
     whole: bool = False
     paper: bool = True
     affects_suspect: bool = False
+    unit: Literal["", "ns"] = ""
 
 
 GATE_DOCS: tuple[GateDoc, ...] = (
@@ -116,7 +117,7 @@ GATE_DOCS: tuple[GateDoc, ...] = (
     GateDoc(
         "floor_ns", "floor", "denominator floor", 0, 2**62, 1_000,
         "Windows with less exposed time than this (ns) get raw advances and no shares.",
-        whole=True, paper=False, affects_suspect=True,
+        whole=True, paper=False, affects_suspect=True, unit="ns",
     ),
     GateDoc(
         "wait_slope", "β", "wait slope", 0.0, 2.0, 0.05,

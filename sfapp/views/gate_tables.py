@@ -9,6 +9,7 @@ from sfapp.model import GATE_DOCS, Diagnosis
 from sfapp.model.gates import GATE_BY_NAME, GateDoc
 from sfapp.views.table_columns import Row, TableColumn
 from sfapp.views.text import changes
+from sfapp.views.text.gate_values import gate_value
 
 GATE_COLUMNS: tuple[TableColumn, ...] = (
     TableColumn("symbol", "gate"),
@@ -41,13 +42,9 @@ def gate_rows(measures: Measures, diagnosis: Diagnosis) -> list[Row]:
                 "symbol": doc.symbol,
                 "title": doc.title,
                 "value": value,
-                "value_text": f"{value:,}" if doc.whole else f"{value:g}",
+                "value_text": gate_value(doc, value),
                 "distance": distance,
-                "distance_text": "none"
-                if distance is None
-                else f"{distance:,.0f}"
-                if doc.whole
-                else f"{distance:.3g}",
+                "distance_text": "none" if distance is None else gate_value(doc, distance),
                 "becomes": lines[doc.name],
             }
         )

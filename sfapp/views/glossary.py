@@ -11,6 +11,7 @@ from sfapp.operators import AGREEMENT_REASONS
 from sfapp.views import format
 from sfapp.views.text.advice import STAGE_MEANING
 from sfapp.views.text.evidence import EVIDENCE_MEANING, EVIDENCE_TITLES
+from sfapp.views.text.gate_values import gate_value
 from sfapp.views.text.stragglers import CAUSE_KINDS, COLLECTIVE_VERDICTS, NATURES, TERMS
 from sfapp.views.text.terms import ACCOUNTING_TERMS
 
@@ -62,7 +63,7 @@ def gate_rows() -> list[Row]:
             doc.title,
             doc.help if doc.paper else f"{doc.help} (beyond the paper)",
             symbol=doc.symbol,
-            default=f"{getattr(defaults, doc.name):g}",
+            default=gate_value(doc, getattr(defaults, doc.name)),
         )
         for doc in GATE_DOCS
     ]

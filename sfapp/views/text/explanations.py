@@ -6,14 +6,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from sfapp.accounting import GateChange, own_wait_stages
-from sfapp.model import GATE_DOCS, Diagnosis
+from sfapp.model import Diagnosis
+from sfapp.model.gates import GATE_BY_NAME
 from sfapp.model.labels import SUPPRESSING_LABELS, label_words
 from sfapp.model.reasons import reason_sentence
 from sfapp.views import format
 from sfapp.views.text.evidence import over_the_run
 from sfapp.views.text.findings import healthy_windows
-
-_SYMBOLS = {doc.name: doc.symbol for doc in GATE_DOCS}
+from sfapp.views.text.gate_values import gate_value
 
 
 def why(diagnosis: Diagnosis) -> tuple[str, ...]:
@@ -167,11 +167,12 @@ def _gate_line(gate: str, nearest: list[GateChange], diagnosis: Diagnosis) -> st
         return "no shares: below the denominator floor"
     if not nearest:
         return "verdict stable for any value"
-    symbol = _SYMBOLS.get(gate, gate)
+    doc = GATE_BY_NAME[gate]
     parts = []
     for change in sorted(nearest, key=lambda change: change.direction == "below"):
         sign = "≥" if change.direction == "above" else "≤"
-        parts.append(f"{symbol} {sign} {change.value:.3g}: {_becomes(change, diagnosis)}")
+        value = gate_value(doc, change.value)
+        parts.append(f"{doc.symbol} {sign} {value}: {_becomes(change, diagnosis)}")
     return "; ".join(parts)
 
 
@@ -181,14 +182,18 @@ def _becomes(change: GateChange, diagnosis: Diagnosis) -> str:
     gained = [label for label in change.labels if label not in diagnosis.label_names]
     lost = [label for label in diagnosis.label_names if label not in change.labels]
     if gained:
-        parts.append(" + ".join(map(label_words, gained)))
+        parts.append(f"gains {_quoted(gained)}")
     elif lost:
-        parts.append(f"no longer {' or '.join(map(label_words, lost))}")
+        parts.append(f"loses {_quoted(lost)}")
     elif "labels" in change.changes:
         parts.append("labels unchanged, reasons change")
     if "routing_set" in change.changes:
         parts.append(f"{format.counted(len(change.routing_set), 'stage')} in the routing set")
     return ", ".join(parts)
+
+
+def _quoted(labels: Sequence[str]) -> str:
+    return format.listed([f'"{label_words(label)}"' for label in labels])
 
 
 def against_recorder(diagnosis: Diagnosis) -> str:
