@@ -7,7 +7,7 @@ import math
 from sfapp.operators import Cause, Collective, Findings, Outlier
 from sfapp.views import format
 from sfapp.views.table_columns import Row, TableColumn
-from sfapp.views.text.stragglers import CAUSE_KINDS, COLLECTIVE_VERDICTS, NATURES
+from sfapp.views.text.stragglers import CAUSE_KINDS, COLLECTIVE_VERDICTS, COLLECTIVE_WORDS, NATURES
 
 
 def _numeric(field: str, title: str, help: str) -> TableColumn:
@@ -19,12 +19,12 @@ CAUSE_FLOOR = 0.001
 
 CAUSE_COLUMNS: tuple[TableColumn, ...] = (
     TableColumn("place", "#", "causes that delayed other ranks first, then by cost"),
-    TableColumn("rank", "rank", "rank of the cause; for a transfer, the rank that arrived last"),
+    TableColumn("rank", "rank", "rank of the cause; for a slow collective, the rank that arrived last"),
     TableColumn("name", "operator", "for an edge, the operator that started late"),
     TableColumn("after", "after", "for an edge, the operator before it, which was on time"),
     TableColumn("kind", "kind", "operator: took long; edge: started late without a recorded reason; "
-    "transfer: slow after all ranks had arrived, computing or transferring; extra: most other ranks lack it; "
-    "before: already late when the events begin"),
+    "after the last arrival: slow once all ranks had arrived, computing or transferring; extra: most other "
+    "ranks lack it; before: already late when the events begin", "kind_text"),
     TableColumn("nature", "nature", "compute, communication, input, idle or unknown"),
     _numeric("delay_ns", "cost", "delay caused, summed over the steps"),
     _numeric("worst_ns", "at worst", "largest single delay"),
@@ -57,8 +57,13 @@ COLLECTIVE_COLUMNS: tuple[TableColumn, ...] = (
     _numeric("skew_ns", "waiting", "wait of the first rank for the last one"),
     _numeric("transfer_ns", "after arrival", "from the last arrival to the last end: computing or transfer"),
     _numeric("slow_ns", "excess", "time after the last arrival beyond that of the same collective elsewhere"),
-    TableColumn("verdict", "verdict", "skew or transfer if one is at least twice the other, else mixed"),
-    TableColumn("why", "why", "why the verdict is inconclusive"),
+    TableColumn(
+        "verdict",
+        "most of the time",
+        "waiting or after the last arrival if one is at least twice the other, else partly both",
+        "verdict_text",
+    ),
+    TableColumn("why", "why", "why waiting cannot be separated from the time after the last arrival"),
 )
 
 
@@ -104,6 +109,7 @@ def _cause(place: int, cause: Cause) -> Row:
         "name": cause.name,
         "after": after,
         "kind": cause.kind,
+        "kind_text": "after the last arrival" if cause.kind == "transfer" else cause.kind,
         "kind_meaning": CAUSE_KINDS[cause.kind],
         "nature": cause.nature,
         "nature_meaning": NATURES[cause.nature],
@@ -144,6 +150,7 @@ def _collective(collective: Collective) -> Row:
         "ranks": collective.ranks,
         "last_rank": collective.last_rank,
         "verdict": collective.verdict,
+        "verdict_text": COLLECTIVE_WORDS[collective.verdict],
         "verdict_meaning": COLLECTIVE_VERDICTS[collective.verdict],
         "why": collective.why,
     }

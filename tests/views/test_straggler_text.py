@@ -14,7 +14,7 @@ from sfapp.views import straggler_tables as tables
 from sfapp.views import text as words
 from sfapp.views.glossary import glossary
 from sfapp.views.selection import operator_shown, step_shown, suspect_and_peer
-from sfapp.views.text.stragglers import VIAS
+from sfapp.views.text.stragglers import COLLECTIVE_VERDICTS, COLLECTIVE_WORDS, VIAS
 from tests.views import simulated_findings as found_in
 
 
@@ -90,6 +90,25 @@ def test_a_rank_a_little_slow_in_everything_is_reported_as_such() -> None:
     assert any("Ranks 3–4: up to 12.0 ms late" in note for note in words.findings_notes(
         replace(findings, blame=blame)
     ))  # fmt: skip
+
+
+def test_the_table_of_collectives_names_the_time_after_the_last_arrival_by_what_was_measured() -> None:
+    rows = tables.collective_rows(found_in.found("input"))
+    column = next(column for column in tables.COLLECTIVE_COLUMNS if column.field == "verdict")
+    shown = {row["verdict"]: row[column.shown] for row in rows}
+    assert {"skew", "transfer"} & set(shown)
+    assert COLLECTIVE_WORDS.items() >= shown.items()
+    assert COLLECTIVE_WORDS["transfer"] == "after the last rank arrived: computing or transfer"
+    assert set(COLLECTIVE_WORDS) == set(COLLECTIVE_VERDICTS)
+
+
+def test_the_table_of_causes_calls_a_slow_collective_no_transfer() -> None:
+    column = next(column for column in tables.CAUSE_COLUMNS if column.field == "kind")
+    found = found_in.found("transfer")
+    shown = {row["kind"]: row[column.shown] for row in tables.cause_rows(found)}
+    assert "transfer" in shown
+    assert shown["transfer"] == "after the last arrival"
+    assert "transfer:" not in column.help
 
 
 # ---- agreement --------------------------------------------------------------------------------------

@@ -40,6 +40,14 @@ COLLECTIVE_VERDICTS: Mapping[str, str] = {
 }
 """How a collective spent its time."""
 
+COLLECTIVE_WORDS: Mapping[str, str] = {
+    "skew": "waiting for the last rank",
+    "transfer": "after the last rank arrived: computing or transfer",
+    "mixed": "partly waiting, partly after the last rank arrived",
+    "inconclusive": "not separable",
+}
+"""The same in a few words, by what was measured: events do not show what ranks do after the last arrival."""
+
 VIAS: Mapping[str, tuple[str, str]] = {
     "program": ("runs next", "the previous operator on the same thread or stream"),
     "enclosing": ("inside it", "the beginning of the operator that encloses it"),
