@@ -90,6 +90,9 @@ RETIRED: tuple[Retired, ...] = (
     Retired(r"meet(s|ing)? (each other|the others?|again|in)\b|met (each other|in)\b", "synchronise"),
     Retired(r"quiet (window|run|job|step|rank|stage)s?\b|called quiet\b", "healthy"),
     Retired(r"made (anew|good)\b|let(s|ting)? go\b", "created again; caught up; released"),
+    Retired(r"than chance would", "than expected by chance"),
+    Retired(r"leads? a boundary|counts as rotating|counts for leadership", "is the slowest; changes"),
+    Retired(r"W (holds|is)\b|taken (not )?to hold\b", "ranks wait for each other; always; never"),
 )
 """The left column of the string table with its kin, as regular expressions that begin with a word."""
 
@@ -276,6 +279,9 @@ _BARE_NUMBER = re.compile(r"\d(\.\d+)?e[+-]\d|\b\d{1,3}(,\d{3}){2,}(?![,.]?\d)(?
 """A number in the notation of programs, or one of millions without its unit."""
 
 
+_MACHINE_NAME = re.compile(r"\b[a-z]+_[a-z_]+\b")
+
+
 def generated_texts() -> Iterator[WrittenText]:
     """Yield the texts that the product generates about windows of every kind, and of its glossary."""
     for row in glossary():
@@ -311,6 +317,10 @@ def test_no_generated_text_uses_a_retired_phrase_or_a_number_without_its_unit() 
 @pytest.mark.parametrize("text", ["floor ≥ 6.74e+09: no shares", "6,738,537,000"])
 def test_a_number_without_its_unit_is_found(text: str) -> None:
     assert _BARE_NUMBER.search(text)
+
+
+def test_the_glossary_explains_in_words_and_not_in_machine_names() -> None:
+    assert not [row["meaning"] for row in glossary() if _MACHINE_NAME.search(row["meaning"])]
 
 
 def test_a_number_with_its_unit_is_not_found() -> None:

@@ -1,4 +1,4 @@
-"""Which hosts have the late rank more often than chance would have it, over runs (accounting.md §23).
+"""Which hosts have the late rank more often than expected by chance, over runs (accounting.md §23).
 
 One bad host in many jobs looks like bad luck in each of them. A run is one trial, however many windows it
 has, because its windows are not independent of each other.

@@ -13,7 +13,7 @@ from sfapp.service.fleet import FleetQuery, fleet_document
 from sfapp.service.workspace import Workspace
 
 FIELDS = (
-    "`suspects` (names of hosts that have the late rank in more runs than chance would have it), `hosts` ("
+    "`suspects` (names of hosts that have the late rank in more runs than expected by chance), `hosts` ("
     "all that have the late rank in some run) and `total_hosts`, `lost` (rank-hours by stage), `runs` and "
     "`total_runs`; docs/json.md lists their fields."
 )

@@ -138,7 +138,7 @@ _EVERY = (
     AssistantTool(
         "fleet",
         "Show what all runs have in common",
-        "Hosts that have the late rank in more runs than chance would have it, rank-hours lost by stage, and "
+        "Hosts that have the late rank in more runs than expected by chance, rank-hours lost by stage, and "
         "the runs.",
         FleetArguments,
         run_tools.show_fleet,

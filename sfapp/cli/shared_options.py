@@ -56,7 +56,7 @@ def gate_options(command: Command) -> Command:
             type=click.Choice(tuple(choice.help)),
             default=None,
             hidden=True,
-            help=f"{choice.question} {' '.join(choice.help.values())}",
+            help=" ".join((choice.question, *(f"{name}: {text}" for name, text in choice.help.items()))),
         )(command)
     return click.option(
         "--preset",

@@ -44,7 +44,7 @@ class FleetHost:
 
     @property
     def is_suspect(self) -> bool:
-        """Whether it is named more often than chance would have it."""
+        """Whether it is named more often than expected by chance."""
         return self.chance <= ALPHA
 
 
@@ -101,5 +101,5 @@ class Fleet:
 
     @property
     def suspects(self) -> tuple[FleetHost, ...]:
-        """Hosts that are named more often than chance would have it, the most telling first."""
+        """Hosts that are named more often than expected by chance, the most telling first."""
         return tuple(host for host in self.hosts if host.is_suspect)

@@ -71,17 +71,17 @@ GATE_DOCS: tuple[GateDoc, ...] = (
     ),
     GateDoc(
         "eta_q", "ηQ", "leader confidence", 0.0, 0.5, 0.005,
-        "A rank leads a boundary clearly if the next one is at least this share of the step behind.",
+        "A rank is clearly the slowest at a boundary if it is at least this share of a step behind the next.",
         paper=False, affects_suspect=True,
     ),
     GateDoc(
         "gamma_switch", "γswitch", "switch rate", 0.0, 1.0, 0.01,
-        "Above this rate of changes between consecutive eligible steps, the leader counts as rotating.",
+        "Above this rate, from one eligible step to the next, the slowest rank counts as changing.",
         paper=False, affects_suspect=True,
     ),
     GateDoc(
         "gamma_elig", "γelig", "stage eligibility", 0.0, 1.0, 0.01,
-        "A step counts for leadership if the stage takes at least this share of it.",
+        "A step counts in the search for a stage's slowest rank if the stage takes at least this part.",
         paper=False, affects_suspect=True,
     ),
     GateDoc(
@@ -154,12 +154,12 @@ class ChoiceDoc:
 
 CHOICE_DOCS: tuple[ChoiceDoc, ...] = (
     ChoiceDoc(
-        "model_fit", "W", "wait model", "Whether the wait model holds.",
+        "model_fit", "W", "wait model", "Whether ranks wait for each other in a stage (the wait model W).",
         {
-            "declared": "W is as the training code declared it in the packet (the paper's behaviour).",
-            "measured": "W holds if the window itself shows ranks waiting for each other in a stage.",
-            "on": "W is taken to hold.",
-            "off": "W is taken not to hold.",
+            "declared": "As the training code declared it in the packet (the paper's behaviour).",
+            "measured": "If the window itself shows ranks waiting for each other in a stage.",
+            "on": "Always.",
+            "off": "Never.",
         },
     ),
     ChoiceDoc(

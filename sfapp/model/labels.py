@@ -164,7 +164,8 @@ LABELS: Mapping[str, LabelSpec] = label_table(
             strength="strong",
             reasons=(),
             explanation="The slowest rank falls behind in this stage, and the other ranks wait for it later.",
-            definition="Holds with sync_wait_dependent where the rise of the slowest rank's lag reaches ηA.",
+            definition="Holds together with \"gain depends on waits\" if the rise of the slowest rank's lag "
+            "reaches ηA.",
         ),
         LabelSpec(
             name="co_critical",

@@ -21,7 +21,7 @@ that are longer."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedRank:
-    """A rank that leads a boundary, with or without rows, and where it ran."""
+    """The slowest rank at a boundary, with or without rows, and where it ran."""
 
     rank: int
     local_rank: int

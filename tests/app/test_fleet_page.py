@@ -62,11 +62,14 @@ async def user(root: Path, store: Store) -> AsyncIterator[User]:
 
 async def test_the_bad_host_is_the_first_sentence_with_what_to_do(user: User) -> None:
     await user.open("/fleet")
-    await user.should_see("bad-host has the late rank in more runs than chance would have it")
+    await user.should_see("bad-host has the late rank in more runs than expected by chance")
     await user.should_see(
         f"Of {RUNS} runs on several hosts with a late rank, {RUNS} have it on this host; by chance 6.0 would"
     )
-    await user.should_see("Take bad-host out of the pool and test it: its ranks are late in callbacks")
+    await user.should_see(
+        "Take bad-host out of the pool and test it: its ranks are late in callbacks in "
+        f"{RUNS} of {RUNS} runs."
+    )
     await user.should_see(HOSTILE[:20])
 
 

@@ -87,3 +87,11 @@ async def test_a_large_window_shows_changes_of_the_view(user: User) -> None:
         while href(user, "json") != "/w/job/0.json?tab=ranks&step=0":
             await asyncio.sleep(0.02)
     await user.should_see("step 0")
+
+
+async def test_a_table_of_many_ranks_counts_those_that_it_leaves_out(
+    user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tabs, "RANKS_LISTED", 3)
+    await user.open("/w/job/0?tab=ranks")
+    await user.should_see("come first; the first 3 of 8; the CSV on the Data tab has all")

@@ -129,6 +129,7 @@ async def test_one_node_is_examined_by_itself(user: User) -> None:
 async def test_without_operator_events_stages_are_shown_and_labelled(user: User) -> None:
     await user.open(STAGES_ONLY)
     await user.should_see("no operator trace for this window")
+    await user.should_see("stage times of ")
     await user.should_see("Based on stages, not on operators")
 
 

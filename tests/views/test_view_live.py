@@ -200,7 +200,7 @@ def test_what_was_not_read_is_a_gap_and_units_are_those_of_the_name() -> None:
     assert network["layout"]["yaxis"]["ticksuffix"] == " GB/s"
     assert numbers(network["data"][0]["y"]) == pytest.approx(np.full(5, 2.5))
     nothing = samples_over_time([], "cpu_percent", title="CPU")
-    assert "no values of cpu percent" in nothing["layout"]["meta"]["alt"]
+    assert "no samples of this value" in nothing["layout"]["meta"]["alt"]
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def _extent(findings: Findings) -> str:
     where = f"{format.counted(len(operators.ranks), 'rank')}, {format.counted(len(operators.steps), 'step')}"
     if findings.source == "operators":
         return f"Operators · {count} operator events of {where}"
-    return f"Stages · {count} of {where}; no operator trace for this window"
+    return f"Stages · {count} stage times of {where}; no operator trace for this window"
 
 
 def files_card(model: TabViewModel, _: Reactions) -> None:

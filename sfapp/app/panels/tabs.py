@@ -29,7 +29,7 @@ from sfapp.app.panels.verdict_tables import evidence_table, gate_table, label_ta
 from sfapp.app.panels.view_model import Follow, Key, TabViewModel
 from sfapp.app.theme import box, label_text
 from sfapp.model.view import NOTES, STRAGGLERS
-from sfapp.views import tables, text
+from sfapp.views import format, tables, text
 from sfapp.views.gate_tables import gate_rows
 from sfapp.views.plot_registry import NODE_TAB, PLOTS
 from sfapp.views.table_columns import Row
@@ -92,7 +92,8 @@ def _rank_table(node: int | None = None) -> TabBlock:
         shown, count = compute(model)
         subtitle = "those that are slowest at the suspect stage most often come first"
         if len(shown) < count:
-            subtitle += f"; the first {len(shown)} of {count}, the CSV on the Data tab has all"
+            first = f"the first {format.count(len(shown))} of {format.count(count)}"
+            subtitle += f"; {first}; the CSV on the Data tab has all"
         with titled("Ranks", subtitle):
             data_table(tables.rank_columns(shown), shown, "rank")
 

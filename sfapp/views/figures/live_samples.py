@@ -119,7 +119,7 @@ def samples_over_time(
     """
     known = [row for row in rows if row[field] is not None]
     if not known:
-        message = why or f"no values of {field.replace('_', ' ')}"
+        message = why or "no samples of this value"
         return empty_figure(message, dark=dark, title=title, height=180)
     by_subject: dict[int, list[Mapping[str, Any]]] = {}
     for row in rows:

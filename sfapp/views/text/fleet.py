@@ -23,10 +23,10 @@ def fleet_headline(fleet: Fleet) -> str:
     if suspects:
         names = format.listed([format.clip(one.hostname) for one in suspects])
         verb = "has" if len(suspects) == 1 else "have"
-        return f"{names} {verb} the late rank in more runs than chance would have it ({hosts} in {runs})"
+        return f"{names} {verb} the late rank in more runs than expected by chance ({hosts} in {runs})"
     if not any(one.compared_runs for one in fleet.hosts):
         return f"No run on several hosts has a late rank ({hosts} in {runs})"
-    return f"No host has the late rank in more runs than chance would have it ({hosts} in {runs})"
+    return f"No host has the late rank in more runs than expected by chance ({hosts} in {runs})"
 
 
 def host_sentence(host: FleetHost) -> str:
@@ -55,4 +55,5 @@ def host_advice(host: FleetHost) -> str:
     """Return what to do about a host that is named too often."""
     where = format.in_stage(host.stages[0][0])
     name = format.clip(host.hostname)
-    return f"Take {name} out of the pool and test it: its ranks are late {where} in many runs."
+    runs = f"{format.count(host.named_runs)} of {format.counted(host.compared_runs, 'run')}"
+    return f"Take {name} out of the pool and test it: its ranks are late {where} in {runs}."

@@ -139,14 +139,15 @@ def problems_headline(ongoing: int, ended: int) -> str:
 
 
 def rank_time(hours: float) -> str:
-    """Return the total time of all ranks: ``25 rank-seconds``, ``3.1 rank-minutes``, ``0.7 rank-hours``."""
+    """Return the total time of all ranks: ``25 rank-seconds``, ``3.1 rank-minutes``, ``4.0 rank-hours``."""
     if hours * 3600 <= -0.5:
         return f"−{rank_time(-hours)}"
     for size, name in ((1.0, "rank-hours"), (1 / 60, "rank-minutes")):
         value = hours / size
         if value >= 0.95:
             return f"{value:,.0f} {name}" if value >= 9.95 else f"{value:.1f} {name}"
-    return f"{max(0.0, hours * 3600):.0f} rank-seconds"
+    seconds = f"{max(0.0, hours * 3600):.0f}"
+    return f"{seconds} rank-second{'' if seconds == '1' else 's'}"
 
 
 def _ranks(ranks: Sequence[int]) -> str:
