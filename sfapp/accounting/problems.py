@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from hashlib import blake2b
 
 from sfapp.accounting.episodes import EpisodeWindows, episodes_of, takes_turns
@@ -22,6 +22,10 @@ Locate = Callable[[EpisodeWindows], Episode]
 
 RanksOf = Callable[[Diagnosis], RankTable | None]
 """Returns the ranks of the window of a verdict; None if it cannot be read."""
+
+OVERDUE = timedelta(minutes=10)
+OVERDUE_WINDOWS = 3
+"""The next window of a run is overdue after this time, and after that of so many windows."""
 
 MOST_LOCATED = 20
 """Maximum number of episodes of a run whose windows are read: the first and latest of the costliest
@@ -114,6 +118,7 @@ def _problem(
         ended=ended,
         began_at=_time_of(began, first.first.first_step, verdicts),
         ended_at=None if ended is None else _time_of(ended, last.last.last_step, verdicts),
+        stale_from=_stale_from(numbers[-1], verdicts) if ended is None else None,
         recovered=sum(number > numbers[-1] for number in windows),
         cost=_cost(seen),
     )
@@ -179,6 +184,7 @@ def _missing_data(verdicts: Sequence[TimedDiagnosis], windows: Sequence[int]) ->
             ended=ended if is_over else None,
             began_at=_time_of(began, first.first_step, verdicts),
             ended_at=_time_of(ended, last.last_step, verdicts) if is_over else None,
+            stale_from=None if is_over else _stale_from(last.window, verdicts),
             recovered=sum(number > last.window for number in windows),
         )
     ]
@@ -252,4 +258,13 @@ def _time_of(estimate: StepEstimate, seen: int, verdicts: Sequence[TimedDiagnosi
             if one.ended_at is None or last == first:
                 return one.started_at
             return one.started_at + (one.ended_at - one.started_at) * ((step - first) / (last - first + 1))
+    return None
+
+
+def _stale_from(window: int, verdicts: Sequence[TimedDiagnosis]) -> datetime | None:
+    """Return when the window after this one is overdue; None if packets hold no times."""
+    for one in verdicts:
+        if one.diagnosis.window == window and one.ended_at is not None:
+            took = one.ended_at - (one.started_at or one.ended_at)
+            return one.ended_at + max(OVERDUE, OVERDUE_WINDOWS * took)
     return None

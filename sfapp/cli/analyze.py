@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from sfapp.cli.shared_options import fix_from, gate_options, view_from, view_opt
 from sfapp.errors import SfappError
 from sfapp.model import Diagnosis
 from sfapp.model.labels import label_words
-from sfapp.model.problems import Problem
+from sfapp.model.problems import Problem, problem_status
 from sfapp.model.view import WindowKey
 from sfapp.packets import Loaded
 from sfapp.service.causes import Causes, causes
@@ -33,7 +34,7 @@ from sfapp.views import format
 from sfapp.views import text as words
 from sfapp.views.text.host_evidence import causes_of
 from sfapp.views.text.pipeline import pipeline_sentences
-from sfapp.views.text.problems import problem_text, problems_headline
+from sfapp.views.text.problems import count_problems, problem_text, problems_headline
 from sfapp.views.text.verdict import verdict_reasons
 
 _MOST_PROBLEMS = 20
@@ -239,11 +240,13 @@ def print_table(
 
 def _print_problems(problems: Sequence[Problem]) -> None:
     """Print the costliest problems, each with effect, onset and cost."""
-    ongoing = sum(problem.ended is None for problem in problems)
-    click.secho(problems_headline(ongoing, len(problems) - ongoing), bold=True)
+    now = datetime.now(UTC)
+    counts = count_problems(((one, problem_status(one, None, now)) for one in problems), now)
+    click.secho(problems_headline(*counts), bold=True)
     for problem in problems[:_MOST_PROBLEMS]:
-        text = problem_text(problem)
-        click.secho(f"\n{printable(text.headline)}", fg="red" if problem.ended is None else "yellow")
+        text = problem_text(problem, now=now)
+        is_ongoing = problem.ended is None and not problem.is_stale(now)
+        click.secho(f"\n{printable(text.headline)}", fg="red" if is_ongoing else "yellow")
         for line in ((text.cost, text.total), (text.where, text.since, text.until), (text.shared,)):
             if shown := " · ".join(filter(None, line)):
                 click.echo(f"  {printable(shown)}")

@@ -85,6 +85,8 @@ class Problem:
         episodes: stretches of windows, the earliest first; empty if data are missing.
         began, ended: first and last step with it; ``ended`` is None while the run's last window has it.
         began_at, ended_at: when these steps ran; None if packets hold no times.
+        stale_from: while the run's last window has it, when the next window is overdue, so that recording has
+            stopped if none arrived; None if it has ended, or if packets hold no times.
         recovered: windows of the run since it ended.
         cost: None if data are missing.
         shared: what the ranks that are late in most of its windows share, beyond chance; None if only one is
@@ -107,10 +109,15 @@ class Problem:
     ended: StepEstimate | None
     began_at: datetime | None = None
     ended_at: datetime | None = None
+    stale_from: datetime | None = None
     recovered: int = 0
     cost: Cost | None = None
     shared: tuple[SharedAttribute, ...] | None = None
     roll_call: RollCall | None = None
+
+    def is_stale(self, now: datetime) -> bool:
+        """Return whether it had not ended when recording stopped, so that it cannot be called ongoing."""
+        return self.ended is None and self.stale_from is not None and now >= self.stale_from
 
     @property
     def latest_window(self) -> int | None:

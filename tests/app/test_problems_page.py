@@ -46,7 +46,7 @@ def lost_rank() -> Window:
 
 async def test_the_first_page_lists_every_problem_with_its_cost(user: User) -> None:
     await user.open("/")
-    await user.should_see("3 problems, 1 ongoing")
+    await user.should_see("3 problems, 1 not ended when recording stopped")
     await user.should_see(LATE)
     await user.should_see("One rank after the other is late in data")
     await user.should_see("More time in backward than in healthy windows")
@@ -92,7 +92,7 @@ async def test_one_click_leads_to_what_to_do(user: User, workspace: Workspace) -
     await user.should_see(f"{LATE}")
     await user.should_see("Began at step 80, 2026-03-01 10:02:00 UTC; ended at step 119")
     await user.should_see("Capture rank 3 for a few steps")
-    await user.should_see("Cost so far")
+    await user.should_see("Total cost")
     await user.should_see("Window")
     assert href(user, "problem-window") == "/w/job/2"
 
@@ -102,7 +102,7 @@ async def test_a_search_is_kept_in_the_address_and_finds_ranks_and_stages(user: 
     await user.should_see(LATE)
     await user.should_see("1 problem, no longer ongoing")
     one(user, ui.input, "search").value = "backward"
-    await user.should_see("1 problem, ongoing")
+    await user.should_see("1 problem, not ended when recording stopped")
     await user.should_not_see(LATE)
 
 
@@ -126,12 +126,12 @@ async def test_a_muted_problem_leaves_the_list_and_comes_back(
     await user.should_see("node is drained")
     await user.open("/")
     await user.should_see("1 problem muted or marked as fixed")
-    await user.should_see("2 problems, 1 ongoing")
+    await user.should_see("2 problems, 1 not ended when recording stopped")
     await user.open(page)
     user.find("unmute").click()
     await user.should_see("Unmuted")
     await user.open("/")
-    await user.should_see("3 problems, 1 ongoing")
+    await user.should_see("3 problems, 1 not ended when recording stopped")
 
 
 async def test_what_is_marked_as_fixed_returns_with_a_later_window(
@@ -182,7 +182,7 @@ async def test_a_rank_that_never_reported_comes_first_and_is_not_called_healthy(
         assert workspace.problems()[0].ranks == (7,)
         async with simulated(workspace) as user:
             await user.open("/")
-            await user.should_see("2 problems, all ongoing")
+            await user.should_see("2 problems, all not ended when recording stopped")
             await user.should_see("Rank 7 is missing")
 
 
@@ -196,7 +196,7 @@ async def test_hostile_names_stay_text(tmp_path: Path) -> None:
         store.ingest()
         async with simulated(Workspace(store, [tmp_path])) as user:
             await user.open("/")
-            await user.should_see("1 problem, ongoing")
+            await user.should_see("1 problem, not ended when recording stopped")
             await user.should_see(HOSTILE[:20])
 
 
@@ -223,7 +223,7 @@ async def test_the_same_problems_are_data(workspace: Workspace) -> None:
 
 async def test_problems_are_filtered_sorted_and_linked_as_data(user: User) -> None:
     await user.open("/?ongoing=true&sort=newest&axis=time")
-    await user.should_see("1 problem, ongoing")
+    await user.should_see("1 problem, not ended when recording stopped")
     await user.should_see("over time (UTC)")
     assert href(user, "json") == "/problems.json?ongoing=true&sort=newest"
     assert href(user, "csv") == "/problems.csv?ongoing=true&sort=newest"

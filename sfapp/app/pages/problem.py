@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from urllib.parse import quote
 
 from fastapi import Request
@@ -174,7 +175,8 @@ class ProblemPage:
         if (one, notes, self._view.generation) == self._shown:
             return
         self._shown = (one, notes, self._view.generation)
-        self._card.classes(replace=f"card verdict tone-{TONES[one.status]}")
+        is_stale = one.status == "ongoing" and one.problem.is_stale(datetime.now(UTC))
+        self._card.classes(replace=f"card verdict tone-{TONES['ended' if is_stale else one.status]}")
         parts = (
             (self._summary, self._fill_summary),
             (self._facts, self._fill_facts),

@@ -36,7 +36,7 @@ from sfapp.service.workspace import Workspace
 from sfapp.store import WindowQuery
 from sfapp.views import format
 from sfapp.views import text as words
-from sfapp.views.text.problems import problems_headline, rank_time
+from sfapp.views.text.problems import count_problems, problems_headline, rank_time
 
 TIMELINE_WINDOWS = 400
 """Maximum number of windows in the timeline below the problems, the latest ones. The page of windows shows
@@ -239,10 +239,10 @@ class ProblemsPage:
 
     def _headline(self, found: Sequence[ListedProblem]) -> None:
         windows = self._overview.windows
-        ongoing = sum(one.status in ("ongoing", "returned") for one in found)
+        counts = count_problems((one.problem, one.status) for one in found)
         lost = sum(one.problem.cost.rank_hours for one in found if one.problem.cost)
         with box():
-            headline = problems_headline(ongoing, len(found) - ongoing)
+            headline = problems_headline(*counts)
             label_text(headline, "h1").mark("headline")
             parts = [
                 *([f"{rank_time(lost)} lost"] if lost else []),

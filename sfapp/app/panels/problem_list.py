@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 from sfapp.app.theme import box, label_text, link
 from sfapp.service.problems import ListedProblem
@@ -48,7 +49,8 @@ class ProblemList:
 def _row(one: ListedProblem) -> None:
     """Build one problem as a link with its effect, onset and cost."""
     text = problem_text(one.problem, one.status, one.mark)
-    with box(f"problem problem-{one.status}", "li"), link("", problem_page(one.problem)).mark("problem"):
+    shade = "ended" if one.problem.is_stale(datetime.now(UTC)) and one.status == "ongoing" else one.status
+    with box(f"problem problem-{shade}", "li"), link("", problem_page(one.problem)).mark("problem"):
         with box("problem-what"):
             label_text(text.title, "strong")
             label_text(text.steps, "span", "muted")

@@ -55,7 +55,7 @@ class ProblemsToolbar:
             )
             self._sort.props("dense outlined options-dense aria-label='Order of problems'").mark("sort")
             self._ongoing = ui.switch(
-                "Ongoing only",
+                "Not ended only",
                 value=query.ongoing,
                 on_change=lambda event: self._changed(ongoing=event.value),
             )

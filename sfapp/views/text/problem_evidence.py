@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from sfapp.model import Diagnosis
@@ -12,6 +13,7 @@ from sfapp.views import format
 from sfapp.views.text.evidence import evidence_lines, one_source_words
 from sfapp.views.text.host_evidence import explanation_sentences
 from sfapp.views.text.onsets import estimate_words
+from sfapp.views.text.problems import NOT_ENDED
 
 _MARKS = {True: "✓", False: "✗", None: "–"}
 
@@ -123,8 +125,10 @@ def _missing_source(problem: Problem) -> ProblemSource:
     return ProblemSource("Manifest of the window", text, True)
 
 
-def episode_rows(problem: Problem) -> list[dict[str, Any]]:
-    """Return one row per stretch of windows with the problem, the latest first."""
+def episode_rows(problem: Problem, now: datetime | None = None) -> list[dict[str, Any]]:
+    """Return one row per stretch of windows with the problem, the latest first; ``now`` as in
+    ``problem_text``."""
+    lasting = NOT_ENDED if problem.is_stale(now or datetime.now(UTC)) else "ongoing"
     return [
         {
             "first_window": one.first_window,
@@ -132,7 +136,7 @@ def episode_rows(problem: Problem) -> list[dict[str, Any]]:
             "ranks": format.ranges(one.ranks, 6) if one.ranks else "all",
             "began": estimate_words(one.began).removeprefix("at "),
             "began_step": one.began.low,
-            "ended": "ongoing" if one.ended is None else estimate_words(one.ended).removeprefix("at "),
+            "ended": lasting if one.ended is None else estimate_words(one.ended).removeprefix("at "),
             "effect": one.effect,
             "effect_text": format.percent(one.effect, 1),
         }

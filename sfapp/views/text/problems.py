@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 from sfapp.model import Diagnosis
 from sfapp.model.problems import Cost, Problem, ProblemMark, ProblemStatus
@@ -23,6 +23,11 @@ from sfapp.views.text.standstill import (
     standstill_title,
 )
 
+NOT_ENDED = "not ended"
+"""Status of a problem of a run that is no longer recorded."""
+
+_STALE = "not ended when recording stopped"
+
 _MOST_RANKS = 4
 
 _MOST_SEARCHED = 64
@@ -40,9 +45,10 @@ class ProblemText:
         title: ``Rank 3 is late in data``. steps: ``every step``; empty if data are missing.
         where: ``windows 3–4 of gpt-small``.
         since: ``began at step 120 (118–121), 12:04:18 UTC``.
-        until: ``ended at step 199, after 2 windows`` or ``the run's latest window has it``.
+        until: ``ended at step 199, after 2 windows`` or ``the run's latest window has it``; if that was
+            recorded long ago, ``not ended when recording stopped``.
         cost: ``77.3 ms of 167.1 ms per step, 46.3 % (46.2–46.4 %)``, with its 95 % interval.
-        total: ``0.7 rank-hours so far``.
+        total: ``3.1 rank-minutes so far``, or ``lost`` once it has ended.
         shared: ``late ranks share host node-1 (…)``; empty if nothing, or if that was not examined.
         status: ``ongoing``, with reason or author if users decided it.
     """
@@ -70,25 +76,29 @@ class ProblemText:
 
 
 def problem_text(
-    problem: Problem, status: ProblemStatus | None = None, mark: ProblemMark | None = None
+    problem: Problem,
+    status: ProblemStatus | None = None,
+    mark: ProblemMark | None = None,
+    now: datetime | None = None,
 ) -> ProblemText:
     """Return a problem in words.
 
     Args:
         status: from ``problem_status``; derived from its windows alone if None.
+        now: the present time, from which a problem of a run that is no longer recorded is not ongoing.
     """
     status = status or ("ongoing" if problem.ended is None else "ended")
-    cost = problem.cost
+    is_stale = problem.is_stale(now or datetime.now(UTC))
     return ProblemText(
         title=problem_title(problem),
         steps="" if problem.kind in ("missing", "standstill") else _steps(problem),
         where=f"{_windows(problem.windows)} of {format.clip(problem.run_id)}".removeprefix("of "),
         since=f"began {estimate_words(problem.began)}{_at_time(problem.began_at)}",
-        until=_until(problem),
+        until=_until(problem, is_stale),
         cost=_cost_words(problem),
-        total=f"{rank_time(cost.rank_hours)} so far" if cost else "",
+        total=_total(problem, is_stale),
         shared=f"late ranks share {shared_words(problem.shared)}" if problem.shared else "",
-        status=_status(status, mark),
+        status=NOT_ENDED if status == "ongoing" and is_stale else _status(status, mark),
     )
 
 
@@ -126,16 +136,31 @@ def matches(
     return is_found(search_words(text), f"{found.sentence} {found.status} {ranks}", names)
 
 
-def problems_headline(ongoing: int, ended: int) -> str:
-    """Return the number of problems that are neither muted nor fixed, in words."""
-    if not ongoing and not ended:
+def count_problems(
+    problems: Iterable[tuple[Problem, ProblemStatus]], now: datetime | None = None
+) -> tuple[int, int, int]:
+    """Return the numbers of problems that are ongoing, have ended, and had not when recording stopped."""
+    moment, counts = now or datetime.now(UTC), [0, 0, 0]
+    for problem, status in problems:
+        is_open = status in ("ongoing", "returned")
+        counts[1 if not is_open else 2 if problem.is_stale(moment) else 0] += 1
+    ongoing, ended, stale = counts
+    return ongoing, ended, stale
+
+
+def problems_headline(ongoing: int, ended: int, stale: int = 0) -> str:
+    """Return the number of problems that are neither muted nor fixed, in words; see ``count_problems``."""
+    every = ongoing + ended + stale
+    if not every:
         return "No problem found"
-    found = format.counted(ongoing + ended, "problem")
-    if ongoing + ended == 1:
-        return f"{found}, {'ongoing' if ongoing else 'no longer ongoing'}"
-    if not ongoing:
-        return f"{found}, none of them ongoing"
-    return f"{found}, {'all' if not ended else format.count(ongoing)} ongoing"
+    found = format.counted(every, "problem")
+    if every == 1:
+        words = "ongoing" if ongoing else _STALE if stale else "no longer ongoing"
+        return f"{found}, {words}"
+    parts = [f"{'all' if ongoing == every else format.count(ongoing)} ongoing"] if ongoing else []
+    if stale:
+        parts.append(f"{'all' if stale == every else format.count(stale)} {_STALE}")
+    return f"{found}, {', '.join(parts) or 'none of them ongoing'}"
 
 
 def rank_time(hours: float) -> str:
@@ -168,12 +193,20 @@ def _steps(problem: Problem) -> str:
     return format.steps(problem.steps_late)
 
 
-def _until(problem: Problem) -> str:
+def _total(problem: Problem, is_stale: bool) -> str:
+    """Return what it cost in all, or so far while it lasts."""
+    if problem.cost is None:
+        return ""
+    lasts = problem.ended is None and not is_stale
+    return f"{rank_time(problem.cost.rank_hours)} {'so far' if lasts else 'lost'}"
+
+
+def _until(problem: Problem, is_stale: bool) -> str:
     if problem.kind == "standstill":
         ended = "the job stands still" if problem.ended is None else "ended"
         return f"{ended}{_at_time(problem.ended_at, problem.began_at)}"
     if problem.ended is None:
-        return "the run's latest window has it"
+        return _STALE if is_stale else "the run's latest window has it"
     after = format.counted(len(problem.windows), "window")
     times = f", in {format.counted(len(problem.episodes), 'stretch', 'stretches')}"
     several = times if len(problem.episodes) > 1 else ""
@@ -260,20 +293,24 @@ def is_about(diagnosis: Diagnosis, problem: Problem) -> bool:
     return diagnosis.aim is not None and diagnosis.aim.stage == problem.stage
 
 
-def problem_facts(problem: Problem, diagnosis: Diagnosis | None) -> tuple[Number, ...]:
-    """Return the key numbers of a problem: cost, certainty and extent."""
+def problem_facts(
+    problem: Problem, diagnosis: Diagnosis | None, now: datetime | None = None
+) -> tuple[Number, ...]:
+    """Return the key numbers of a problem: cost, certainty and extent; ``now`` as in ``problem_text``."""
     cost, facts = problem.cost, []
+    lasts = problem.ended is None and not problem.is_stale(now or datetime.now(UTC))
+    total = "Cost so far" if lasts else "Total cost"
     if problem.roll_call is not None and cost is not None:
         return (
             Number("Without a step", format.lasting(cost.lost_ns / 1e9), _limit(problem.roll_call)),
-            Number("Cost so far", rank_time(cost.rank_hours), f"on {format.counted(problem.world, 'rank')}"),
+            Number(total, rank_time(cost.rank_hours), f"on {format.counted(problem.world, 'rank')}"),
         )
     if cost is not None:
         per_step = format.duration(cost.lost_ns / max(1, cost.steps))
         share = format.percent_interval(cost.share, *cost.interval)
         facts = [
             Number("Cost per step", per_step, f"{share} of the step"),
-            Number("Cost so far", rank_time(cost.rank_hours), f"on {format.counted(problem.world, 'rank')}"),
+            Number(total, rank_time(cost.rank_hours), f"on {format.counted(problem.world, 'rank')}"),
         ]
         finding = None if diagnosis is None else diagnosis.main_finding
         if finding is not None and finding.stage == problem.stage:

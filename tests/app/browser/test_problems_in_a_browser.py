@@ -22,11 +22,13 @@ def is_in_view(page: Page, element: Locator) -> bool:
 def test_one_click_from_the_first_page_shows_cause_onset_cost_and_next_action(page: Page) -> None:
     page.set_viewport_size({"width": 1400, "height": 900})
     page.goto("/")
-    expect(page.get_by_role("heading", level=1)).to_contain_text("problems, 2 ongoing")
+    expect(page.get_by_role("heading", level=1)).to_contain_text(
+        "problems, 2 not ended when recording stopped"
+    )
     # Given a missing rank, which comes first, and a late one
     first = page.locator(".problem").first
     expect(first).to_contain_text("Rank 7 is missing")
-    expect(first).to_contain_text("ongoing")
+    expect(first).to_contain_text("not ended")
     row = page.get_by_role("link", name=re.compile(r"Rank 3 \(node-0\) is late in data"))
     expect(row).to_contain_text("began at step 120")
     expect(row).to_contain_text("77.4 ms of 167.1 ms per step, 46.3 % (46.2–46.4 %)")
