@@ -37,7 +37,19 @@ def test_carry_over_names_the_callback_and_keeps_step_aligned_as_a_ghost() -> No
     figure = frontier_steps(*jobs.look(jobs.slow_callback(), "carry_over"))
     assert "+61 ms</b> rank 3 is slowest" in texts(figure)
     assert "ranks synchronise" in texts(figure)
-    assert trace(figure, "step-aligned frontier")["name"] == "step-aligned frontier: +59 ms at backward"
+    assert trace(figure, "step-aligned frontier")["name"] == "step-aligned frontier: +58 ms in backward"
+
+
+@pytest.mark.parametrize("kind", ["slow_callback", "periodic_callback", "grown_callbacks"])
+def test_legend_and_note_name_the_same_stage_in_which_the_frontiers_differ(kind: str) -> None:
+    # Given a delay that counts twice on the step-aligned frontier, so that its whole step is longer too
+    late_NR = 60.0 + 40.0 * np.random.default_rng(5).random((40, 8))
+    window = jobs.ddp(extra_SNR={"callbacks": late_NR}) if kind == "grown_callbacks" else jobs.ALL[kind]()
+    figure = frontier_steps(*jobs.against_healthy(window, "carry_over"))
+    (note,) = figure["layout"]["meta"]["notes"]
+    name = trace(figure, "step-aligned frontier")["name"]
+    stage = name.rpartition(" in ")[2]
+    assert note.startswith(f"Step-aligned: {stage} ")
 
 
 def test_ranks_that_take_turns_are_not_given_a_leader() -> None:

@@ -181,12 +181,13 @@ def _references(stairs: _Stairs) -> list[Trace]:
         name += f": hides {format.duration(total - typical)}"
     references.append(_staircase(stairs, stairs.typical_S, "per-stage mean", name, colours.muted, "dash"))
     if stairs.active.carry:
-        apart_S = stairs.aligned_S - stairs.top_S
+        # Rises are compared, because the staircases are apart after all stages that follow a difference.
+        apart_S = mean_rise(stairs.measures.advance_SN, stairs.index) - stairs.rise_S
         place = int(apart_S.argmax())
         name = "step-aligned frontier"
         if apart_S[place] > least:
             stage = plain(format.short_stage(stairs.stages[place]))
-            name += f": {format.change(float(apart_S[place]))} at {stage}"
+            name += f": {format.change(float(apart_S[place]))} in {stage}"
         references.append(
             _staircase(stairs, stairs.aligned_S, "step-aligned frontier", name, colours.accent, "dashdot")
         )
