@@ -147,12 +147,17 @@ def _most_involved(pairs: Pairs, ranks: tuple[int, ...]) -> tuple[list[int], int
 
 def _too_close(close: int, diagnosis: Diagnosis) -> str:
     within = format.percent(diagnosis.gates.eta_q)
-    return f"{format.count(close)} more were too close to call: ranks within ηQ, {within} of the step."
+    return (
+        f"{format.counted(close, 'change')} not counted: the slowest rank was less than ηQ, {within} of the "
+        "step, behind the next one, before the change or after it."
+    )
 
 
 def _why_none(measures: Measures, boundary: str | None, where: str, notes: tuple[str, ...]) -> str:
     first = measures.window.stages[0]
     if boundary == first:
         return f"{format.short_stage(first)} is the first boundary: no change is possible there"
-    found = f"no change at {where}; within each step, the same rank is slowest at every boundary."
-    return " ".join((found, *notes))
+    at = "any boundary" if boundary is None else where
+    if notes:
+        return " ".join((f"no change at {at} between ranks that are clearly the slowest.", *notes))
+    return f"no change at {at}: within each step, the same rank is slowest."
