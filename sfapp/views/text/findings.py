@@ -72,14 +72,12 @@ def finding_sentence(finding: Finding, late: Collection[int] = ()) -> str:
     """Return one finding as a sentence.
 
     Args:
-        late: ranks that other findings of the window name; jitter is what remains without them.
+        late: ranks that other findings of the window name; jitter is lost besides what they cost.
     """
     size = f"{interval(finding)} of the step"
     if finding.kind == "jitter" and late:
         named = f"rank{'s' if len(late) > 1 else ''} {format.ranges(sorted(late), _MOST_RANKS)}"
-        return (
-            f"Without {named}, {size} is still jitter, mostly in {place(finding)}: no other rank stands out."
-        )
+        return f"Besides {named}, jitter costs {size}, mostly in {place(finding)}: no other rank stands out."
     if finding.kind == "jitter":
         return f"Jitter costs {size}, mostly in {place(finding)}: the slowest rank changes, none is at fault."
     if finding.kind == "growth":
@@ -90,7 +88,7 @@ def finding_sentence(finding: Finding, late: Collection[int] = ()) -> str:
 def other_findings(diagnosis: Diagnosis) -> tuple[str, ...]:
     """Return the findings besides the one that the verdict names, each as a sentence."""
     shown = [found for found in diagnosis.findings if found.needs_attention or found.kind == "jitter"]
-    late = {rank for finding in diagnosis.findings if finding.kind == "rank" for rank in finding.ranks}
+    late = {rank for finding in diagnosis.findings if finding.needs_attention for rank in finding.ranks}
     return tuple(
         finding_sentence(finding, late) for finding in shown if finding is not diagnosis.main_finding
     )
