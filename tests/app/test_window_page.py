@@ -23,11 +23,11 @@ async def test_the_first_sentence_is_the_likely_cause(user: User) -> None:
 async def test_moving_a_gate_changes_the_labels_and_their_reasons(user: User) -> None:
     # Given a window whose step-aligned shares are co-critical because clipping backward gains little
     await user.open(f"{SICK}?frontier=step")
-    await user.should_see("little gain alone")
+    await user.should_see("little gain in backward alone")
     # When dominance is asked of more than any stage has
     slider(user, "gamma_a").value = 0.99
     # Then no stage is named
-    await user.should_not_see("little gain alone")
+    await user.should_not_see("little gain in backward alone")
     await user.should_see("not above γA 0.99: no stage label.")
 
 
