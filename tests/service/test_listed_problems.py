@@ -105,7 +105,7 @@ def test_a_missing_problem_is_reported(workspace: Workspace) -> None:
 def test_analyze_begins_with_them_and_its_json_has_them(problems: list[Problem]) -> None:
     lines = CliRunner().invoke(analyze, [str(SAMPLE)], catch_exceptions=False).stdout.splitlines()
     lines = lines[: lines.index("run gpt-small-ddp: 8 ranks on 2 nodes")]
-    assert lines[0] == "11 problems, 2 ongoing"
+    assert lines[0] == "11 problems, 2 not ended when recording stopped"
     titles = [problem_text(problem).title for problem in problems]
     assert [line for line in lines if line.startswith(tuple(titles))] == [
         ", ".join(filter(None, (text.title, text.steps))) for text in map(problem_text, problems)
