@@ -121,7 +121,8 @@ screenshots: $(VENV)/installed chromium  ## redraw the pictures in docs/screensh
 sample: $(VENV)/installed  ## record sample_data/packets again with a real torchrun job
 	$(BIN)/python sample_data/record.py
 
-COMPILED := sfapp/recorder/timing/timers.py sfapp/recorder/timing/_timers.pxd sfapp/packets/page_sizes.py \
+COMPILED := sfapp/recorder/timing/timers.py sfapp/recorder/timing/_timers.pxd sfapp/recorder/timing/hooks.py \
+	sfapp/recorder/timing/_hooks.pxd sfapp/packets/page_sizes.py \
 	sfapp/packets/_page_sizes.pxd sfapp/accounting/_kernels.pyx
 
 # uv installs in a third of pip's time. It does not read pip's settings, so it is given them; pip installs where uv

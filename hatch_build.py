@@ -16,6 +16,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 TIMERS = Path("sfapp", "recorder", "timing", "timers.py")
+HOOKS = Path("sfapp", "recorder", "timing", "hooks.py")
 PAGE_SIZES = Path("sfapp", "packets", "page_sizes.py")
 KERNELS = Path("sfapp", "accounting", "_kernels.pyx")
 
@@ -26,6 +27,7 @@ IN_C = {
         "from threading import get_ident\n": "",
         "NOT_READ, read_host, set_host_row": "NOT_READ, set_host_row",
     },
+    HOOKS: {},
     PAGE_SIZES: {},
 }
 """Sources in Python that are compiled too, and what is replaced in the copy for the compiler, because the
@@ -41,6 +43,7 @@ class CompileHotPath(BuildHookInterface[Any]):
         self._folder = tempfile.mkdtemp()
         for source, name, compiler, without in (
             (TIMERS, "_timers", compiled, "steps will be timed in Python"),
+            (HOOKS, "_hooks", compiled, "waits and collections will be timed in Python"),
             (PAGE_SIZES, "_page_sizes", compiled, "the pages of packets will be checked in Python"),
             (KERNELS, "_kernels", compiled_kernels, "large windows will be diagnosed with NumPy alone"),
         ):

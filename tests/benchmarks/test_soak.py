@@ -58,7 +58,7 @@ def test_a_part_that_was_run_alone_leaves_the_others_sections_as_they_were() -> 
     assert page(after, {}) == after
 
 
-def test_a_server_whose_memory_grows_or_that_is_slow_fails_its_part() -> None:
+def test_a_slow_server_fails_its_part_and_so_does_one_that_needs_more_and_more_memory() -> None:
     flat, leaking = ([rss * MB for rss in column] for column in ([300.0] * 361, np.linspace(300, 400, 361)))
     assert app_section(30, [0.1] * 100, measured(flat), 10**6)[1]
     assert not app_section(30, [0.1] * 100, measured(leaking), 10**6)[1]

@@ -14,12 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sfapp.errors import RecorderError
 from sfapp.model import Accumulation, Window
 from sfapp.model.host_evidence import (
     EVIDENCE,
     EVIDENCE_KEY,
-    EVIDENCE_KINDS,
     EVIDENCE_PREFIX,
     GC,
     INVOLUNTARY,
@@ -32,7 +30,7 @@ from sfapp.model.stages import RESIDUAL
 from sfapp.packets import host_files, read_window, read_windows
 from sfapp.packets.window_rows import MAX_CHANNELS
 from sfapp.recorder import Recorder
-from sfapp.recorder.side_channels.host_evidence import INTERVAL_NS, MAX_CPU_STAGES, VARIABLE, chosen_kinds
+from sfapp.recorder.side_channels.host_evidence import INTERVAL_NS, MAX_CPU_STAGES
 from tests.builders import BACKWARD, DATA, FORWARD
 from tests.recorder.clocked_recorder import Clock
 
@@ -53,34 +51,6 @@ def spin(seconds: float) -> None:
 
 def values(window: Window, channel: str) -> list[float]:
     return [float(value) for value in window.side[channel].value_NR[:, 0]]
-
-
-class TestChoice:
-    def test_all_kinds_are_recorded_unless_some_are_chosen(self) -> None:
-        assert chosen_kinds(True, "") == EVIDENCE_KINDS
-        assert chosen_kinds(False, "") == ()
-        assert chosen_kinds(["gc", "cpu"], "") == ("cpu", "gc")
-
-    def test_the_environment_takes_precedence_and_ignores_what_is_no_kind(self) -> None:
-        assert chosen_kinds(True, "off") == ()
-        assert chosen_kinds(False, " GC, pressure,nonsense") == ("gc", "pressure")
-        assert chosen_kinds(False, "all") == EVIDENCE_KINDS
-
-    @pytest.mark.parametrize("option", ["cpu", ["cpu", "disk"]])
-    def test_other_names_are_refused(self, tmp_path: Path, option: Any) -> None:
-        with pytest.raises(RecorderError, match="evidence must be True, False or some of cpu, gc, runnable"):
-            recorder(tmp_path, evidence=option)
-
-    def test_without_it_a_packet_has_no_trace_of_it(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv(VARIABLE, "off")
-        callbacks = list(gc.callbacks)
-        with recorder(tmp_path) as perf, perf.step():
-            assert gc.callbacks == callbacks
-        window = read_window(tmp_path)
-        assert window.side == {}
-        assert EVIDENCE_KEY not in window.manifest.extra
 
 
 @linux

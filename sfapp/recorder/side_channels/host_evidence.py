@@ -44,6 +44,7 @@ from sfapp.packets.host_files import (
 )
 from sfapp.packets.window_rows import FIRST_STAGE_COLUMN, WALL_COLUMN, Rows, Values, unsampled
 from sfapp.recorder.timing.host_counters import HOST_CELLS, NOT_READ, thread_usage
+from sfapp.recorder.timing.timer_backend import new_collection_timer
 from sfapp.recorder.timing.timers import NEVER, StepState
 
 VARIABLE = "SFAPP_EVIDENCE"
@@ -161,6 +162,7 @@ class HostEvidence:
         self._task = get_native_id()
         self._readings = IntervalReadings()
         self._schedstat: HostFile | None = None
+        self._collections = new_collection_timer(state).time_collection
         self._cpu = state.cpu_page
         self._host = state.host_page
         self._last = np.full(HOST_CELLS, NOT_READ, dtype=np.int64)
@@ -195,7 +197,7 @@ class HostEvidence:
         state.record_cpu(None)
         state.on_host, state.host_due = None, NEVER
         with suppress(ValueError):
-            gc.callbacks.remove(state.time_collection)
+            gc.callbacks.remove(self._collections)
         self._readings.close()
         state.schedstat = NOT_READ
         if self._schedstat is not None:
@@ -219,7 +221,7 @@ class HostEvidence:
             state.record_cpu(thread_time_ns)
         elif kind == "gc":
             state.gc_ns = 0
-            gc.callbacks.append(state.time_collection)
+            gc.callbacks.append(self._collections)
         elif kind == "runnable":
             self._schedstat = HostFile(task_file(self._task, "schedstat"), runnable_ns)
             state.schedstat = self._schedstat.number

@@ -42,7 +42,7 @@ cdef class StepState:
     cdef public bint reads_cpu, reads_host, reads_usage, times_cpu
     cdef public long long evidence_ns, evidence_steps, evidence_read, steps_since
     cdef bint reads_thread_time
-    cdef public long long cpu_ns, cpu_read, cpu_slack, cpu_ended, held_cpu, moved_cpu, gc_begin, gc_ns, schedstat, host_due
+    cdef public long long cpu_ns, cpu_read, cpu_slack, cpu_ended, held_cpu, moved_cpu, gc_ns, schedstat, host_due
     cdef readonly object cpu_clock, cpu_page, host_page
     cdef public object on_host
     cdef readonly long long[::1] cpu_cells, host_cells
@@ -59,13 +59,6 @@ cdef class Stage:
     cdef StepState _state
     cdef public long long begin, cpu_begin, index
     cdef readonly object name
-
-
-cdef class WaitPage:
-    cdef StepState _state
-    cdef object _queue, _queue_last
-    cdef readonly object blocked, own, exchanged
-    cdef long long[::1] _blocked_cells, _own_cells, _exchanged_cells
 
 
 cdef inline long long read_clock(StepState state) except? -1:

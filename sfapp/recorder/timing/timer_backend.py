@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from types import ModuleType
 
 from sfapp.compiled_modules import compiled_from
-from sfapp.recorder.timing import timers
-from sfapp.recorder.timing.timers import Clock, StepState, WaitPage
+from sfapp.recorder.timing import hooks, timers
+from sfapp.recorder.timing.hooks import CollectionTimer, WaitPage
+from sfapp.recorder.timing.timers import Clock, StepState
 
 COMPILED_VARIABLE = "SFAPP_COMPILED"
 """Environment variable; ``off`` selects Python even if the compiled hot path is available."""
 
 
-_COMPILED = compiled_from(timers)
+_COMPILED, _COMPILED_HOOKS = compiled_from(timers), compiled_from(hooks)
 
 IS_COMPILED = _COMPILED is not None
 
@@ -39,9 +41,18 @@ def new_state(
 
 def new_wait_page(state: StepState) -> WaitPage:
     """Return an empty page for the waits in the steps of a state from ``new_state``."""
-    module = timers if isinstance(state, timers.StepState) else _COMPILED
-    page: WaitPage = module.WaitPage(state, 0)
+    page: WaitPage = _hooks_for(state).WaitPage(state, 0)
     return page
+
+
+def new_collection_timer(state: StepState) -> CollectionTimer:
+    """Return a timer of garbage collections for a state from ``new_state``."""
+    timer: CollectionTimer = _hooks_for(state).CollectionTimer(state)
+    return timer
+
+
+def _hooks_for(state: StepState) -> ModuleType:
+    return hooks if _COMPILED_HOOKS is None or isinstance(state, timers.StepState) else _COMPILED_HOOKS
 
 
 def measure_costs(rounds: int = 200) -> tuple[int, int]:

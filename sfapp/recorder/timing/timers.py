@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from threading import get_ident
 from time import perf_counter_ns, thread_time_ns
 from types import TracebackType
@@ -30,8 +29,7 @@ NEVER = 2**63 - 1
 """A step number or a time that does not come."""
 
 EVIDENCE_NS, EVIDENCE_STEPS = 50_000_000, 4
-"""Host evidence is read in a step if the last one was this long ago, or this many steps: reading it in every
-step of 2 ms would cost a hundredth of the step."""
+"""Host evidence is read this long after the last reading, or this many steps: each costs 1 % of 2 ms."""
 
 CPU_SLACK_NS = 5_000
 """Age up to which a reading of the CPU time is used again: boundaries that follow each other share one."""
@@ -51,8 +49,7 @@ class StepState:
         clock: monotonic time in ns. The compiled module reads ``time.perf_counter_ns`` without calling it.
         number: number of the current step, or of the next one.
         due, capture_due: number of the step before which ``on_due`` must be called; another thread's.
-        report_due: number of the step from which ``on_step`` is called for steps that have no more than their
-            row, too; NEVER for none.
+        report_due: number of the step from which ``on_step`` is called for steps with nothing but a row.
         open_stage: the stage being timed, None between stages, ``outside`` where there is no step.
         refused, has_refused: when each refused context (nested, outside a step) that is not left was entered.
         nested_ns: time in nested stages; it counts for the outer stage alone.
@@ -79,19 +76,18 @@ class StepState:
         times_cpu: whether the current step's CPU time is recorded.
         host_page, host_cells: ``HOST_CELLS`` counters for each row of ``page``.
         gc_ns, schedstat, reads_usage: where they come from (``counters``).
-        gc_begin: when the current garbage collection began; 0 outside one.
         host_due: time (clock) from which ``on_host`` is called at the end of a step, with that time.
     """
 
     __slots__ = (
         "_current", "_made", "base", "between", "capture_due", "cells", "clock", "cpu_cells", "cpu_clock",
         "cpu_ended", "cpu_ns", "cpu_page", "cpu_read", "cpu_slack", "due", "ended", "evidence_ns",
-        "evidence_read", "evidence_steps", "foreign_stages",
-        "gc_begin", "gc_ns", "has_refused", "held_column", "held_cpu", "held_ns", "host_cells", "host_due",
-        "host_page", "moved_cpu", "moved_ns", "nested_ns", "number", "on_due", "on_fault", "on_host",
-        "on_step", "open_stage", "outside", "page", "reads_cpu", "reads_host", "reads_perf_counter",
-        "reads_thread_time", "reads_usage", "refused", "report_due", "schedstat", "side", "stages",
-        "steps_since", "strict", "syncs", "thread", "times_cpu", "unused_batches", "width",
+        "evidence_read", "evidence_steps", "foreign_stages", "gc_ns", "has_refused", "held_column",
+        "held_cpu", "held_ns", "host_cells", "host_due", "host_page", "moved_cpu", "moved_ns", "nested_ns",
+        "number", "on_due", "on_fault", "on_host", "on_step", "open_stage", "outside", "page", "reads_cpu",
+        "reads_host", "reads_perf_counter", "reads_thread_time", "reads_usage", "refused", "report_due",
+        "schedstat", "side", "stages", "steps_since", "strict", "syncs", "thread", "times_cpu",
+        "unused_batches", "width",
     )  # fmt: skip
 
     def __init__(
@@ -123,12 +119,12 @@ class StepState:
         self._made: list[dict[str, Stage]] = []
         self.record_cpu(None)
         self.cpu_ns = self.cpu_ended = self.held_cpu = self.moved_cpu = 0
-        self.cpu_slack, self.cpu_read = CPU_SLACK_NS, -NEVER // 2  # Differences from it fit an int64.
+        self.cpu_slack = CPU_SLACK_NS
+        self.cpu_read = self.evidence_read = -NEVER // 2  # Differences from it fit an int64.
         self.reads_host = self.reads_usage = False
-        self.evidence_ns, self.evidence_steps = EVIDENCE_NS, EVIDENCE_STEPS
-        self.evidence_read, self.steps_since = -NEVER // 2, 0
+        self.evidence_ns, self.evidence_steps, self.steps_since = EVIDENCE_NS, EVIDENCE_STEPS, 0
         self.gc_ns = self.schedstat = NOT_READ
-        self.gc_begin, self.host_due = 0, NEVER
+        self.host_due = NEVER
         self.on_host: Callable[[int], None] | None = None
         self.use([{}], 0)
 
@@ -148,9 +144,8 @@ class StepState:
         """
         # A timer of the earlier stages that the training loop has kept must not write into another stage's
         # cell: it adds to the step number's cell, which is overwritten when the row is complete.
-        for timers in (*self._made, *self.stages):
-            for stage in timers.values():
-                stage.index = STEP_COLUMN
+        for stage in (timer for timers in (*self._made, *self.stages) for timer in timers.values()):
+            stage.index = STEP_COLUMN
         self.width = FIRST_STAGE_COLUMN + columns
         self.between = STEP_COLUMN if between is None else FIRST_STAGE_COLUMN + between
         self.next_page(1)
@@ -241,20 +236,6 @@ class StepState:
         """Let names mean the stages of this micro-step from now on."""
         self._current = self.stages[micro]  # At once: another thread may look a stage up at any moment.
 
-    def time_collection(self, phase: str, info: Mapping[str, Any]) -> None:
-        """Add a garbage collection on the step's thread to ``gc_ns``, as a callback of ``gc.callbacks``.
-
-        Compiled, it runs no bytecode: there Python would raise, and ignore, the KeyboardInterrupt of a signal
-        that arrived during the collection.
-        """
-        if get_ident() != self.thread:
-            return
-        if phase == "start":
-            self.gc_begin = perf_counter_ns()
-        elif self.gc_begin:
-            self.gc_ns += perf_counter_ns() - self.gc_begin
-            self.gc_begin = 0
-
     def reset(self) -> None:
         """Clear what only some steps have, before the next one."""
         self.refused.clear()
@@ -322,8 +303,7 @@ class Step:
                 return
 
     def _end_host(self, end: int) -> None:
-        """Record the CPU time of the step, and the counters at its end if they are due; then the next step's
-        CPU time is recorded, too."""
+        """Record the step's CPU time, and counters if they are due; then the next step's CPU time, too."""
         state = self._state
         state.steps_since += 1
         is_due = state.steps_since >= state.evidence_steps or end - state.evidence_read >= state.evidence_ns
@@ -417,82 +397,4 @@ class Stage:
                 if state.times_cpu:
                     state.cpu_cells[state.base + self.index] += cpu_at(state, end) - self.cpu_begin
             except IndexError:  # The step has no row.
-                return
-
-
-class WaitPage:
-    """Waits within the stages of this thread, in cells of the same index as in a page of rows (§15).
-
-    Its methods are hooks of training, so that compiled they need no bytecode between a model's kernels. They
-    raise nothing: a step may have no row.
-
-    Attributes:
-        blocked: ns blocked in calls.
-        own: ns from the stage's begin to the last gradient, without blocked time.
-        exchanged: ns from the stage's begin to the end of the backward pass.
-    """
-
-    __slots__ = (
-        "_blocked_cells", "_exchanged_cells", "_own_cells", "_queue", "_queue_last", "_state", "blocked",
-        "exchanged", "own",
-    )  # fmt: skip
-
-    def __init__(self, state: StepState, cells: int) -> None:
-        """Create an empty page of so many cells."""
-        self._state = state
-        self._queue: Callable[[Callable[[], None]], None] | None = None
-        self.clear(cells)
-
-    def clear(self, cells: int) -> None:
-        """Start an empty page with this many cells."""
-        self.blocked = array("q", bytes(8 * cells or 8))
-        self.own = array("q", bytes(8 * cells or 8))
-        self.exchanged = array("q", bytes(8 * cells or 8))
-        self._blocked_cells, self._own_cells = self.blocked, self.own
-        self._exchanged_cells = self.exchanged
-
-    def mark_end_of_backward(self, queue: Callable[[Callable[[], None]], None]) -> None:
-        """Note when backward passes end, too.
-
-        Args:
-            queue: queues a callback for the end of the current backward pass.
-        """
-        # DistributedDataParallel ends the exchange in a callback of its own, queued after a gradient's hooks.
-        self._queue_last = partial(queue, self.backward_has_ended)
-        self._queue = queue
-
-    def was_blocked(self, ns: int) -> None:
-        """Add the time of a call in the open stage."""
-        state = self._state
-        stage = state.open_stage
-        if stage is not None:
-            try:  # Outside a step, this is the cell of the step's number, which is no stage.
-                self._blocked_cells[state.base + stage.index] += ns
-            except IndexError:
-                return
-
-    def gradient_is_ready(self, parameter: Any) -> None:
-        """Note that a parameter's gradient has been accumulated; the last one of a step counts."""
-        state = self._state
-        stage = state.open_stage
-        if stage is not None:
-            now = state.clock()
-            try:  # The row includes earlier entries of the stage, and calls may have blocked in it.
-                cell = state.base + stage.index
-                self._own_cells[cell] = state.cells[cell] + now - stage.begin - self._blocked_cells[cell]
-            except IndexError:
-                return
-        if self._queue is not None:
-            self._queue(self._queue_last)
-
-    def backward_has_ended(self) -> None:
-        """Note the end of a backward pass, after gradients were exchanged."""
-        state = self._state
-        stage = state.open_stage
-        if stage is not None:
-            now = state.clock()
-            try:
-                cell = state.base + stage.index
-                self._exchanged_cells[cell] = state.cells[cell] + now - stage.begin
-            except IndexError:
                 return
