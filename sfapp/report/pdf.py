@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -20,9 +20,6 @@ from sfapp.report.plots import ReportPlot
 from sfapp.report.svg import to_svg
 from sfapp.terminal import without_controls
 from sfapp.views import format
-
-TALL = 0.62
-"""Height of a drawing relative to its width, from which on it is drawn smaller."""
 
 _SIZE = re.compile(r'viewBox="0 0 ([0-9.]+) ([0-9.]+)"')
 _UNBREAKABLE = re.compile(r"\S{48,}")
@@ -105,14 +102,14 @@ def _data(report: Report) -> Mapping[str, Any]:
             }
             for section in windows
         ],
-        "parts": [_part(part, anchors.get(id(part), "")) for part in report.parts],
+        "parts": [_part(part, anchors.get(id(part), ""), len(windows) == 1) for part in report.parts],
         "command": _breakable(report.command),
     }
 
 
-def _part(part: Part, anchor: str) -> Mapping[str, Any]:
+def _part(part: Part, anchor: str, alone: bool) -> Mapping[str, Any]:
     if isinstance(part, Section):
-        return {"kind": "window", "anchor": anchor, "first": anchor == "window-1", **_window(part)}
+        return {"kind": "window", "anchor": anchor, "first": anchor == "window-1", **_window(part, alone)}
     if isinstance(part, CollectedPlot):
         seen = f" · {part.seen}" if part.seen else ""
         heading = _breakable(f"{part.run_id} · window {part.window}{seen}")
@@ -130,19 +127,26 @@ def _part(part: Part, anchor: str) -> Mapping[str, Any]:
     return {"kind": "missing", "reason": _breakable(part.reason)}
 
 
-def _window(section: Section) -> Mapping[str, Any]:
+def _window(section: Section, alone: bool) -> Mapping[str, Any]:
+    """Return the data of one window.
+
+    Args:
+        alone: whether it is the only window, so that the problems above it are its own.
+    """
     verdict = section.verdict
     evidence = " · ".join(f"{line.mark} {line.title}" for line in verdict.evidence)
-    rows = [["problem", "", line] for line in section.problem_lines]
+    rows = [] if alone else [["problem", "", line] for line in section.problem_lines]
     rows += [
         [number.title.lower(), number.value, number.note]
         for number in verdict.numbers
         if number.title.lower() != "evidence"
     ]
-    rows.append(["evidence", verdict.evidence_summary, evidence])
     rows.append(["what if", "", section.what_if])
-    rows.append(["why", "", " ".join(verdict.why)])
-    rows.append(["limitations", "", " ".join(verdict.unknown)])
+    details = [
+        ["evidence", verdict.evidence_summary, evidence],
+        ["why", "", " ".join(verdict.why)],
+        ["limitations", "", " ".join(verdict.unknown)],
+    ]
     return {
         "heading": _breakable(f"{section.run_id} · window {section.window} · {section.size}"),
         "tone": verdict.tone,
@@ -152,7 +156,8 @@ def _window(section: Section) -> Mapping[str, Any]:
         "explanation": _breakable(" ".join((*verdict.explanation, *verdict.reasons))),
         "action": _breakable(verdict.action),
         "chips": [chip.text for chip in verdict.chips],
-        "rows": [[name, lead, _breakable(rest)] for name, lead, rest in rows if lead or rest],
+        "rows": _rows(rows),
+        "details": _rows(details),
         "plots": [_plot(plot) for plot in section.plots],
         "judged": [
             ["thresholds", ", ".join(section.gates) if section.gates else "all at their defaults"],
@@ -162,6 +167,11 @@ def _window(section: Section) -> Mapping[str, Any]:
         ],
         "packets": [[_breakable(packet.name), packet.sha256] for packet in section.packets],
     }
+
+
+def _rows(rows: Sequence[Sequence[str]]) -> Sequence[Sequence[str]]:
+    """Return the rows of a table that have content."""
+    return [[name, lead, _breakable(rest)] for name, lead, rest in rows if lead or rest]
 
 
 def _compared(part: ReportComparison) -> Mapping[str, Any]:
@@ -193,14 +203,14 @@ def _plot(plot: ReportPlot) -> Mapping[str, Any]:
         "alt": words.alt,
         "caption": _breakable(words.below),
         "svg": drawing,
-        "tall": _is_tall(drawing),
+        "ratio": _ratio(drawing),
     }
 
 
-def _is_tall(drawing: str) -> bool:
-    """Return whether a drawing at the width of the page would leave half a page empty before it."""
+def _ratio(drawing: str) -> float:
+    """Return the height of a drawing relative to its width."""
     found = _SIZE.search(drawing)
-    return found is not None and float(found[2]) > TALL * float(found[1])
+    return 1.0 if found is None else float(found[2]) / max(1.0, float(found[1]))
 
 
 def _breakable(words: str) -> str:

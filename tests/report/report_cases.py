@@ -63,6 +63,16 @@ def sick_window() -> Report:
     return replace(made, summary="Two lines\nof summary.", parts=(note, *made.parts, Missing("gone/1: gone")))
 
 
+def recorded_window(number: int) -> Report:
+    """One window of the recorded sample job, without an incident."""
+    evidence = PacketEvidence(list(read_windows([SAMPLE]).windows))
+    asked = [(WindowKey("gpt-small-ddp", number), ViewState())]
+    book, incident = draft_incident("sfapp report", asked, WHEN, state_from_events(()))
+    return document(
+        book.incident(incident), evidence, command="sfapp report packets", version="1.2.3", opened=False
+    )
+
+
 @cache
 def harmful() -> Report:
     """Every text that people or files can write means harm."""

@@ -22,7 +22,15 @@ from sfapp.report import pdf as pdf_format
 from sfapp.report.pdf import _data, _fonts, _template, to_pdf
 from sfapp.service.window_evidence import EvidenceFile
 from tests.builders import ddp_job, window_of
-from tests.report.report_cases import HARM, WHEN, GivenEvidence, evidence_of, harmful, sick_window
+from tests.report.report_cases import (
+    HARM,
+    WHEN,
+    GivenEvidence,
+    evidence_of,
+    harmful,
+    recorded_window,
+    sick_window,
+)
 
 
 def read(pdf: bytes) -> pypdf.PdfReader:
@@ -60,6 +68,32 @@ def test_it_contains_the_reports_text() -> None:
     # Pages are numbered
     last = len(read(pdf).pages)
     assert f"{last} / {last}" in read(pdf).pages[-1].extract_text()
+
+
+def lowest(page: pypdf.PageObject) -> float:
+    """Distance of the page's last text above its footer from the top, relative to the page's height."""
+    found = []
+
+    def visit(text: str, cm: list[float], tm: list[float], *_: object) -> None:
+        at = tm[4] * cm[1] + tm[5] * cm[3] + cm[5]
+        if text.strip() and at > 60:
+            found.append(at)
+
+    page.extract_text(visitor_text=visit)
+    height = float(page.mediabox.height)
+    return (height - min(found)) / height
+
+
+@pytest.mark.parametrize("number", [3, 4, 10])
+def test_the_first_page_shows_problem_cost_and_swim_lane_and_no_page_is_half_empty(number: int) -> None:
+    report = recorded_window(number)
+    pages = read(to_pdf(report)).pages
+    first = words(pages[0].extract_text())
+    (problem,) = report.problem_lines
+    assert first.count(words(problem)) == 1
+    for part in ("Work and waiting by rank", "time since the ranks last synchronised"):
+        assert words(part) in first, part
+    assert [round(lowest(page), 2) for page in pages if lowest(page) < 0.6] == []
 
 
 def test_pictures_have_alternative_texts() -> None:
