@@ -110,6 +110,8 @@ class SwimLanes:
             of the step where ``sync_stage`` is known.
         has_step_before: whether the lanes begin with what follows ``sync_stage`` in the step before.
         left_out: how many selected ranks have no row.
+        carried_in: logical number of the first step, if the mean step leaves it out because ranks wait in it
+            for a delay before the window.
     """
 
     lanes: tuple[SwimLane, ...]
@@ -121,6 +123,7 @@ class SwimLanes:
     end_ns: float
     has_step_before: bool
     left_out: int = 0
+    carried_in: int | None = None
 
     @property
     def main_wait(self) -> StageWait | None:
@@ -159,6 +162,7 @@ def swim_lanes(
         end_ns=timeline.end_ns,
         has_step_before=timeline.has_step_before,
         left_out=left_out,
+        carried_in=None if timeline.has_first_step else int(measures.step_N[0]),
     )
 
 

@@ -24,6 +24,12 @@ BLOCKED = 0.01
 CLEAR = 0.5
 """Part of the waiting in a stage that one rank must cause to be named for it."""
 
+CARRIED_IN = 2.0
+"""The mean step leaves the first step out if its ranks begin so many times as far apart as those of any other
+step, and ``CARRIED_IN_PART`` of the step apart: they wait in it for what delayed a rank before the window."""
+
+CARRIED_IN_PART = 0.1
+
 _BLOCK_CELLS = 1 << 17
 """Cells of one plane worked on at a time, so that they stay in a core's cache."""
 
@@ -63,6 +69,7 @@ class StepTimeline:
         sync: position of the stage at whose end ranks are laid together; None if that is not known.
         begin_ns, end_ns: of the exposed step.
         has_step_before: whether 0 is where ranks synchronised in the step before.
+        has_first_step: whether the mean step includes the first step of the window.
     """
 
     start_R: Floats
@@ -76,6 +83,7 @@ class StepTimeline:
     begin_ns: float
     end_ns: float
     has_step_before: bool
+    has_first_step: bool = True
 
     @property
     def exposed_ns(self) -> float:
@@ -94,7 +102,8 @@ def timeline_of(measures: Measures, key: TimelineKey) -> StepTimeline:
     """Return the timeline of one step or of the mean step.
 
     Without a sync boundary, ranks are laid together at the end of the last stage with measured waits. Without
-    these, or where ranks cannot be followed from step to step, every rank begins at 0.
+    these, or where ranks cannot be followed from step to step, every rank begins at 0. The mean step leaves
+    out a first step in which ranks wait for a delay before the window (``CARRIED_IN``).
     """
     index, sync, fitted = key
     if measures.steps == 1:
@@ -107,6 +116,8 @@ def timeline_of(measures: Measures, key: TimelineKey) -> StepTimeline:
     carry = measures.carry(sync) if sync is not None and measures.has_all_rows else None
     inferred = () if carry is None or sync is None else (*fitted, sync)
     pass_ = _Pass(measures, carry, split_SN, sync, frozenset(recorded), frozenset(inferred))
+    if index is None and carry is not None and pass_.is_carried_in():
+        span = slice(1, measures.steps)
     shown = pass_.over(span)
     if carry is None or sync is None:
         begin = 0.0
@@ -125,6 +136,7 @@ def timeline_of(measures: Measures, key: TimelineKey) -> StepTimeline:
     return StepTimeline(
         shown.start_R - origin, shown.duration_SR, shown.wait_SR, tail_SR, tail_wait_SR,
         shown.inferred_S | before.inferred_S, shown.waits, sync, -origin, exposed - origin, has_step_before,
+        index is not None or span.start == 0,
     )  # fmt: skip
 
 
@@ -194,6 +206,22 @@ class _Pass:
             start_R, duration_SR, wait_SR, inferred_S, tuple(wait for wait in waits if wait is not None),
             float(latest_N.mean()) if self.carry is None else np.nan,
         )  # fmt: skip
+
+    def is_carried_in(self) -> bool:
+        """Return whether ranks begin the first step of the window far apart, and no other step."""
+        window = self.measures.window
+        _, steps, ranks = window.duration_SNR.shape
+        if self.carry is None or steps < 3:
+            return False
+        first_N = np.full(steps, np.iinfo(np.int64).max)
+        last_N = np.full(steps, np.iinfo(np.int64).min)
+        for block in _rank_blocks(steps, ranks):
+            at_NR = self._start(slice(0, steps), block)
+            first_N = np.minimum(first_N, at_NR.min(axis=1))
+            last_N = np.maximum(last_N, at_NR.max(axis=1))
+        apart_N = last_N - first_N
+        least = CARRIED_IN_PART * float(self.carry.advance_SN.sum(axis=0).mean())
+        return bool(apart_N[0] >= max(least, CARRIED_IN * float(apart_N[1:].max())))
 
     def _start(self, span: slice, block: slice) -> Ints:
         """Return where ranks begin their steps, int64 ns [N, R] from where the slowest one does."""

@@ -115,7 +115,7 @@ def test_a_step_ends_with_its_slowest_rank_and_lasts_as_long_as_its_frontier(
         assert last == pytest.approx(found.end_ns, abs=1)
     else:  # different ranks may be the last in different steps
         assert last <= found.end_ns + 1
-    if diagnosis.sync_boundary is not None and step is None:
+    if diagnosis.sync_boundary is not None and step is None and found.carried_in is None:
         assert found.end_ns - found.start_ns == pytest.approx(diagnosis.step_time.mean_ns, abs=1)
 
 
@@ -150,6 +150,35 @@ def test_a_late_callback_blocks_the_others_in_the_next_step() -> None:
         (BACKWARD, 0, 1), (BACKWARD, 0, 2)
     ]  # fmt: skip
     assert all(arrow.start_ns == pytest.approx(arrow.end_ns, abs=1 * MS) for arrow in found.arrows)
+
+
+def test_waiting_for_a_delay_before_the_window_does_not_enter_the_mean_step() -> None:
+    duration_SNR = ddp_job()
+    diagnosis = judged(window_of(duration_SNR))[1]
+    healthy = swim_lanes(measure(window_of(duration_SNR)), diagnosis)
+    # Given others that wait 600 ms in the first backward for a rank that began late
+    duration_SNR[2, 0] += 600 * MS
+    duration_SNR[2, 0, 5] -= 600 * MS
+    measures = measure(window_of(duration_SNR, first_step=360))
+    found = swim_lanes(measures, diagnosis)
+    # Then the mean step is that of the other steps: it begins where ranks synchronised
+    assert (healthy.carried_in, found.carried_in) == (None, 360)
+    usual = spent(healthy.lanes[-1], stage=BACKWARD)
+    for lane in found.lanes:
+        assert lane.blocks[0].start_ns == pytest.approx(0, abs=3 * MS)
+        assert spent(lane, stage=BACKWARD) == pytest.approx(usual, abs=5 * MS)
+    # And the first step itself still shows the wait
+    first = swim_lanes(measures, diagnosis, 360)
+    assert max(spent(lane, stage=BACKWARD) for lane in first.lanes) > 600 * MS
+
+
+def test_a_first_step_like_others_stays_in_the_mean_step() -> None:
+    duration_SNR = ddp_job()
+    diagnosis = judged(window_of(duration_SNR))[1]
+    duration_SNR[3, 9::10, 5] += 600 * MS
+    duration_SNR[2, ::10] += 600 * MS
+    duration_SNR[2, ::10, 5] -= 600 * MS
+    assert swim_lanes(measure(window_of(duration_SNR)), diagnosis).carried_in is None
 
 
 def test_waiting_that_was_not_measured_is_called_inferred() -> None:

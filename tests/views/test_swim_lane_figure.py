@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
+from sfapp.model.view import ViewState, WindowKey
+from sfapp.packets import read_windows
 from sfapp.report.svg import to_svg
+from sfapp.service.packet_evidence import PacketEvidence
 from sfapp.views.figures import Figure
 from sfapp.views.figures.swim_lane import swim_lane
 from sfapp.views.plot_registry import PLOTS
+from sfapp.views.text import verdict
 from tests.views import simulated_windows as jobs
+
+SAMPLE = Path(__file__).parent.parent.parent / "sample_data" / "packets" / "gpt-small-ddp"
 
 
 def drawn(kind: str, step: int | None = None, **options: Any) -> Figure:
@@ -84,6 +91,28 @@ def test_a_wait_for_different_ranks_names_none() -> None:
         "Ranks wait 60.0 ms in backward on average, for different ranks; "
     )
     assert not [note for note in figure["layout"]["annotations"] if note["showarrow"]]
+
+
+def test_card_and_lane_agree_where_ranks_wait_inside_the_suspect_stage() -> None:
+    # Given window 9 of the sample job, right after the 600 ms callback of window 8
+    key = WindowKey("gpt-small-ddp", 9)
+    found = PacketEvidence(list(read_windows([SAMPLE]).windows))(key, ViewState())
+    card = verdict(found.diagnosis, found.window.ranks)
+    figure = swim_lane(found.measures(), found.diagnosis, None)
+    # Then both say that ranks wait inside callbacks, and the lane does not call all of its time own time
+    assert "they wait for each other inside callbacks" in " ".join(card.explanation)
+    meta = figure["layout"]["meta"]
+    assert meta["subtitle"].startswith(
+        "Ranks wait for each other inside callbacks, and durations do not show for which; mean of steps "
+        "361–399; solid: own time, in callbacks with the waiting, hatched: waiting"
+    )
+    assert "Step 360 is left out: in it, ranks wait for a delay before the window." in meta["notes"]
+    # And every row begins where the ranks synchronised, and backward holds no wait for window 8
+    for row in range(len(rows(figure))):
+        blocks = sorted(bars(figure, row))
+        assert blocks[0][0] == pytest.approx(0, abs=2)
+        backward = [end - start for start, end, text in blocks if "backward" in text]
+        assert sum(backward) == pytest.approx(50, abs=3)
 
 
 def test_an_unknown_wait_is_reported() -> None:

@@ -66,7 +66,7 @@ class _Drawing:
 
     @cached_property
     def words(self) -> LaneWords:
-        return LaneWords(self.measures, self.found)
+        return LaneWords(self.measures, self.found, self.diagnosis)
 
     @cached_property
     def theme(self) -> palette.Theme:

@@ -8,10 +8,11 @@ from functools import cached_property
 
 from sfapp.accounting import Measures
 from sfapp.accounting.swim_lane import Block, StageWait, SwimLane, SwimLanes
-from sfapp.model import RankIdentity, broad_stage
+from sfapp.model import Diagnosis, RankIdentity, broad_stage
 from sfapp.views import format
 from sfapp.views.figures.active_frontier import too_few_rows
 from sfapp.views.figures.base import plain
+from sfapp.views.text.limitations import waits_inside
 
 _LABELS = {"slowest": "arrives last", "typical": "typical"}
 _KINDS = {
@@ -36,6 +37,7 @@ class LaneWords:
 
     measures: Measures
     found: SwimLanes
+    diagnosis: Diagnosis
 
     @cached_property
     def _identity(self) -> dict[int, RankIdentity]:
@@ -47,7 +49,21 @@ class LaneWords:
     @property
     def which(self) -> str:
         """Name of the shown step."""
-        return "mean step of the window" if self.found.step is None else f"step {self.found.step}"
+        if self.found.step is not None:
+            return f"step {self.found.step}"
+        if self.found.carried_in is not None:
+            steps = [int(step) for step in self.measures.step_N[1:]]
+            return f"mean of steps {format.ranges(steps)}"
+        return "mean step of the window"
+
+    @property
+    def waits_inside(self) -> str | None:
+        """The broad suspect stage, if ranks wait for each other in it without a record of waits, so that
+        its time includes waiting; None if their arrivals explain the waiting."""
+        aim = self.diagnosis.aim
+        if aim is None or self.found.main_wait is not None or not waits_inside(self.diagnosis):
+            return None
+        return aim.stage
 
     @property
     def axis_title(self) -> str:
@@ -60,6 +76,10 @@ class LaneWords:
     def notes(self) -> tuple[str, ...]:
         """Notes on omissions in the plot."""
         notes = []
+        if self.found.carried_in is not None:
+            notes.append(
+                f"Step {self.found.carried_in} is left out: in it, ranks wait for a delay before the window."
+            )
         if any(lane.kind == "band" for lane in self.found.lanes):
             ranks = format.counted(self.measures.ranks, "rank")
             notes.append(
@@ -180,6 +200,9 @@ def headline(words: LaneWords) -> str:
     if found.sync_stage is None:
         return "It is not known where ranks wait for each other"
     wait = found.main_wait
+    if words.waits_inside is not None:
+        inside = format.in_stage(words.waits_inside, "inside")
+        return f"Ranks wait for each other {inside}, and durations do not show for which"
     if wait is None:
         return "Ranks hardly wait for each other"
     where = format.in_stage(words.measures.window.stages[wait.stage])
@@ -202,7 +225,9 @@ def subtitle(words: LaneWords) -> str:
     blocks = [block for lane in found.lanes for block in lane.blocks if block.kind == "waiting"]
     if blocks:
         how = ", inferred from when the last rank arrives" if any(each.is_inferred for each in blocks) else ""
-        parts.append(f"solid: own time, hatched: waiting{how}")
+        mixed = words.waits_inside
+        solid = "own time" if mixed is None else f"own time, {format.in_stage(mixed)} with the waiting"
+        parts.append(f"solid: {solid}, hatched: waiting{how}")
     if found.sync_stage is not None:
         drawn = "drawn from durations, laid together where ranks synchronise: no clocks are compared"
     elif words.measures.ranks > 1:
