@@ -12,6 +12,7 @@ from sfapp.importers import ImportOptions, read_traces, write_imported
 PROFILED = "profiled"
 """The run."""
 
+LONG_NAMES = "long-names"
 WINDOW = f"/w/{PROFILED}/0"
 SHAPE = Shape(steps=6, layers=4)
 STEP = 8
@@ -27,6 +28,19 @@ def put_profiled(root: Path, folder: Path) -> None:
     traces = write_job(folder / PROFILED, SHAPE)
     _lengthen(traces[2])
     written = write_imported(read_traces("kineto", [folder / PROFILED], ImportOptions()), root)
+    assert not written.refused
+
+
+def put_long_names(root: Path, folder: Path) -> None:
+    """Write a packet of the run ``LONG_NAMES`` below ``root``: long names of operators, without spaces."""
+    traces = write_job(folder / LONG_NAMES, SHAPE)
+    for trace in traces:
+        document = json.loads(gzip.decompress(trace.read_bytes()))
+        for event in document["traceEvents"]:
+            if event.get("cat") in ("kernel", "cpu_op", "python_function"):
+                event["name"] += "_" + "GemmUniversalWithBroadcast" * 6
+        trace.write_bytes(gzip.compress(json.dumps(document).encode()))
+    written = write_imported(read_traces("kineto", [folder / LONG_NAMES], ImportOptions()), root)
     assert not written.refused
 
 

@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import BrowserContext, Locator, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
 from tests.app.browser.visitor import visitor
-from tests.app.served import Served
+from tests.app.profiled import LONG_NAMES, put_long_names
+from tests.app.served import Served, served
 
 pytestmark = pytest.mark.browser
 
@@ -87,6 +88,37 @@ def test_nothing_is_wider_than_the_screen_and_the_window_number_is_whole(overvie
         )
         expect(number).to_have_text("Window 10")
         assert number.evaluate("each => each.scrollWidth <= each.clientWidth + 1"), width
+
+
+@pytest.fixture(scope="module")
+def long_names(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    """A page of a visitor of a server over a job whose operators have long names."""
+    root = tmp_path_factory.mktemp("long-names")
+    put_long_names(root / "packets", root)
+    with served(root / "packets", "--memory", cwd=root) as server:
+        context = browser.new_context(base_url=server.url)
+        with visitor(context, server.url) as page:
+            yield page
+        context.close()
+
+
+def test_long_names_of_operators_are_not_wider_than_the_screen(long_names: Page) -> None:
+    long_names.set_viewport_size({"width": 390, "height": 900})
+    long_names.goto(f"/w/{LONG_NAMES}/0?tab=stragglers")
+    expect(long_names.locator(".panels .figure .main-svg").first).to_be_visible()
+    expect(long_names.locator("h2", has_text="Operator frequency")).to_be_visible()
+    long_names.wait_for_function("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def test_a_number_of_the_verdict_stays_in_its_column(overview: Page) -> None:
+    for width in (390, 1024, 1400, 1920):
+        overview.set_viewport_size({"width": width, "height": 900})
+        overview.wait_for_timeout(200)
+        beyond = overview.locator(".verdict .fact > *").evaluate_all(
+            "every => every.filter(each => each.scrollWidth > each.parentElement.clientWidth)"
+            ".map(each => each.textContent)"
+        )
+        assert beyond == [], width
 
 
 def test_narrow_screens_have_a_drawer_and_a_menu(page: Page) -> None:
