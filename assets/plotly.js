@@ -48,6 +48,18 @@ function movedInside(found, frame) {
   return { translate, found: found.map(([x, y]) => [x + right, y + down]) };
 }
 
+const ROOM = 4;
+
+// The corners with room on both sides: without it, two annotations on one line read as one.
+function withRoom(found) {
+  const [across, down] = [0, 1].map((axis) => found[1][axis] - found[0][axis]);
+  const part = ROOM / Math.hypot(across, down);
+  return found.map(([x, y], corner) => {
+    const side = corner === 0 || corner === 3 ? -part : part;
+    return [x + side * across, y + side * down];
+  });
+}
+
 function annotationsOf(plot) {
   const named = plot._fullLayout.annotations ?? [];
   const found = [...plot.querySelectorAll(".annotation")].map((element) => {
@@ -67,25 +79,26 @@ function leaveOutWhatCollides(plot) {
   const annotations = annotationsOf(plot);
   for (const { moved } of annotations) moved.style.translate = "";
   const measured = (texts) => [...texts].map((element) => ({ element, found: corners(element) }));
-  const taken = measured(plot.querySelectorAll(TITLES_AND_KEYS)).map(({ found }) => found).filter(Boolean);
+  const taken = measured(plot.querySelectorAll(TITLES_AND_KEYS)).filter(({ found }) => found);
   const isPlain = (text) => !/[▶✕]/.test(text.textContent);
   const ticks = [...plot.querySelectorAll(TICKS)].sort((one, other) => isPlain(one) - isPlain(other));
   const placed = [
     ...measured(ticks),
     ...annotations.map((each) => {
       const found = corners(each.text);
-      return found ? { ...each, ...movedInside(found, frame) } : { ...each, found };
+      const moved = found && movedInside(found, frame);
+      return found ? { ...each, ...moved, roomy: withRoom(moved.found) } : { ...each, found };
     }),
     ...measured(plot.querySelectorAll(IN_TRACES)),
   ];
   for (const { moved, translate } of placed) if (translate) moved.style.translate = translate;
-  for (const { element, found } of placed) keepOrHide(element, found, taken);
+  for (const each of placed) keepOrHide(each, taken);
 }
 
-function keepOrHide(element, found, taken) {
-  const collides = found && taken.some((other) => overlap(found, other));
+function keepOrHide({ element, found, roomy }, taken) {
+  const collides = found && taken.some((other) => overlap(roomy && other.roomy ? roomy : found, other.found));
   element.style.visibility = collides ? "hidden" : "";
-  if (found && !collides) taken.push(found);
+  if (found && !collides) taken.push({ found, roomy });
 }
 
 // Plotly takes an array for changed, and calculates and draws the whole plot anew, unless it is the same object.

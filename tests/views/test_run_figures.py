@@ -32,6 +32,28 @@ def test_neighbouring_windows_with_one_culprit_are_named_once() -> None:
     assert texts(window_timeline(jobs.timeline())).count("callbacks · rank 3") == 1
 
 
+def test_the_selected_window_is_labelled_first_however_close_its_neighbours_are() -> None:
+    # Given a different late rank in each window, with room for few of their labels
+    slow = jobs.timeline()[6]
+    rows = [slow | {"window": number, "aim_rank": number, "severity": 9.0 - number} for number in range(9)]
+    for number in range(9):
+        figure = window_timeline(rows, selected=("gpt-small-ddp", number))
+        labels = [note["text"] for note in figure["layout"]["annotations"]]
+        assert f"rank {number} " in labels[0]
+
+
+def test_a_label_stays_within_its_run() -> None:
+    # Given a slow window at the end of each of two runs
+    healthy, slow = jobs.timeline()[0], jobs.timeline()[6]
+    rows = [
+        row | {"run_id": run, "window": number}
+        for run in ("one", "two")
+        for number, row in enumerate([healthy] * 5 + [slow])
+    ]
+    labels = [note for note in window_timeline(rows)["layout"]["annotations"] if "rank" in note["text"]]
+    assert [(note["x"], note["xanchor"]) for note in labels] == [(5.5, "right"), (11.5, "right")]
+
+
 def test_a_window_without_shares_is_hatched_not_zero() -> None:
     rows = jobs.timeline()
     missing = trace(window_timeline(rows), "n/a")

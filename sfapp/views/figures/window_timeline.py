@@ -82,7 +82,10 @@ def window_timeline(
             *_run_lines(rows if by_run else (), colours), *_brush(brushed, colours),
             *_frames(rows, selected, colours),
         ],
-        annotations=[*_span_notes(rows, spans, dark, height), *(_run_names(rows, dark) if by_run else ())],
+        annotations=[
+            *_span_notes(rows, spans, selected, dark, height, by_run),
+            *(_run_names(rows, dark) if by_run else ()),
+        ],
         showlegend=True,
         legend=legend_above(y=1.02),
         hovermode="closest" if len(rows) <= _BARS_UP_TO else "x",
@@ -293,9 +296,17 @@ def _run_lines(rows: Sequence[Row], colours: palette.Theme) -> list[dict[str, ob
 
 
 def _span_notes(
-    rows: Sequence[Row], spans: list[tuple[int, int]], dark: bool, height: int
+    rows: Sequence[Row],
+    spans: list[tuple[int, int]],
+    selected: tuple[str, int] | None,
+    dark: bool,
+    height: int,
+    by_run: bool,
 ) -> list[dict[str, object]]:
-    """Return suspects below their windows in up to three lines; if room is short, the worst come first."""
+    """Return suspects below their windows in up to three lines, within their run if they fit.
+
+    If room is short, that of the selected window comes first, then the worst.
+    """
     colours = palette.theme(dark)
     width = _CHARACTERS / max(1, len(rows))
     pitch = max(0.075, _NOTE_PIXELS / (height - 38))  # minus the margins
@@ -304,6 +315,7 @@ def _span_notes(
     worst = sorted(
         spans,
         key=lambda span: (
+            not _holds(rows, span, selected),
             not rows[span[0]]["lacks_data"],
             -max(rows[place]["severity"] or 0.0 for place in range(span[0], span[1] + 1)),
         ),
@@ -313,12 +325,17 @@ def _span_notes(
         middle = (first + last) / 2
         reach = (len(text) + 2) / width / 2
         low, high = middle - reach, middle + reach
-        if len(rows) > _CROWDED and high - low > 2 * (last - first + 1):
+        is_selected = _holds(rows, (first, last), selected)
+        if len(rows) > _CROWDED and high - low > 2 * (last - first + 1) and not is_selected:
             continue
-        if low < -0.5:
-            low, high = -0.5, 2 * reach - 0.5
-        if high > len(rows) - 0.5:
-            low, high = len(rows) - 0.5 - 2 * reach, len(rows) - 0.5
+        begin, end = _run_around(rows, first) if by_run else (0, len(rows))
+        if 2 * reach > end - begin:
+            begin, end = 0, len(rows)
+        anchor = "center"
+        if low < begin - 0.5:
+            low, high, anchor = begin - 0.5, begin - 0.5 + 2 * reach, "left"
+        if high > end - 0.5:
+            low, high, anchor = end - 0.5 - 2 * reach, end - 0.5, "right"
         line = next(
             (line for line, taken in enumerate(free) if all(high < a or low > b for a, b in taken)), None
         )
@@ -327,12 +344,27 @@ def _span_notes(
         free[line].append((low, high))
         notes.append(
             note(
-                f"<b>{plain(text, 80)}</b>", (low + high) / 2, 0.275 - pitch * line, dark,
-                yref="paper", yanchor="top",
+                f"<b>{plain(text, 80)}</b>", {"left": low, "right": high}.get(anchor, (low + high) / 2),
+                0.275 - pitch * line, dark, yref="paper", yanchor="top", xanchor=anchor,
                 font={"size": 12, "color": window_colour(rows[first], colours)},
             )
         )  # fmt: skip
     return notes
+
+
+def _holds(rows: Sequence[Row], span: tuple[int, int], selected: tuple[str, int] | None) -> bool:
+    """Return whether a window is in a range."""
+    return any((row["run_id"], row["window"]) == selected for row in rows[span[0] : span[1] + 1])
+
+
+def _run_around(rows: Sequence[Row], place: int) -> tuple[int, int]:
+    """Return the first place of the run at a place, and the first after it."""
+    run_id, begin, end = rows[place]["run_id"], place, place + 1
+    while begin and rows[begin - 1]["run_id"] == run_id:
+        begin -= 1
+    while end < len(rows) and rows[end]["run_id"] == run_id:
+        end += 1
+    return begin, end
 
 
 def _run_names(rows: Sequence[Row], dark: bool) -> list[dict[str, object]]:
