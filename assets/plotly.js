@@ -65,7 +65,9 @@ function annotationsOf(plot) {
   const found = [...plot.querySelectorAll(".annotation")].map((element) => {
     const index = Number(element.dataset.index);
     const order = named[index]?.name === "note" ? -1 : index;
-    return { element, order, text: element.querySelector("text"), moved: element.querySelector(".annotation-text-g") };
+    const isWithin = named[index]?.name === "within";
+    const text = element.querySelector("text"), moved = element.querySelector(".annotation-text-g");
+    return { element, order, isWithin, text, moved };
   });
   return found.filter(({ text }) => text?.textContent).sort((one, other) => one.order - other.order);
 }
@@ -92,11 +94,15 @@ function leaveOutWhatCollides(plot) {
     ...measured(plot.querySelectorAll(IN_TRACES)),
   ];
   for (const { moved, translate } of placed) if (translate) moved.style.translate = translate;
-  for (const each of placed) keepOrHide(each, taken);
+  const axis = plot._fullLayout.xaxis;
+  const unit = axis ? Math.abs(axis.l2p(1) - axis.l2p(0)) : Infinity;
+  for (const each of placed) keepOrHide(each, taken, unit);
 }
 
-function keepOrHide({ element, found, roomy }, taken) {
-  const collides = found && taken.some((other) => overlap(roomy && other.roomy ? roomy : found, other.found));
+// An annotation named "within" stays if it is no wider than one unit of the axis: a stage, of which it speaks.
+function keepOrHide({ element, found, roomy, isWithin }, taken, unit) {
+  const isTooWide = found && isWithin && found[1][0] - found[0][0] > unit;
+  const collides = isTooWide || found && taken.some((other) => overlap(roomy && other.roomy ? roomy : found, other.found));
   element.style.visibility = collides ? "hidden" : "";
   if (found && !collides) taken.push({ found, roomy });
 }

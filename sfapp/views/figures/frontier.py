@@ -56,6 +56,12 @@ _LABELLED = 8
 _HEADROOM = 1.08
 """End of the axis relative to the highest line, with room for a label above it."""
 
+_INSIDE, _INSIDE_WITH_WORDS = 0.12, 0.24
+"""Parts of the axis from which a block has room for its rise, and also for its slowest rank."""
+
+_LINE = 16
+"""Height of a line of text in pixels."""
+
 _WORTH_LABELLING = 0.02
 """Smallest difference that is mentioned, as a part of the step."""
 
@@ -115,7 +121,7 @@ class _Stairs:
         return "mean step of the window" if self.index is None else f"step {self.step}"
 
     def slowest_words(self, place: int) -> str:
-        """Return which rank sets a boundary; empty if none is clearly the slowest."""
+        """Return which rank sets a boundary, on two lines; empty if none is clearly the slowest."""
         if self.measures.ranks == 1:
             return ""
         steps = slice(None) if self.index is None else slice(self.index, self.index + 1)
@@ -123,9 +129,11 @@ class _Stairs:
         advance_N = self.active.advance_SN[place, steps]
         sure_N = self.active.gap_SN[place, steps] >= least_N
         if advance_N[sure_N].sum() < 0.5 * advance_N.sum():
-            return "ranks synchronise" if self.stages[place] in self.diagnosis.wait_stages else ""
+            return "ranks<br>synchronise" if self.stages[place] in self.diagnosis.wait_stages else ""
         rank, part, _ = self.leaders[place]
-        return f"rank {self.measures.led_by.rank[rank]} is slowest" if part >= 0.5 else "different ranks"
+        return (
+            f"rank {self.measures.led_by.rank[rank]}<br>is slowest" if part >= 0.5 else "different<br>ranks"
+        )
 
 
 def frontier_steps(
@@ -266,35 +274,26 @@ def _stage_axis(stairs: _Stairs) -> dict[str, Any]:
 
 
 def _rise_labels(stairs: _Stairs) -> list[dict[str, Any]]:
-    """Return the largest rises with their slowest rank, inside their block if it is tall enough."""
+    """Return the largest rises, then their slowest ranks, inside their block if it is tall enough.
+
+    A rise has no box, which would hide the lines. The browser leaves out words that are wider than a stage.
+    """
     count = len(stairs.stages)
-    colours = palette.theme(stairs.dark)
-    by_stage = palette.stage_colours(stairs.stages, stairs.dark)
-    worth = sorted(range(count), key=lambda place: -stairs.rise_S[place])[:_LABELLED]
-    labels = []
-    for place in sorted(worth):
-        part = float(stairs.rise_S[place]) / stairs.total
-        if part < 0.01:
+    highest = max(stairs.total, float(stairs.largest_S[-1]))
+    rises, slowest = [], []
+    for place in sorted(sorted(range(count), key=lambda place: -stairs.rise_S[place])[:_LABELLED]):
+        rise = float(stairs.rise_S[place])
+        if rise < 0.01 * stairs.total:
             continue
-        slowest = stairs.slowest_words(place) if part >= _WORTH_LABELLING and count <= 12 else ""
-        text = f"<b>{format.change(float(stairs.rise_S[place]))}</b>" + (f"<br>{slowest}" if slowest else "")
-        inside = float(stairs.rise_S[place]) / max(stairs.total, float(stairs.largest_S[-1])) >= 0.18
-        shade = by_stage[stairs.stages[place]]
-        behind = palette.mix(colours.surface, shade, 0.6 if stairs.dark else 0.5)
-        labels.append(
-            note(
-                text,
-                place + 0.5,
-                float(stairs.top_S[place]) / stairs.unit.ns,
-                stairs.dark,
-                yanchor="top" if inside else "bottom",
-                yshift=-4 if inside else 3,
-                borderpad=1,
-                bgcolor=behind if inside else palette.alpha(colours.surface, 0.8),
-                font={"size": 12, "color": colours.ink},
-            )
-        )
-    return labels
+        words = stairs.slowest_words(place) if rise >= _WORTH_LABELLING * stairs.total and count <= 12 else ""
+        inside = rise / highest >= (_INSIDE_WITH_WORDS if words else _INSIDE)
+        at = (place + 0.5, float(stairs.top_S[place]) / stairs.unit.ns, stairs.dark)
+        style = {"yanchor": "top" if inside else "bottom", "borderpad": 1}
+        rises.append(note(f"<b>{format.change(rise)}</b>", *at, yshift=-4 if inside else 3, **style))
+        if words:
+            shift = -4 - _LINE if inside else 3 + _LINE
+            slowest.append(note(words, *at, name="within", yshift=shift, **style))
+    return [*rises, *slowest]
 
 
 def _in_words(stairs: _Stairs) -> str:
