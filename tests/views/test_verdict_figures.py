@@ -131,3 +131,13 @@ def test_a_thin_region_of_the_verdict_map_has_its_words_on_a_leader_line() -> No
     assert all("stages or ranks tied" in found["text"] and found["y"] < 0.06 for found in led)
     # And clear of the dot that stands for the gates
     assert all(abs(found["x"] - Gates().gamma_a) > 0.1 for found in led)
+
+
+def test_labels_on_leader_lines_lead_away_from_the_ends_of_the_axis() -> None:
+    # A centred box would lie on the ticks.
+    figure = verdict_regions(*jobs.look(jobs.slow_callback(), "carry_over"))
+    led = [note for note in figure["layout"]["annotations"] if note.get("showarrow")]
+    assert led
+    for note in led:
+        expected = "left" if note["x"] < 0.3 else "right" if note["x"] > 0.7 else "center"
+        assert note["xanchor"] == expected

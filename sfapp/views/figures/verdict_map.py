@@ -51,6 +51,9 @@ _THIN = 0.12
 _CLEARANCE = 0.15
 """Minimum horizontal distance between labels on leader lines."""
 
+_EDGE = 0.3
+"""Distance from an end of the axis within which a label on a leader line leads away from it."""
+
 
 def verdict_regions(measures: Measures, diagnosis: Diagnosis, *, dark: bool = False) -> Figure:
     """Return the labels and the stages that they name for every γA and γG; both gates are draggable."""
@@ -170,12 +173,14 @@ def _led_labels(thin: Sequence[Region], diagnosis: Diagnosis, dark: bool) -> lis
         )
         occupied.append(x)
         middle = (bottom + top) / 2
+        # The box of a label near an edge leads away from the ticks and from the end of the axis.
+        side = "left" if x < _EDGE else "right" if x > 1 - _EDGE else "center"
         first, *rest = (plain(line, 36) for line in _lines(region.verdict, diagnosis)[:2])
         notes.append(
             note(
                 "<br>".join((f"<b>{first}</b>", *rest)), x, middle, dark, showarrow=True, arrowhead=0,
-                arrowwidth=1, arrowcolor=colours.ink, ax=0, ay=-64 if middle < 0.5 else 64, font={"size": 12},
-                bgcolor=palette.alpha(colours.surface, 0.85), borderpad=3,
+                arrowwidth=1, arrowcolor=colours.ink, xanchor=side, ax=0, ay=-64 if middle < 0.5 else 64,
+                font={"size": 12}, bgcolor=palette.alpha(colours.surface, 0.85), borderpad=3,
             )
         )  # fmt: skip
     return notes
