@@ -89,6 +89,21 @@ async def test_the_page_shows_evidence_episodes_and_what_to_do(user: User, works
     assert table.rows[0]["began"] == "step 120"
 
 
+async def test_the_page_shows_what_a_fix_of_the_likely_cause_would_bring(
+    user: User, workspace: Workspace
+) -> None:
+    late = next(
+        one
+        for one in workspace.problems("gpt-small-ddp")
+        if one.ranks == (3,) and "data" in (one.stage or "")
+    )
+    await user.open(f"/problems/{late.id}")
+    await user.should_see("Make rank 3 typical in data: 167.1 ms →", retries=50)
+    (lost,) = [one for one in workspace.problems() if one.kind == "missing"]
+    await user.open(f"/problems/{lost.id}")
+    await user.should_not_see(marker="problem-what-if")
+
+
 async def test_a_missing_rank_is_the_first_thing_on_its_window_and_its_problem(
     user: User, workspace: Workspace
 ) -> None:

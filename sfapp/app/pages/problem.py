@@ -24,7 +24,7 @@ from sfapp.app.panels.stacks_card import StacksCard
 from sfapp.app.panels.tables import data_table, titled
 from sfapp.app.routes import Handler
 from sfapp.app.theme import Crumb, author_of, box, frame, is_dark, label_text, link
-from sfapp.errors import WindowNotFoundError
+from sfapp.errors import SfappError, WindowNotFoundError
 from sfapp.incidents import MAX_TEXT, IncidentState
 from sfapp.model import ALL_RANKS
 from sfapp.model.incidents import Note, Pin
@@ -33,6 +33,7 @@ from sfapp.model.view import OVERVIEW, ViewState, WindowKey
 from sfapp.service.judging import JudgedWindow
 from sfapp.service.problem_view import ProblemView, latest_key
 from sfapp.service.problems import ListedProblem, listed
+from sfapp.service.what_if import fix_of
 from sfapp.service.workspace import Workspace
 from sfapp.views import format
 from sfapp.views import text as words
@@ -102,6 +103,7 @@ class ProblemPage:
         self._view = view
         self._dark = dark
         self._plot: FigureCard | None = None
+        self._predicted: JudgedWindow | None = None
         self._shown: tuple[object, ...] = ()
 
     def build(self, request: Request) -> None:
@@ -134,6 +136,7 @@ class ProblemPage:
                     self._actions.add_stacks,
                 )
                 self._plot_box = box("problem-plot")
+                self._what_if = box()
                 self._evidence = box("stack")
                 self._windows = box()
                 newest = self._view.rows[-1]["window"] if self._view.rows else 0
@@ -296,6 +299,9 @@ class ProblemPage:
         ranks = self._view.problem.ranks if self._view.problem.kind in ("rank", "ranks") else ()
         view = ViewState(ranks=ranks[:8])
         background_tasks.create(self._draw_plot(judged, view, dark), context=self._plot_box)
+        if self._view.diagnosis_about is not None and judged is not self._predicted:
+            self._predicted = judged
+            background_tasks.create(self._predict(judged), context=self._what_if)
 
     async def _draw_plot(self, judged: JudgedWindow, view: ViewState, dark: bool) -> None:
         figure = await asyncio.to_thread(draw, _first_plot(), judged, None, view, dark=dark)
@@ -306,6 +312,22 @@ class ProblemPage:
             return
         with self._plot_box:
             self._plot = FigureCard(figure)
+
+    async def _predict(self, judged: JudgedWindow) -> None:
+        """Show the step of the latest window if its likely cause were as fast as on a typical rank."""
+        fix = fix_of(judged.diagnosis, None)
+        try:
+            found = await asyncio.to_thread(self._workspace.what_if, judged, fix)
+        except SfappError:
+            return  # The window lacks that part, so there is nothing to predict.
+        if judged is not self._view.judged or self._what_if.is_deleted:
+            return
+        text = words.what_if_text(found, judged.diagnosis, judged.window.ranks)
+        window = judged.diagnosis.window
+        self._what_if.clear()
+        with self._what_if, titled("What if", f"predicted for window {window}"):
+            label_text(text.sentence, "p").mark("problem-what-if")
+            link("Choose another part", window_page(WindowKey(judged.diagnosis.run_id, window)))
 
     async def _follow(self) -> None:
         """Update the parts of the page whose data changed; a problem that no longer exists stays as it
