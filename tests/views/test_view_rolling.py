@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +25,7 @@ from sfapp.model.live_rows import LiveRows
 from sfapp.views.figures import Figure
 from sfapp.views.figures.live import live_steps
 from sfapp.views.figures.live_lateness import MOST_TILES, live_lateness
+from sfapp.views.figures.live_node import live_courses
 from sfapp.views.figures.live_stages import live_stages
 from sfapp.views.text import rolling_words
 from tests.builders import BACKWARD, DATA, MS, ddp_job, late_in_data
@@ -55,6 +57,21 @@ def crowd(ranks: int, late: int, size: int = 8) -> tuple[RollingVerdict, RankTab
     delays = RankDelays(RankTable.of(identities), behind_R, found.delays.stages, late_BR)
     finding = replace(found.finding, ranks=(late,))
     return replace(found, delays=delays, finding=finding), delays.ranks
+
+
+def test_a_node_marks_the_late_rank_although_all_ranks_have_one_step_time() -> None:
+    rows = live_rows(late_in_data(2))
+    found = rolling_verdict(rows)
+    places = range(len(table(rows)))
+    times = step_times(table(rows), [np.array([[step, 100 * MS] for step in range(20)]) for _ in places])
+    node = times.ranks.node_rank[2]
+    drawn = live_courses(times, node, found)
+    labels = drawn["layout"]["yaxis"]["ticktext"]
+    (late,) = [label for label in labels if "▶" in label]
+    assert re.fullmatch(r"<b>▶ rank 2</b><br>\+\d+(\.\d+)?\s%", late)
+    assert all(label.endswith("on time") for label in labels if label != late)
+    assert [trace["name"] for trace in drawn["data"]] == ["ranks", "ranks that hold the job"]
+    assert drawn["layout"]["meta"]["alt"].endswith("The job waits for rank 2.")
 
 
 @pytest.mark.parametrize("dark", [False, True])

@@ -276,11 +276,16 @@ def _labels(tiles: Sequence[_RankTile], dark: bool) -> list[dict[str, Any]]:
                 note(tile.label, tile.column, tile.row, dark, yshift=-10, font={"size": 12, "color": colour})
             )
             continue
-        late = f"+{format.percent(tile.part)}" if tile.part >= 0.005 else "on time"
+        late = lateness_words(tile.part)
         colour = palette.readable_on(palette.at(scale, max(0.0, tile.part) / FULL))
         text = f"{tile.label}<br>{late}"
         found.append(note(text, tile.column, tile.row, dark, font={"size": 12, "color": colour}))
     return found
+
+
+def lateness_words(part: float) -> str:
+    """Return how late a rank is, as a part of the step."""
+    return f"+{format.percent(part)}" if part >= 0.005 else "on time"
 
 
 def _names(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sfapp.accounting import StepTimes
+from sfapp.accounting import RollingVerdict, StepTimes
 from sfapp.model import Window
 from sfapp.model.arrays import to_numpy
 from sfapp.views import format, palette
@@ -20,18 +20,21 @@ from sfapp.views.figures.base import (
     step_axis,
 )
 from sfapp.views.figures.live import extent
+from sfapp.views.figures.live_lateness import lateness_words
 from sfapp.views.plot_registry import LiveInput, Placement, PlotSpec
 
 COURSES = PlotSpec(
     name="live_courses",
     title="Live ranks of a node",
     help=(
-        "One line per rank, all on one scale from 0: a rank with a higher line is slower, not noisier. A "
-        "line that ends early belongs to a rank that no longer reports, or lags behind."
+        "One line per rank, all on one scale from 0: a rank with a higher line is slower, not noisier. Ranks "
+        "that synchronise have the same step time; the number below a rank's name is how late it is before "
+        "that, as a part of the step, and ranks that hold the job are red. A line that ends early belongs to "
+        "a rank that no longer reports, or lags behind."
     ),
     source=LiveInput,
-    build=lambda given, dark: live_courses(given.times, given.node, run=given.run, dark=dark),
-    reads=("history", "node"),
+    build=lambda given, dark: live_courses(given.times, given.node, given.rolling, run=given.run, dark=dark),
+    reads=("history", "node", "rolling"),
     tabs=(Placement("live:node", 10, 6),),
     report=None,
     notebook=None,
@@ -53,12 +56,20 @@ LAYERS = PlotSpec(
 )
 
 LAYERS_SHOWN = 40
+_LABEL_SHIFT = -18
+"""Pixels, downwards, from the zero of a rank's row to the middle of the row."""
 _PASSES = ("forward", "backward")
 _NS_PER_MS = 1e6
 
 
-def live_courses(times: StepTimes, node: int, *, run: str = "", dark: bool = False) -> Figure:
-    """Return each rank's step time: one line per rank on one scale, in one trace."""
+def live_courses(
+    times: StepTimes, node: int, rolling: RollingVerdict | None = None, *, run: str = "", dark: bool = False
+) -> Figure:
+    """Return each rank's step time: one line per rank on one scale, in one trace.
+
+    Args:
+        rolling: says how late ranks are, and which hold the job: these have a trace of their own.
+    """
     title = COURSES.title_of(node)
     ranks = times.ranks
     places = [place for place in range(len(ranks)) if ranks.node_rank[place] == node]
@@ -71,36 +82,71 @@ def live_courses(times: StepTimes, node: int, *, run: str = "", dark: bool = Fal
     rows_R1 = np.arange(len(places), dtype=np.float64)[:, None]
     names = [f"rank {ranks.rank[place]}" for place in places]
     steps = [*times.step_N.tolist(), None]
+    colours = palette.theme(dark)
+    late_of = _lateness(rolling)
+    holding = set() if rolling is None or rolling.finding is None else set(rolling.finding.ranks)
+    level_RN, spent_RN = 0.85 * value_RN / largest - rows_R1, value_RN / unit.ns
+
+    def lines(rows: list[int], name: str, colour: str) -> Trace:
+        return {
+            "type": "scatter",
+            "mode": "lines",
+            "x": steps * len(rows),
+            "y": f4(np.hstack([level_RN[rows], gap_R1[rows]]).ravel()),
+            "customdata": f4(np.hstack([spent_RN[rows], gap_R1[rows]]).ravel()),
+            "text": [names[row] for row in rows for _ in steps],
+            "line": {"color": colour, "width": 1.5},
+            "connectgaps": False,
+            "name": name,
+            "hovertemplate": f"step %{{x}}: %{{text}} %{{customdata:.2f}} {unit.name}<extra></extra>",
+        }
+
+    late = [row for row, place in enumerate(places) if ranks.rank[place] in holding]
+    others = [row for row in range(len(places)) if row not in late]
+    traces = [lines(others, "ranks", colours.accent)] if others else []
+    held = format.listed([names[row] for row in late], 4)
     return figure(
-        [
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "x": steps * len(places),
-                "y": f4(np.hstack([0.85 * value_RN / largest - rows_R1, gap_R1]).ravel()),
-                "customdata": f4(np.hstack([value_RN / unit.ns, gap_R1]).ravel()),
-                "text": [name for name in names for _ in steps],
-                "line": {"color": palette.theme(dark).accent, "width": 1.5},
-                "connectgaps": False,
-                "name": "ranks",
-                "hovertemplate": f"step %{{x}}: %{{text}} %{{customdata:.2f}} {unit.name}<extra></extra>",
-            }
-        ],
+        [*traces, *([lines(late, "ranks that hold the job", colours.alarm)] if late else [])],
         dark=dark,
         title=title,
-        subtitle=f"step time; every row spans 0 to {format.duration(largest)}",
-        alt=f"Step times of {format.counted(len(places), 'rank')} of node {node}, one line each.",
+        subtitle=f"step time; every row spans 0 to {format.duration(largest)}"
+        + ("; below each name, how late it is before ranks synchronise" if late_of else ""),
+        alt=f"Step times of {format.counted(len(places), 'rank')} of node {node}, one line each."
+        + (f" The job waits for {held}." if late else ""),
         height=int(min(900, 80 + 46 * len(places))),
         xaxis=step_axis(dark, extent(times)),
         yaxis=axis(
             dark,
             tickvals=[-row for row in range(len(places))],
-            ticktext=names,
+            ticktext=[
+                _tick(names[row], late_of.get(ranks.rank[place]), row in late)
+                for row, place in enumerate(places)
+            ],
+            # Beside the line, which is above its zero.
+            ticklabelshift=_LABEL_SHIFT,
             range=[-len(places) + 0.9, 1.0],
         ),
         hovermode="closest",
         uirevision=f"live/{run}/{node}",
     )
+
+
+def _lateness(rolling: RollingVerdict | None) -> dict[int, float]:
+    """Return how late each rank is, as a part of the step: as on the overview, empty if unknown."""
+    if rolling is None or rolling.delays is None:
+        return {}
+    step_ns = rolling.step_ns or 1.0
+    return {
+        rank: float(behind) / step_ns
+        for rank, behind in zip(rolling.delays.ranks.rank, rolling.delays.behind_R, strict=True)
+    }
+
+
+def _tick(name: str, part: float | None, holds: bool) -> str:
+    first = f"<b>▶ {name}</b>" if holds else name
+    if part is None or not np.isfinite(part):
+        return first
+    return f"{first}<br>{lateness_words(part)}"
 
 
 def live_layers(window: Window | None, node: int, *, run: str = "", dark: bool = False) -> Figure:
