@@ -48,7 +48,7 @@ function movedInside(found, frame) {
   return { translate, found: found.map(([x, y]) => [x + right, y + down]) };
 }
 
-const ROOM = 4;
+const ROOM = 12;
 
 // The corners with room on both sides: without it, two annotations on one line read as one.
 function withRoom(found) {

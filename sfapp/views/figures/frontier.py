@@ -288,7 +288,7 @@ def _rise_labels(stairs: _Stairs) -> list[dict[str, Any]]:
         words = stairs.slowest_words(place) if rise >= _WORTH_LABELLING * stairs.total and count <= 12 else ""
         inside = rise / highest >= (_INSIDE_WITH_WORDS if words else _INSIDE)
         at = (place + 0.5, float(stairs.top_S[place]) / stairs.unit.ns, stairs.dark)
-        style = {"yanchor": "top" if inside else "bottom", "borderpad": 1}
+        style: dict[str, Any] = {"yanchor": "top" if inside else "bottom", "borderpad": 1}
         rises.append(note(f"<b>{format.change(rise)}</b>", *at, yshift=-4 if inside else 3, **style))
         if words:
             shift = -4 - _LINE if inside else 3 + _LINE
