@@ -70,6 +70,7 @@ def live_courses(
     Args:
         rolling: says how late ranks are, and which hold the job: these have a trace of their own.
     """
+    # Long because the layout of a figure is one literal.
     title = COURSES.title_of(node)
     ranks = times.ranks
     places = [place for place in range(len(ranks)) if ranks.node_rank[place] == node]

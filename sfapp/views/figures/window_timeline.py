@@ -55,6 +55,7 @@ def window_timeline(
         brushed: places of the first and last window of the selected range.
         by_run: the windows are in order; else runs may be mixed, and are not marked.
     """
+    # Long because the layout of a figure is one literal.
     if not rows:
         return empty_figure(
             "no window yet: record one, or check the packet folder", dark=dark, title=PLOT.title, height=200
