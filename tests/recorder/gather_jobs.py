@@ -53,7 +53,7 @@ def measured(model: torch.nn.Module) -> None:
         ticks.append(time.perf_counter_ns())
         return ticks[-1]
 
-    with recorder("measured", clock=clock) as perf:
+    with recorder("measured", clock=clock, evidence=False) as perf:
         ticks.clear()
         train(perf, model, WINDOW)
     # a step reads the clock at its start, round each of two stages, and at its end
@@ -193,10 +193,10 @@ def evidence(model: torch.nn.Module) -> None:
         with recorder(run_id, gather=gather, attributes={"rack": f"r{rank // 2}"}) as perf:
             for _ in range(WINDOW):
                 with perf.step(), perf.stage(DATA):
-                    until = time.perf_counter() + 0.01
+                    until = time.perf_counter() + 0.06  # a step in which evidence is read each time
                     while rank == 0 and time.perf_counter() < until:
                         pass
-                    time.sleep(0.01 if rank == 1 else 0.0)
+                    time.sleep(0.06 if rank == 1 else 0.0)
                     while rank == 2 and time.perf_counter() < until:
                         gc.collect()
     del kept
