@@ -69,6 +69,7 @@ async def test_an_impossible_request_is_refused_with_a_reason(
     await user.open(TAB)
     await user.should_see("Capture a trace")
     one(user, ui.input, "capture-ranks").value = ranks
+    user.find(marker="capture-ranks").trigger("change")  # from now on, no ranks are proposed
     one(user, ui.number, "capture-steps").value = steps
     user.find(marker="capture-start").click()
     await user.should_see(message)

@@ -46,12 +46,12 @@ async def test_changes_of_the_list_of_windows_can_be_undone(user: User) -> None:
 
 async def test_changes_of_the_list_of_problems_can_be_undone(user: User) -> None:
     await user.open("/")
-    await user.should_see("3 problems, 1 ongoing")
+    await user.should_see("3 problems, 1 not ended when recording stopped")
     one(user, ui.input, "search").value = "backward"
-    await user.should_see("1 problem, ongoing")
+    await user.should_see("1 problem, not ended when recording stopped")
     assert href(user, "json") == "/problems.json?text=backward"
     user.find(marker="undo").click()
-    await user.should_see("3 problems, 1 ongoing")
+    await user.should_see("3 problems, 1 not ended when recording stopped")
     assert one(user, ui.input, "search").value == ""
 
 
