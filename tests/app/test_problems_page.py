@@ -74,6 +74,12 @@ async def test_a_rank_that_never_reported_is_the_first_thing_on_every_surface(tm
         async with simulated(workspace) as user:
             await user.open("/windows")
             await user.should_see("1 of 2 windows needs attention; data are missing in 1")
+            # red however long ago it was recorded, unlike the late rank of a run that is over
+            await user.open("/")
+            await user.should_see("Rank 7 is missing")
+            links = sorted(user.find(marker="problem").elements, key=lambda link: link.id)
+            rows = [link.parent_slot.parent for link in links if link.parent_slot is not None]
+            assert ["problem-ongoing" in row.classes for row in rows] == [True, False]
     shown = CliRunner().invoke(analyze, [str(tmp_path)], color=True).output.splitlines()
     row = next(line for line in shown if "no straggler found among" in line)
     assert row.startswith("\x1b[31m")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
 from urllib.parse import quote
 
 from fastapi import Request
@@ -18,6 +17,7 @@ from sfapp.app.panels.capture_card import CaptureCard
 from sfapp.app.panels.note_card import NoteCard
 from sfapp.app.panels.plot_card import FigureCard, draw
 from sfapp.app.panels.problem_actions import ProblemActions
+from sfapp.app.panels.problem_list import shade
 from sfapp.app.panels.role_buttons import role_links
 from sfapp.app.panels.run_timeline import RunTimeline
 from sfapp.app.panels.stacks_card import StacksCard
@@ -178,8 +178,7 @@ class ProblemPage:
         if (one, notes, self._view.generation) == self._shown:
             return
         self._shown = (one, notes, self._view.generation)
-        is_stale = one.status == "ongoing" and one.problem.is_stale(datetime.now(UTC))
-        self._card.classes(replace=f"card verdict tone-{TONES['ended' if is_stale else one.status]}")
+        self._card.classes(replace=f"card verdict tone-{TONES[shade(one)]}")
         parts = (
             (self._summary, self._fill_summary),
             (self._facts, self._fill_facts),
