@@ -20,7 +20,7 @@ from sfapp.cli.shared_options import fix_from, gate_options, view_from, view_opt
 from sfapp.errors import SfappError
 from sfapp.model import Diagnosis
 from sfapp.model.labels import label_words
-from sfapp.model.problems import Problem, problem_status
+from sfapp.model.problems import Problem, problem_status, shown_status
 from sfapp.model.view import WindowKey
 from sfapp.packets import Loaded
 from sfapp.service.causes import Causes, causes
@@ -241,12 +241,12 @@ def print_table(
 def _print_problems(problems: Sequence[Problem]) -> None:
     """Print the costliest problems, each with effect, onset and cost."""
     now = datetime.now(UTC)
-    counts = count_problems(((one, problem_status(one, None, now)) for one in problems), now)
-    click.secho(problems_headline(*counts), bold=True)
-    for problem in problems[:_MOST_PROBLEMS]:
+    listed = [(problem, problem_status(problem, None, now)) for problem in problems]
+    click.secho(problems_headline(*count_problems(listed, now)), bold=True)
+    for problem, status in listed[:_MOST_PROBLEMS]:
         text = problem_text(problem, now=now)
-        is_ongoing = problem.ended is None and not problem.is_stale(now)
-        click.secho(f"\n{printable(text.headline)}", fg="red" if is_ongoing else "yellow")
+        is_alarm = shown_status(problem, status, now) == "ongoing"
+        click.secho(f"\n{printable(text.headline)}", fg="red" if is_alarm else "yellow")
         for line in ((text.cost, text.total), (text.where, text.since, text.until), (text.shared,)):
             if shown := " · ".join(filter(None, line)):
                 click.echo(f"  {printable(shown)}")

@@ -206,10 +206,10 @@ def read_folder(output: Path) -> FolderReading:
 def _compiled_modules() -> dict[str, str]:
     from sfapp.accounting import kernels
     from sfapp.packets import page_sizes
-    from sfapp.recorder.timing import timers
+    from sfapp.recorder.timing import hooks, timers
 
     found = {}
-    for name, source in (("timers", timers), ("page checks", page_sizes)):
+    for name, source in (("timers", timers), ("hooks", hooks), ("page checks", page_sizes)):
         package, _, module = source.__name__.rpartition(".")
         is_built = _is_installed(f"{package}._{module}")
         found[name] = "absent" if not is_built else "stale" if compiled_from(source) is None else "ok"

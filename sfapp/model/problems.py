@@ -162,6 +162,13 @@ def problem_status(problem: Problem, mark: ProblemMark | None, now: datetime) ->
     return "ongoing" if problem.ended is None else "ended"
 
 
+def shown_status(problem: Problem, status: ProblemStatus, now: datetime) -> ProblemStatus:
+    """Return the status in whose colour a problem is shown: that of a run which is no longer recorded as if
+    it had ended, except that missing data stay an alarm."""
+    is_over = problem.kind != "missing" and problem.is_stale(now)
+    return "ended" if status == "ongoing" and is_over else status
+
+
 def needs_attention(status: ProblemStatus) -> bool:
     """Return whether a problem of this status needs attention."""
     return status not in ("muted", "fixed")

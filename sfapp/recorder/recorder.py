@@ -264,8 +264,8 @@ class Recorder:
 
         A rank that is slow where ranks wait for each other can then be named (docs/accounting.md, section
         15). Call it on every rank and on the training thread, once the model is wrapped. Calls of
-        torch.distributed are then timed; it costs about 1 µs per step and 0.5 µs per call. Over NCCL, waits
-        on the device are sampled in ``event_fraction`` of the steps, as ``device_wait.<stage>_ms``.
+        torch.distributed are then timed (cost: docs/evidence/overhead.md). Over NCCL, waits on the device
+        are sampled in ``event_fraction`` of the steps, as ``device_wait.<stage>_ms``.
 
         Args:
             model: the model as it is trained. DistributedDataParallel waits inside C++: there, waiting in

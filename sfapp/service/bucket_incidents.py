@@ -88,10 +88,8 @@ class BucketIncidentLog(IncidentLog):
         Raises:
             IncidentError: it cannot be written.
         """
-        version, self._version = (
-            self._version,
-            None,
-        )  # Unless this succeeds, the copy differs from the object.
+        version = self._version
+        self._version = None  # Unless this succeeds, the copy differs from the object.
         try:
             self._version = replace_version(self._remote, content, version)
         except StorageError as error:

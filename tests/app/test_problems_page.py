@@ -81,6 +81,7 @@ async def test_a_rank_that_never_reported_is_the_first_thing_on_every_surface(tm
             rows = [link.parent_slot.parent for link in links if link.parent_slot is not None]
             assert ["problem-ongoing" in row.classes for row in rows] == [True, False]
     shown = CliRunner().invoke(analyze, [str(tmp_path)], color=True).output.splitlines()
+    assert shown[shown.index("Rank 7 is missing\x1b[0m") - 1] == "\x1b[31m"
     row = next(line for line in shown if "no straggler found among" in line)
     assert row.startswith("\x1b[31m")
     assert "Rank 7 is missing" in row

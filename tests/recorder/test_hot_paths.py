@@ -20,7 +20,7 @@ from sfapp.compiled_modules import compiled_from
 from sfapp.errors import RecorderError
 from sfapp.packets import page_sizes
 from sfapp.packets.window_rows import FIRST_STAGE_COLUMN
-from sfapp.recorder.timing import timer_backend, timers
+from sfapp.recorder.timing import hooks, timer_backend, timers
 from sfapp.recorder.timing.batch_waits import move_to_next_step
 from sfapp.recorder.timing.contexts import MicroStep
 from sfapp.recorder.timing.host_counters import host_row, thread_usage
@@ -161,6 +161,7 @@ def test_an_installation_is_compiled_wherever_it_can_be() -> None:
     if not sys.platform.startswith("linux") or shutil.which("cc") is None or not header.exists():
         pytest.skip("there is no C compiler here, or Python's headers are not installed")
     assert timer_backend.IS_COMPILED
+    assert compiled_from(hooks) is not None
     assert compiled_from(page_sizes) is not None
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import count
+from pathlib import Path
 
 import pytest
 from obstore.store import S3Store
 
 from benchmarks.s3_server import s3_server
+from sfapp.packets import uploader as uploading
+from sfapp.packets.spool import SPOOL_VARIABLE
 from tests.storage.object_server import PAGE, Bucket, FaultyProxy, faulty_proxy
 
 _NUMBERS = count()
@@ -39,6 +42,16 @@ def bucket(proxy: FaultyProxy, server: int, monkeypatch: pytest.MonkeyPatch) -> 
     yield found
     proxy.faults.clear()
     proxy.always = None
+
+
+@pytest.fixture
+def spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Folder of the spools of a test, which looks at the bucket in short intervals."""
+    monkeypatch.setenv(SPOOL_VARIABLE, str(tmp_path / "spool"))
+    monkeypatch.setattr(uploading, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(uploading, "_FIRST_PAUSE_S", 0.05)
+    monkeypatch.setattr(uploading, "_LONGEST_PAUSE_S", 0.1)
+    return tmp_path / "spool"
 
 
 def _create(server: int, name: str) -> None:

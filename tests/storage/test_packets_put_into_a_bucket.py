@@ -23,14 +23,7 @@ FULL = {"spool_bytes": 20_000}
 """Room for a few windows."""
 
 
-@pytest.fixture(autouse=True)
-def spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Folder of the spools of a test, which looks at the bucket in short intervals."""
-    monkeypatch.setenv(SPOOL_VARIABLE, str(tmp_path / "spool"))
-    monkeypatch.setattr(uploading, "_LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(uploading, "_FIRST_PAUSE_S", 0.05)
-    monkeypatch.setattr(uploading, "_LONGEST_PAUSE_S", 0.1)
-    return tmp_path / "spool"
+pytestmark = pytest.mark.usefixtures("spool")
 
 
 def puts(bucket: Bucket) -> list[str]:

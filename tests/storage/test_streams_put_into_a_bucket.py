@@ -19,14 +19,7 @@ from tests.storage.bucket_jobs import numbers_in, waiting_in
 from tests.storage.object_server import SLOW_DOWN, Bucket
 from tests.stream.streams import LOOPBACK, ManualRank, free_port, recorder, running, train, until
 
-
-@pytest.fixture(autouse=True)
-def spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(SPOOL_VARIABLE, str(tmp_path / "spool"))
-    monkeypatch.setattr(uploading, "_LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(uploading, "_FIRST_PAUSE_S", 0.05)
-    monkeypatch.setattr(uploading, "_LONGEST_PAUSE_S", 0.1)
-    return tmp_path / "spool"
+pytestmark = pytest.mark.usefixtures("spool")
 
 
 def aggregator_of(url: str, most_bytes: int = 2**30, **options: float) -> Aggregator:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from urllib.parse import quote
 
 from fastapi import Request
@@ -17,7 +18,6 @@ from sfapp.app.panels.capture_card import CaptureCard
 from sfapp.app.panels.note_card import NoteCard
 from sfapp.app.panels.plot_card import FigureCard, draw
 from sfapp.app.panels.problem_actions import ProblemActions
-from sfapp.app.panels.problem_list import shade
 from sfapp.app.panels.role_buttons import role_links
 from sfapp.app.panels.run_timeline import RunTimeline
 from sfapp.app.panels.stacks_card import StacksCard
@@ -28,7 +28,7 @@ from sfapp.errors import SfappError, WindowNotFoundError
 from sfapp.incidents import MAX_TEXT, IncidentState
 from sfapp.model import ALL_RANKS
 from sfapp.model.incidents import Note, Pin
-from sfapp.model.problems import Problem, ProblemStatus
+from sfapp.model.problems import Problem, ProblemStatus, shown_status
 from sfapp.model.view import OVERVIEW, ViewState, WindowKey
 from sfapp.service.judging import JudgedWindow
 from sfapp.service.problem_view import ProblemView, latest_key
@@ -178,7 +178,8 @@ class ProblemPage:
         if (one, notes, self._view.generation) == self._shown:
             return
         self._shown = (one, notes, self._view.generation)
-        self._card.classes(replace=f"card verdict tone-{TONES[shade(one)]}")
+        shade = shown_status(one.problem, one.status, datetime.now(UTC))
+        self._card.classes(replace=f"card verdict tone-{TONES[shade]}")
         parts = (
             (self._summary, self._fill_summary),
             (self._facts, self._fill_facts),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from sfapp.app.theme import box, label_text, link
-from sfapp.model.problems import ProblemStatus
+from sfapp.model.problems import shown_status
 from sfapp.service.problems import ListedProblem
 from sfapp.views.address import problem_page
 from sfapp.views.text.problems import problem_text
@@ -47,17 +47,11 @@ class ProblemList:
         self._more.set_visibility(left > 0)
 
 
-def shade(one: ListedProblem) -> ProblemStatus:
-    """Return the status in whose colour a problem is shown: one that is not recorded any more as if it had
-    ended, except that missing data stay an alarm."""
-    is_over = one.problem.kind != "missing" and one.problem.is_stale(datetime.now(UTC))
-    return "ended" if one.status == "ongoing" and is_over else one.status
-
-
 def _row(one: ListedProblem) -> None:
     """Build one problem as a link with its effect, onset and cost."""
     text = problem_text(one.problem, one.status, one.mark)
-    with box(f"problem problem-{shade(one)}", "li"), link("", problem_page(one.problem)).mark("problem"):
+    shade = shown_status(one.problem, one.status, datetime.now(UTC))
+    with box(f"problem problem-{shade}", "li"), link("", problem_page(one.problem)).mark("problem"):
         with box("problem-what"):
             label_text(text.title, "strong")
             label_text(text.steps, "span", "muted")

@@ -56,7 +56,6 @@ READING_SHARE = 5_000
 """What is read from time to time is read this many times as long after a reading as the reading took, within
 both intervals: it takes 0.02 % of the time, on machines with slow files, too."""
 
-
 MAX_CPU_STAGES = 64
 """Maximum number of recorded stages, up to which their CPU time is recorded."""
 
@@ -263,7 +262,7 @@ class HostEvidence:
             pause = (state.clock() - end) * READING_SHARE
             state.host_due = end + min(max(INTERVAL_NS, pause), LONGEST_INTERVAL_NS)
             if self._readings.is_empty:
-                self._state.host_due = NEVER
+                state.host_due = NEVER
         except Exception as error:  # fail-open: nothing more is read, and the packet says why
             self.unavailable.setdefault("interval", describe_error(error))
             self._state.host_due = NEVER

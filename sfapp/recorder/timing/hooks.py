@@ -41,9 +41,8 @@ class WaitPage:
 
     def clear(self, cells: int) -> None:
         """Start an empty page with this many cells."""
-        self.blocked = array("q", bytes(8 * cells or 8))
-        self.own = array("q", bytes(8 * cells or 8))
-        self.exchanged = array("q", bytes(8 * cells or 8))
+        empty = bytes(8 * cells or 8)
+        self.blocked, self.own, self.exchanged = array("q", empty), array("q", empty), array("q", empty)
         self._blocked_cells, self._own_cells = self.blocked, self.own
         self._exchanged_cells = self.exchanged
 

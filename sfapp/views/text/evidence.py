@@ -100,6 +100,11 @@ def agreement_words(diagnosis: Diagnosis) -> str:
     return f"{agree} of {of} sources agree"
 
 
+def no_straggler_words(diagnosis: Diagnosis) -> str:
+    """Return what a window that lacks data shows, which cannot be called healthy."""
+    return f"no straggler found among the {'ranks that reported' if diagnosis.missing_ranks else 'ranks'}"
+
+
 def one_source_words(agrees: bool) -> str:
     """Return whether the checks of a single source agree with each other."""
     return "one source, agrees" if agrees else "one source, its checks differ"

@@ -11,7 +11,7 @@ from sfapp.model.gates import GATE_BY_NAME
 from sfapp.model.labels import SUPPRESSING_LABELS, label_words
 from sfapp.model.reasons import reason_sentence
 from sfapp.views import format
-from sfapp.views.text.evidence import over_the_run
+from sfapp.views.text.evidence import no_straggler_words, over_the_run
 from sfapp.views.text.findings import healthy_windows
 from sfapp.views.text.gate_values import gate_value
 
@@ -143,8 +143,7 @@ def _aim_basis(diagnosis: Diagnosis) -> str:
     if aim.basis == "excess":
         return f"Suspect: {name} holds most of the time in excess of a typical rank."
     if diagnosis.lacks_data:
-        reported = "ranks that reported" if diagnosis.missing_ranks else "ranks"
-        return f"Largest share: {name}; no straggler found among the {reported}."
+        return f"Largest share: {name}; {no_straggler_words(diagnosis)}."
     return f"Largest share: {name}; the window is healthy."
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sfapp.model import Diagnosis
 from sfapp.views import format
-from sfapp.views.text.evidence import agreement_words, dissent, sources_words
+from sfapp.views.text.evidence import agreement_words, dissent, no_straggler_words, sources_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,7 @@ def _evidence_note(diagnosis: Diagnosis) -> str:
         if diagnosis.severity is None:
             return "no verdict without a healthy window"
         if diagnosis.lacks_data:
-            reported = "ranks that reported" if diagnosis.missing_ranks else "ranks"
-            return f"no straggler found among the {reported}"
+            return no_straggler_words(diagnosis)
         return "the window is healthy" if diagnosis.ranks > 1 or diagnosis.reference else "a single rank"
     return dissent(diagnosis) or sources_words(diagnosis) or "no conflicting evidence"
 
