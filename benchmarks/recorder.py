@@ -154,8 +154,8 @@ windows of 400 steps: at most 0.181 %.
 - A round has 100 steps with the recorder and 200 without, in blocks of 25 in changing order, so that all
   kinds run in the same minutes. The first window is not counted. The others close early in a block, which
   then includes the cost of closing; `late` is the number of windows still being gathered or written when
-  their block ended. Eight short windows are gathered together, so one round in eight bears the cost of all.
-  *Without* is the bare loop.
+  their block ended. Short windows are gathered together (docs/recorder.md), so some rounds bear the cost of
+  several. *Without* is the bare loop.
 - Two ranks share two cores, each with four threads that Gloo wakes several times per step. Under the kernel's
   usual policy a waking thread may wait for the scheduler's next tick (4 ms here): a bare step of 20 ms then
   has a standard deviation of 1.5 ms. {policy}

@@ -57,6 +57,7 @@ class WriterProcess:
         self._connection, child_end = Pipe()
         self._one_at_a_time = threading.Lock()
         self._is_ready = False
+        self._late_answers = 0  # requests whose time limit passed before they were answered
         try:
             self._process = subprocess.Popen(
                 (
@@ -87,7 +88,8 @@ class WriterProcess:
             seconds: time limit; a process of the lowest priority may have to wait if all cores are busy.
 
         Raises:
-            WriterProcessEnded: the caller has to write them itself.
+            WriterProcessEnded: the caller has to write them itself. A process that only was too late writes
+                them too, the same bytes, and is used again once it has done so.
         """
         if not self._one_at_a_time.acquire(blocking=False):
             raise WriterProcessEnded("busy")
@@ -97,10 +99,16 @@ class WriterProcess:
                     raise WriterProcessEnded("not ready")
                 self._connection.recv()
                 self._is_ready = True
+            while self._late_answers:
+                if not self._connection.poll():
+                    raise WriterProcessEnded("busy")
+                self._connection.recv()
+                self._late_answers -= 1
             self._send_within(seconds)
             self._connection.send_bytes(pickle.dumps(list(packets), pickle.HIGHEST_PROTOCOL))
             if not self._connection.poll(seconds):
-                raise WriterProcessEnded(f"took longer than {seconds:.3g} s", for_good=True)
+                self._late_answers += 1
+                raise WriterProcessEnded(f"took longer than {seconds:.3g} s")
             refusals = self._connection.recv()
         except BlockingIOError as error:
             raise WriterProcessEnded(f"took longer than {seconds:.3g} s", for_good=True) from error

@@ -85,16 +85,34 @@ def test_a_killed_writer_is_reported_and_leaves_no_half_packet(tmp_path: Path, w
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["00000000.parquet"]
 
 
-@pytest.mark.parametrize("ranks", [4, 2_000], ids=["small", "larger than the socket's buffer"])
-def test_a_writer_without_a_core_is_waited_for_as_long_as_configured(
-    tmp_path: Path, writer: WriterProcess, ranks: int
+def test_a_writer_that_is_late_is_used_again_once_it_has_caught_up(
+    tmp_path: Path, writer: WriterProcess
 ) -> None:
-    large = WindowDraft.of(window_of(np.ones((6, 20, ranks), dtype=np.int64), window=1))
+    write_when_ready(writer, draft(), tmp_path / "00000000.parquet")
+    (process,) = writer_processes_of()
+    process.suspend()
+    with pytest.raises(WriterProcessEnded, match=r"took longer than 0\.2 s") as late:
+        writer.write([(draft(1), tmp_path / "00000001.parquet")], 0.2)
+    assert not late.value.for_good
+    with pytest.raises(WriterProcessEnded, match="busy"):
+        writer.write([(draft(2), tmp_path / "00000002.parquet")], PATIENCE)
+    process.resume()
+    write_when_ready(writer, draft(3), tmp_path / "00000003.parquet")
+    wrong = replace(draft(4), wall_NR=-draft(4).wall_NR)
+    (refusal,) = writer.write([(wrong, tmp_path / "00000004.parquet")], PATIENCE)
+    assert isinstance(refusal, PacketError), "answers belong to their requests"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"0000000{n}.parquet" for n in (0, 1, 3)]
+
+
+def test_a_writer_that_reads_nothing_of_a_large_window_is_given_up(
+    tmp_path: Path, writer: WriterProcess
+) -> None:
+    larger_than_the_buffer = WindowDraft.of(window_of(np.ones((6, 20, 2_000), dtype=np.int64), window=1))
     write_when_ready(writer, draft(), tmp_path / "00000000.parquet")
     for process in writer_processes_of():
         process.suspend()
     with pytest.raises(WriterProcessEnded, match=r"took longer than 0\.2 s") as gone:
-        writer.write([(large, tmp_path / "00000001.parquet")], 0.2)
+        writer.write([(larger_than_the_buffer, tmp_path / "00000001.parquet")], 0.2)
     assert gone.value.for_good
 
 

@@ -112,10 +112,10 @@ def several(model: torch.nn.Module) -> None:
 
 
 def paused(model: torch.nn.Module) -> None:
-    """Three windows wait for others to go with, and training pauses."""
+    """Two windows wait for others to go with, and training pauses."""
     window_queue.LONGEST_WAIT = 0.5
     with recorder("paused", window_steps=2, max_pending=64) as perf:
-        train(perf, model, 2 * 11)
+        train(perf, model, 2 * 12)
         time.sleep(2)
         (root / f"paused.rank{rank}.txt").write_text(str(perf.pending))
 
