@@ -177,7 +177,7 @@ def _section(
         what_if=what_if,
         frontier=diagnosis.frontier.replace("_", "-"),
         baseline=diagnosis.baseline.replace("_", " "),
-        reference="none: this run has no healthy window"
+        reference="none: this run has no complete healthy window after its first"
         if reference is None
         else f"{reference.run_id}/{ranges(reference.windows)}",
         problems=tuple(problems),

@@ -144,7 +144,8 @@ class LiveRunSnapshot:
 
     def rank_table(self, node: int) -> list[Row]:
         """Return one row per rank of a node for ``RANK_COLUMNS``."""
-        return rank_rows(self.times, self.links, self.processes, self.silent_s, node)
+        delays = None if self.rolling is None else self.rolling.verdict.delays
+        return rank_rows(self.times, self.links, self.processes, self.silent_s, node, delays)
 
     def document(self) -> Row:
         """Return the snapshot as plain data, for the page's JSON."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sfapp.accounting import StepTimes
+from sfapp.accounting import RankDelays, StepTimes
 from sfapp.model import Window
 from sfapp.views import format
 from sfapp.views.table_columns import Row, TableColumn
@@ -92,6 +92,12 @@ RANK_COLUMNS: tuple[TableColumn, ...] = (
     TableColumn("step", "step", "newest finished step"),
     TableColumn("place", "where", "where its training thread was, and for how long"),
     TableColumn("wall_ns", "step time", "mean of its newest steps", "wall_ns_text"),
+    TableColumn(
+        "behind_ns",
+        "behind",
+        "behind the median rank, where it is furthest behind; mean of the last steps",
+        "behind_ns_text",
+    ),
     TableColumn("cpu_percent", "CPU", "of its process; 100 % is one core", "cpu_percent_text"),
     TableColumn("rss_bytes", "memory", "resident, of its process", "rss_bytes_text"),
     TableColumn("lost_steps", "lost", "steps discarded by a full send queue"),
@@ -106,14 +112,17 @@ def rank_rows(
     processes: Sequence[Mapping[str, Any]],
     silent_s: Mapping[int, float],
     node: int,
+    delays: RankDelays | None = None,
 ) -> list[Row]:
-    """Return one row per rank of a node: its step, step time and last message.
+    """Return one row per rank of a node: its step, step time, lateness and last message.
 
     Args:
         links, processes: the newest sample of each rank, as stored.
         silent_s: by global rank, seconds since its last message; ranks that disconnected are left out.
+        delays: lateness of the ranks in the last steps; None if these are not judged yet.
     """
     by_rank = {process["rank"]: process for process in processes}
+    behind = {} if delays is None else dict(zip(delays.ranks.rank, delays.behind_R.tolist(), strict=True))
     places = {rank: place for place, rank in enumerate(times.ranks.rank)}
     rows: list[Row] = []
     for link in links:
@@ -128,6 +137,7 @@ def rank_rows(
                 "step": int(times.step_N[there[-1]]) if there else None,
                 "place": link_place(link),
                 **_text("wall_ns", float(times.wall_NR[there[-1], places[rank]]) if there else None),
+                **_text("behind_ns", max(0.0, behind[rank]) if rank in behind else None),
                 **_text("cpu_percent", process.get("cpu_percent")),
                 **_text("rss_bytes", process.get("rss_bytes")),
                 "silent_s": silent_s.get(rank),

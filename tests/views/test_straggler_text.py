@@ -98,7 +98,7 @@ def test_the_table_of_collectives_names_the_time_after_the_last_arrival_by_what_
     shown = {row["verdict"]: row[column.shown] for row in rows}
     assert {"skew", "transfer"} & set(shown)
     assert COLLECTIVE_WORDS.items() >= shown.items()
-    assert COLLECTIVE_WORDS["transfer"] == "after the last rank arrived: computing or transfer"
+    assert COLLECTIVE_WORDS["transfer"] == "computing or transfer after the last rank arrived"
     assert set(COLLECTIVE_WORDS) == set(COLLECTIVE_VERDICTS)
 
 

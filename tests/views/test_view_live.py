@@ -13,7 +13,7 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from sfapp.accounting import StepTimes, step_times
+from sfapp.accounting import RankDelays, StepTimes, step_times
 from sfapp.errors import WindowError
 from sfapp.model import RankIdentity, RankTable, SideChannel, Window
 from sfapp.views import format
@@ -306,10 +306,14 @@ def link(rank: int, **values: Any) -> dict[str, Any]:
 def test_a_row_a_rank_of_the_node() -> None:
     links = [link(3), link(6, lost_steps=4), link(7, has_left=True)]
     processes = [{"rank": 6, "cpu_percent": 180.0, "rss_bytes": 2_500_000_000}]
-    first, second = rank_rows(job(), links, processes, {6: 12.0}, 1)
+    late = RankDelays(table(), np.array([0, 0, 0, 0, 0, 0, 25e6, -4e6]), (), np.empty((0, 8)))
+    first, second = rank_rows(job(), links, processes, {6: 12.0}, 1, late)
     assert [first[column.shown] for column in RANK_COLUMNS] == [
-        6, 2, 36, "", "130.0 ms", "180 %", "2.5 GB", 4, 0, "12 s ago",
+        6, 2, 36, "", "130.0 ms", "25.0 ms", "180 %", "2.5 GB", 4, 0, "12 s ago",
     ]  # fmt: skip
+    assert second["behind_ns_text"] == "0 ms"
+    unjudged, _ = rank_rows(job(), links, processes, {6: 12.0}, 1)
+    assert unjudged["behind_ns_text"] == format.ABSENT
     assert (second["rank"], second["silent_s_text"]) == (7, "disconnected")
 
 

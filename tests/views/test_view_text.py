@@ -132,6 +132,15 @@ def test_ranks_that_wait_inside_the_slow_stage_hide_the_late_rank() -> None:
     assert "one rank of every node" in verdict.action
 
 
+def test_a_healthy_window_in_which_ranks_wait_lists_no_late_rank_as_unknown() -> None:
+    measures, diagnosis = jobs.against_healthy(jobs.healthy())
+    assert diagnosis.is_healthy
+    assert diagnosis.wait_stages
+    assert not [
+        line for line in words.verdict(diagnosis, measures.window.ranks).unknown if "late rank" in line
+    ]
+
+
 LATE_ALL_ALONG = "Ranks may wait in backward for a rank that is late in every step"
 
 

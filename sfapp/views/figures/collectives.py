@@ -20,7 +20,7 @@ from sfapp.views.figures.base import (
     revision,
 )
 from sfapp.views.plot_registry import FindingsInput, Placement, PlotSpec
-from sfapp.views.text.stragglers import COLLECTIVE_VERDICTS
+from sfapp.views.text.stragglers import COLLECTIVE_VERDICTS, COLLECTIVE_WORDS
 
 PLOT = PlotSpec(
     name="collective_split",
@@ -140,7 +140,7 @@ def _hover(collective: Collective) -> str:
         f"{f'step {collective.step}' if collective.step >= 0 else 'outside any step'}",
         f"{format.counted(collective.ranks, 'rank')}, last to arrive: rank {collective.last_rank}",
         f"wait {format.duration(collective.skew_ns)}, then {format.duration(collective.transfer_ns)}",
-        f"{collective.verdict}{f': {plain(collective.why, 120)}' if collective.why else ''}",
+        COLLECTIVE_WORDS[collective.verdict] + (f": {plain(collective.why, 120)}" if collective.why else ""),
     ]
     if collective.slow_ns:
         lines.append(f"{format.duration(collective.slow_ns)} longer after the last arrival than elsewhere")
@@ -192,7 +192,9 @@ def _in_words(found: Sequence[Collective]) -> str:
     counts = {
         verdict: sum(collective.verdict == verdict for collective in found) for verdict in COLLECTIVE_VERDICTS
     }
-    parts = [f"{format.count(count)} {verdict}" for verdict, count in counts.items() if count]
+    parts = [
+        f"{format.count(count)} {COLLECTIVE_WORDS[verdict]}" for verdict, count in counts.items() if count
+    ]
     worst = max(
         found, key=lambda collective: collective.skew_ns if collective.verdict != "inconclusive" else -1
     )

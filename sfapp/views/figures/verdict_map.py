@@ -156,7 +156,7 @@ def _label(region: Region, diagnosis: Diagnosis, dark: bool) -> dict[str, object
     # A narrow region has its label turned upright.
     return note(
         text, *middle, dark, textangle=0 if right - left >= 0.25 else -90, font={"size": 12},
-        bgcolor=palette.alpha(palette.theme(dark).surface, 0.85), borderpad=4,
+        bgcolor=palette.alpha(palette.theme(dark).surface, 0.85), borderpad=1,
     )  # fmt: skip
 
 
@@ -200,8 +200,10 @@ def _dot(diagnosis: Diagnosis, dark: bool) -> dict[str, object]:
 def _name_of_dot(diagnosis: Diagnosis, verdict: StageVerdict, dark: bool) -> dict[str, object]:
     gates = diagnosis.gates
     side, shift = ("left", 7) if gates.gamma_a < 0.7 else ("right", -7)
+    # Labels of low regions stand above the line of the dot.
+    where = "top" if gates.gamma_g >= _THIN / 2 else "bottom"
     return note(
-        "current gates", gates.gamma_a, gates.gamma_g, dark, xanchor=side, xshift=shift, yanchor="bottom",
+        "current gates", gates.gamma_a, gates.gamma_g, dark, xanchor=side, xshift=shift, yanchor=where,
         hovertext=plain(_in_words(verdict, diagnosis), 120),
     )  # fmt: skip
 

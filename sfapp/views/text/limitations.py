@@ -39,7 +39,8 @@ def unknown(diagnosis: Diagnosis) -> tuple[str, ...]:
         found.append(f"Stage timing cannot identify {coarse(aim.stage)}.")
     if silent := no_evidence_sentence(diagnosis):
         found.append(silent)
-    if aim is not None and aim.rank_reason == "all_ranks" and waits_inside(diagnosis):
+    is_shared = aim is not None and aim.rank_reason == "all_ranks" and waits_inside(diagnosis)
+    if aim is not None and is_shared and not diagnosis.is_healthy:
         inside = format.in_stage(aim.stage, "inside")
         found.append(f"Durations alone cannot identify the late rank {inside}.")
     if "roles_differ" in reasons:

@@ -42,7 +42,7 @@ COLLECTIVE_VERDICTS: Mapping[str, str] = {
 
 COLLECTIVE_WORDS: Mapping[str, str] = {
     "skew": "waiting for the last rank",
-    "transfer": "after the last rank arrived: computing or transfer",
+    "transfer": "computing or transfer after the last rank arrived",
     "mixed": "partly waiting, partly after the last rank arrived",
     "inconclusive": "not separable",
 }

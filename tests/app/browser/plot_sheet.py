@@ -33,7 +33,16 @@ _FAULTS = """(least) => {
     const sizes = [text, ...text.querySelectorAll("tspan")]
       .map((part) => parseFloat(getComputedStyle(part).fontSize));
     const size = Math.min(...sizes) * Math.hypot(at.a, at.b);
-    return { words: words(text), corners, size, area: box.width * box.height };
+    const label = text.closest(".annotation")?.querySelector("rect.bg");
+    const fill = label && getComputedStyle(label);
+    const isFilled = fill && Number(fill.fillOpacity) * Number(fill.opacity) > 0.1 && fill.fill !== "none";
+    return { words: words(text), corners, size, area: box.width * box.height,
+      label: isFilled ? boxOf(label) : null };
+  };
+  const boxOf = (label) => {
+    const { left, right, top, bottom } = label.getBoundingClientRect();
+    return { corners: [[left, top], [right, top], [right, bottom], [left, bottom]]
+      .map(([x, y]) => ({ x, y })) };
   };
   const isCut = (text, frame) => text.corners.some(({ x, y }) =>
     x < frame.left - 2 || x > frame.right + 2 || y < frame.top - 2 || y > frame.bottom + 2);
@@ -53,6 +62,8 @@ _FAULTS = """(least) => {
       ...(isCut(one, frame) ? [`${one.words}: cut`] : []),
       ...found.slice(place + 1).filter((other) => !apart(one, other))
         .map((other) => `${one.words} on ${other.words}`),
+      ...found.filter((other) => other !== one && one.label && apart(one, other) && !apart(one.label, other))
+        .map((other) => `the box of ${one.words} on ${other.words}`),
     ]);
   };
   return [...document.querySelectorAll(".js-plotly-plot")]
