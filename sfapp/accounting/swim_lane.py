@@ -110,8 +110,8 @@ class SwimLanes:
             of the step where ``sync_stage`` is known.
         has_step_before: whether the lanes begin with what follows ``sync_stage`` in the step before.
         left_out: how many selected ranks have no row.
-        carried_in: logical number of the first step, if the mean step leaves it out because ranks wait in it
-            for a delay before the window.
+        carried_in: logical number of the first step, if ranks wait in it for a delay before the window and
+            it is the step that is shown, or the mean step, which then leaves it out.
     """
 
     lanes: tuple[SwimLane, ...]
@@ -162,7 +162,7 @@ def swim_lanes(
         end_ns=timeline.end_ns,
         has_step_before=timeline.has_step_before,
         left_out=left_out,
-        carried_in=None if timeline.has_first_step else int(measures.step_N[0]),
+        carried_in=int(measures.step_N[0]) if timeline.is_carried_in else None,
     )
 
 

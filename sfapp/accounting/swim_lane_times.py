@@ -69,7 +69,8 @@ class StepTimeline:
         sync: position of the stage at whose end ranks are laid together; None if that is not known.
         begin_ns, end_ns: of the exposed step.
         has_step_before: whether 0 is where ranks synchronised in the step before.
-        has_first_step: whether the mean step includes the first step of the window.
+        is_carried_in: whether ranks wait in the window's first step for a delay before the window. The mean
+            step then leaves that step out.
     """
 
     start_R: Floats
@@ -83,7 +84,7 @@ class StepTimeline:
     begin_ns: float
     end_ns: float
     has_step_before: bool
-    has_first_step: bool = True
+    is_carried_in: bool = False
 
     @property
     def exposed_ns(self) -> float:
@@ -116,7 +117,8 @@ def timeline_of(measures: Measures, key: TimelineKey) -> StepTimeline:
     carry = measures.carry(sync) if sync is not None and measures.has_all_rows else None
     inferred = () if carry is None or sync is None else (*fitted, sync)
     pass_ = _Pass(measures, carry, split_SN, sync, frozenset(recorded), frozenset(inferred))
-    if index is None and carry is not None and pass_.is_carried_in():
+    is_carried_in = not index and carry is not None and pass_.is_carried_in()
+    if index is None and is_carried_in:
         span = slice(1, measures.steps)
     shown = pass_.over(span)
     if carry is None or sync is None:
@@ -136,7 +138,7 @@ def timeline_of(measures: Measures, key: TimelineKey) -> StepTimeline:
     return StepTimeline(
         shown.start_R - origin, shown.duration_SR, shown.wait_SR, tail_SR, tail_wait_SR,
         shown.inferred_S | before.inferred_S, shown.waits, sync, -origin, exposed - origin, has_step_before,
-        index is not None or span.start == 0,
+        is_carried_in,
     )  # fmt: skip
 
 

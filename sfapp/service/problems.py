@@ -52,11 +52,16 @@ _DECODER = msgspec.msgpack.Decoder(TimedDiagnosis)
 
 @dataclass(frozen=True, slots=True)
 class ListedProblem:
-    """A problem with the decisions of users."""
+    """A problem with the decisions of users.
+
+    Attributes:
+        is_stale: whether it had not ended when recording stopped, at the time of the list.
+    """
 
     problem: Problem
     status: ProblemStatus
     mark: ProblemMark | None = None
+    is_stale: bool = False
 
     @property
     def needs_attention(self) -> bool:
@@ -80,7 +85,8 @@ def listed(
     found = []
     for problem in problems:
         mark = None if state is None else state.mark(problem)
-        found.append(ListedProblem(problem, problem_status(problem, mark, moment), mark))
+        status = problem_status(problem, mark, moment)
+        found.append(ListedProblem(problem, status, mark, problem.is_stale(moment)))
     return found
 
 

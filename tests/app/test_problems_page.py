@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import httpx
+import pytest
 from click.testing import CliRunner
 from fastapi import FastAPI
 from nicegui import ui
 from nicegui.testing import User
 
 from sfapp.app import api
+from sfapp.app.pages import problems
+from sfapp.app.panels import problem_actions
 from sfapp.cli.analyze import analyze
 from sfapp.model import Window
 from sfapp.service.workspace import Workspace
@@ -139,6 +143,23 @@ async def test_a_muted_problem_leaves_the_list_and_comes_back(
     await user.should_see("Unmuted")
     await user.open("/")
     await user.should_see("3 problems, 1 not ended when recording stopped")
+
+
+async def test_an_open_page_shows_that_a_mute_has_ended(
+    watching_user: User, own_workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(problems, "CLOCK_S", 0.1)
+    monkeypatch.setitem(problem_actions.MUTES, "good", ("for some seconds", timedelta(seconds=5)))
+    user = watching_user
+    await user.open(f"/problems/{problem_of(own_workspace, 3)}")
+    user.find("mute").click()
+    one(user, ui.select, "mute-until").value = "good"
+    user.find("mute-now").click()
+    await user.should_see("Muted for some seconds")
+    await user.open("/")
+    await user.should_see("1 problem muted or marked as fixed")
+    await user.should_see("3 problems, 1 not ended when recording stopped")
+    await user.should_not_see(marker="decided")
 
 
 async def test_what_is_marked_as_fixed_returns_with_a_later_window(

@@ -91,7 +91,7 @@ def test_the_first_page_shows_problem_cost_and_swim_lane_and_no_page_is_half_emp
     first = words(pages[0].extract_text())
     (problem,) = report.problem_lines
     assert first.count(words(problem)) == 1
-    for part in ("Work and waiting by rank", "time since the ranks last synchronised"):
+    for part in ("Work and waiting by rank", "since the ranks synchronised"):
         assert words(part) in first, part
     assert [round(lowest(page), 2) for page in pages if lowest(page) < 0.6] == []
 

@@ -175,7 +175,7 @@ def test_a_heatmap_above_its_limit_is_downsampled_with_a_note_and_keeps_the_wors
     figure = rank_step_heatmap(*jobs.look(subject), "data.next_wait")
     values = numbers(figure["data"][0]["z"])
     assert values.size <= CELLS
-    assert values.max() > 50
+    assert np.nanmax(values) > 50
     (note,) = figure["layout"]["meta"]["notes"]
     assert note.startswith("Downsampled from 4,096 × 80")
 

@@ -113,6 +113,10 @@ def test_card_and_lane_agree_where_ranks_wait_inside_the_suspect_stage() -> None
         assert blocks[0][0] == pytest.approx(0, abs=2)
         backward = [end - start for start, end, text in blocks if "backward" in text]
         assert sum(backward) == pytest.approx(50, abs=3)
+    # And where that step is shown alone, a note says what its blocks may include
+    (alone, next_alone) = (swim_lane(found.measures(), found.diagnosis, step) for step in (360, 361))
+    assert "Solid blocks may include that waiting." in " ".join(alone["layout"]["meta"]["notes"])
+    assert not next_alone["layout"]["meta"]["notes"]
 
 
 def test_an_unknown_wait_is_reported() -> None:

@@ -18,6 +18,7 @@ from sfapp.app.panels.capture_card import CaptureCard
 from sfapp.app.panels.note_card import NoteCard
 from sfapp.app.panels.plot_card import FigureCard, draw
 from sfapp.app.panels.problem_actions import ProblemActions
+from sfapp.app.panels.problem_list import CLOCK_S
 from sfapp.app.panels.role_buttons import role_links
 from sfapp.app.panels.run_timeline import RunTimeline
 from sfapp.app.panels.stacks_card import StacksCard
@@ -143,6 +144,7 @@ class ProblemPage:
                 latest = latest_key(problem) or WindowKey(problem.run_id, newest)
                 self._timeline = RunTimeline(latest, lambda key: ui.navigate.to(window_page(key)))
                 self._notes = box()
+                ui.timer(CLOCK_S, self._show, immediate=False)
         self._show()
 
     @property

@@ -17,7 +17,7 @@ from sfapp.app.address import rooted
 from sfapp.app.connection import connected
 from sfapp.app.notifications import follow
 from sfapp.app.panels.overview import file_faults, no_packets, overview_tabs, store_notices
-from sfapp.app.panels.problem_list import ProblemList
+from sfapp.app.panels.problem_list import CLOCK_S, ProblemList
 from sfapp.app.panels.problems_toolbar import ProblemsToolbar
 from sfapp.app.panels.progress import ReadingProgress
 from sfapp.app.panels.running_jobs import RunningJobs
@@ -186,6 +186,7 @@ class ProblemsPage:
                         self._decided_title = label_text("", "summary").mark("decided")
                         self._decided_list = ProblemList()
                 self._timeline = WindowsTimeline()
+                ui.timer(CLOCK_S, self._follow_clock, immediate=False)
         self._show()
 
     async def start(self, rows: TimelineRows) -> None:
@@ -209,7 +210,7 @@ class ProblemsPage:
     def _show(self) -> None:
         """Show the present head and list."""
         overview = self._overview
-        found = self._listed()
+        found = self._shown = self._listed()
         current = [one for one in found if one.needs_attention]
         decided = [one for one in found if not one.needs_attention]
         self._show_head(current)
@@ -227,6 +228,11 @@ class ProblemsPage:
 
     def _show_marks(self, _: IncidentState) -> None:
         self._show()
+
+    def _follow_clock(self) -> None:
+        """Show the list again if time changed a status."""
+        if self._listed() != self._shown:
+            self._show()
 
     def _show_head(self, found: Sequence[ListedProblem]) -> None:
         overview = self._overview

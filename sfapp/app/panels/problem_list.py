@@ -14,6 +14,9 @@ from sfapp.views.text.problems import problem_text
 SHOWN = 20
 """Number of problems listed at first, and added at each request for more."""
 
+CLOCK_S = 15.0
+"""Seconds after which a page looks whether time changed a status: recording stopped, or a mute ended."""
+
 
 class ProblemList:
     """A list that grows on demand, so that a page stays small with many problems."""

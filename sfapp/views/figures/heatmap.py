@@ -262,8 +262,8 @@ def _node_lines(measures: Measures, cells: HeatRows, colours: palette.Theme) -> 
 
 
 def _bands_line(cells: HeatRows, colours: palette.Theme) -> list[dict[str, object]]:
-    """Return the line below the rows of missing and single ranks."""
-    return [_row_line(cells.first_band, colours.ink, 1.5)] if cells.first_band else []
+    """Return the line below the rows of missing ranks; below those of single ranks is an empty row."""
+    return [_row_line(cells.first_band, colours.ink, 1.5)] if cells.first_band and not cells.single else []
 
 
 def _row_line(row: int, colour: str, width: float) -> dict[str, object]:

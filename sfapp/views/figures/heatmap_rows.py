@@ -43,7 +43,9 @@ _LEAST_IS_SLOW: tuple[Quantity, ...] = ("slack", "wait")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeatRows:
-    """The rows to draw, from top to bottom: those of single ranks, then bands of neighbouring ranks.
+    """The rows to draw, from top to bottom: those of single ranks, an empty one, bands of neighbouring ranks.
+
+    The band of a single rank includes it, and would otherwise look like a part of its row.
 
     Attributes:
         value_KN: ns, in K rows. names: of the rows, each another.
@@ -66,8 +68,8 @@ class HeatRows:
 
     @property
     def first_band(self) -> int:
-        """The first row below those of missing and single ranks."""
-        return (len(self.missing) + len(self.single)) * self.rows_each
+        """The first row below those of missing and single ranks, and below the empty row."""
+        return (len(self.missing) + len(self.single)) * self.rows_each + bool(self.single)
 
     def row_of(self, place: int) -> int:
         """Return the row of the band with the rank at a position of the window's table."""
@@ -117,13 +119,14 @@ def heat_rows(
     bands = _extremes(value_RN, quantity, ranks_each)
     rows_each = _rows_each(len(bands), len(lost) + len(single))
     places = [ranks.rank.index(rank) for rank in single]
-    shown = np.vstack([np.repeat(value_RN[places], rows_each, axis=0), bands])
+    shown = np.vstack([np.repeat(value_RN[places], rows_each, axis=0), _below_gaps(bands, 1)])
     cells, steps_each = _merged_steps(_below_gaps(shown, len(lost) * rows_each))
     return HeatRows(
         cells,
         (
             *_missing_names(lost, rows_each),
             *_single_names(ranks, places, rows_each),
+            " ",
             *_band_names(ranks, ranks_each),
         ),
         lost,

@@ -133,7 +133,7 @@ def swim_lane(
             dark,
             range=[drawing.at(low - room), drawing.at(high + room)],
             nticks=7,
-            title=f"{drawing.words.axis_title} ({drawing.unit.name})",
+            title=f"{drawing.unit.name} {drawing.words.axis_title}",
         ),
         yaxis=axis(
             dark,

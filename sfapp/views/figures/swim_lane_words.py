@@ -69,16 +69,21 @@ class LaneWords:
     def axis_title(self) -> str:
         """Title of the time axis."""
         if self.found.has_step_before:
-            return "time since the ranks last synchronised"
-        return "time since the step began"
+            return "since the ranks synchronised"
+        return "since the step began"
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Notes on omissions in the plot."""
         notes = []
-        if self.found.carried_in is not None:
+        if self.found.carried_in is not None and self.found.step is None:
             notes.append(
                 f"Step {self.found.carried_in} is left out: in it, ranks wait for a delay before the window."
+            )
+        elif self.found.carried_in is not None:
+            notes.append(
+                "In this step, ranks wait for a delay before the window. Solid blocks may include that "
+                "waiting."
             )
         if any(lane.kind == "band" for lane in self.found.lanes):
             ranks = format.counted(self.measures.ranks, "rank")
