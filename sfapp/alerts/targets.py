@@ -14,13 +14,16 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 from urllib.parse import urlsplit
+
+import msgspec
 
 from sfapp import __version__
 from sfapp.alerts.message import AlertMessage
@@ -40,8 +43,12 @@ SECONDS = 10.0
 COMMAND_SECONDS = 30.0
 """Time limit of a command."""
 
+SERVICE_SECONDS = 60.0
+"""Time limit of a delivery through Apprise: mail takes longest."""
+
 LEAST_SECRET = 16
 
+_APPRISE = (sys.executable, "-P", "-m", "sfapp.alerts.apprise_process")
 _MAX_ANSWER = 4096
 _STANDARD_SECRET = "whsec_"
 _WORTH_A_RETRY = frozenset({408, 425, 429})
@@ -194,27 +201,37 @@ class CommandTarget:
 
     def send(self, message: AlertMessage) -> None:
         """Deliver one message (``AlertTarget.send``)."""
-        with tempfile.TemporaryFile() as log:
+        code, printed = _run(self.name, self.arguments, message.body, self.seconds)
+        if code:
+            raise DeliveryError(f"{self.name} ended with {code}: {printed or 'it printed no error'}")
+
+
+def _run(name: str, arguments: Sequence[str], content: bytes, seconds: float) -> tuple[int, str]:
+    """Run a program with this content on its standard input; return its exit code and the first line of its
+    standard error.
+
+    Raises:
+        DeliveryError: it cannot be run, or did not end in time and was killed.
+    """
+    with tempfile.TemporaryFile() as log:
+        try:
+            child = subprocess.Popen(
+                arguments,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise DeliveryError(f"{name} cannot be run: {error.strerror}") from error
+        with child:
             try:
-                child = subprocess.Popen(
-                    self.arguments,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.DEVNULL,
-                    stderr=log,
-                    start_new_session=True,
-                )
-            except OSError as error:
-                raise DeliveryError(f"{self.name} cannot be run: {error.strerror}") from error
-            with child:
-                try:
-                    child.communicate(message.body, timeout=self.seconds)
-                except subprocess.TimeoutExpired:
-                    _kill_group(child)
-                    raise DeliveryError(f"{self.name} did not end within {self.seconds:g} s") from None
-            if child.returncode:
-                log.seek(0)
-                why = first_line(log.read(_MAX_ANSWER).decode(errors="replace"), 200) or "it printed no error"
-                raise DeliveryError(f"{self.name} ended with {child.returncode}: {why}")
+                child.communicate(content, timeout=seconds)
+            except subprocess.TimeoutExpired:
+                _kill_group(child)
+                raise DeliveryError(f"{name} did not end within {seconds:g} s") from None
+        log.seek(0)
+        return child.returncode, first_line(log.read(_MAX_ANSWER).decode(errors="replace"), 200)
 
 
 def _kill_group(child: subprocess.Popen[bytes]) -> None:
@@ -225,12 +242,15 @@ def _kill_group(child: subprocess.Popen[bytes]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class AppriseTarget:
-    """Service that Apprise delivers to: mail, chats, pagers and others."""
+    """Service that Apprise delivers to: mail, chats, pagers and others.
+
+    A process of its own delivers each message, because only a process can be ended whatever the service
+    answers.
+    """
 
     text: str
     name: str
-    service: Any
-    apprise: Any
+    seconds: float = SERVICE_SECONDS
 
     @classmethod
     def of(cls, text: str) -> AppriseTarget:
@@ -241,23 +261,23 @@ class AppriseTarget:
             ModuleNotFoundError: Apprise is not installed.
         """
         apprise = importlib.import_module("apprise")
-        service = apprise.Apprise()
         scheme = text.partition("://")[0]
-        if "://" not in text or not service.add(text):
+        if "://" not in text or not apprise.Apprise().add(text):
             raise AlertError(
                 f"{first_line(scheme, 40)!r} is no address of a service: write an Apprise URL "
                 f"(https://github.com/caronc/apprise), {WEBHOOK}https://… or {COMMAND}PROGRAM"
             )
-        return cls(text, f"service {first_line(scheme, 40)}", service, apprise)
+        return cls(text, f"service {first_line(scheme, 40)}")
 
     def send(self, message: AlertMessage) -> None:
         """Deliver one message (``AlertTarget.send``)."""
-        kind = self.apprise.NotifyType
-        accepted = self.service.notify(
-            title=message.title,
-            body=message.text.partition("\n\n")[2] or message.text,
-            body_format=self.apprise.NotifyFormat.TEXT,
-            notify_type=kind.WARNING if message.needs_attention else kind.SUCCESS,
-        )
-        if not accepted:
+        request = {
+            "url": self.text,
+            "title": message.title,
+            "body": message.text.partition("\n\n")[2] or message.text,
+            "needs_attention": message.needs_attention,
+        }
+        # What Apprise prints is not shown: it may hold secrets of the address.
+        code, _ = _run(self.name, _APPRISE, msgspec.json.encode(request), self.seconds)
+        if code:
             raise DeliveryError(f"{self.name} did not accept the message")

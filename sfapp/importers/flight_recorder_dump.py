@@ -11,12 +11,17 @@ import msgspec
 from sfapp.errors import TraceError
 from sfapp.importers.safe_pickle import plain_data
 from sfapp.importers.source_files import expand
+from sfapp.model.manifest import MAX_WORLD_SIZE
 from sfapp.model.parse import UNREADABLE_JSON
 from sfapp.packets.packet_layout import MAX_RANK_VALUE
 from sfapp.terminal import first_line
 
 MAX_BYTES = 2**28
 """Largest dump: torch keeps 2,000 collectives of some hundred bytes by default."""
+
+MOST_MEMBERS = 4 * MAX_WORLD_SIZE
+"""Ranks in the lists of all groups of a dump, or of all dumps of a job. A job lists all its ranks once for
+each of some dimensions."""
 
 _RANK = re.compile(r"(\d{1,9})(?:\.[A-Za-z]+)*\Z")
 
@@ -43,6 +48,12 @@ class ProcessGroup(msgspec.Struct, frozen=True):
 
     desc: str = ""
     ranks: str = ""
+
+    @property
+    def most_members(self) -> int:
+        """Return the largest number of ranks that the text can list; an eighth of its length if that is more,
+        because the text is kept too."""
+        return max(self.ranks.count(",") + 1, len(self.ranks) // 8)
 
 
 class FlightRecorderDump(msgspec.Struct, frozen=True):
@@ -88,4 +99,7 @@ def read_dump(path: Path, kind: type[Dump]) -> Dump:
         ) from error
     except UNREADABLE_JSON as error:
         raise TraceError(f"is not valid JSON: {first_line(str(error))}") from error
+    members = sum(group.most_members for group in dump.pg_config.values())
+    if members > MOST_MEMBERS:
+        raise TraceError(f"lists {members:,} ranks in its groups, more than {MOST_MEMBERS:,}")
     return dump

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeGuard
@@ -18,9 +18,11 @@ import msgspec
 
 from sfapp.errors import TraceError
 from sfapp.importers.flight_recorder_dump import (
+    MOST_MEMBERS,
     CollectiveEntry,
     Count,
     FlightRecorderDump,
+    ProcessGroup,
     rank_of,
     read_dump,
 )
@@ -77,11 +79,19 @@ class _Groups:
     numbers: dict[tuple[str, str], int] = field(default_factory=dict)
     found: list[CallGroup] = field(default_factory=list)
     called_by: dict[int, set[int]] = field(default_factory=dict)
+    members: int = 0
+
+    def members_with(self, groups: Mapping[str, ProcessGroup]) -> int:
+        """Return the number of ranks in all lists, with those of these groups that are new, by name."""
+        return self.members + sum(
+            each.most_members for name, each in groups.items() if (name, each.ranks) not in self.numbers
+        )
 
     def number(self, name: str, description: str, ranks: str) -> int:
         key = (name, ranks)
         if key not in self.numbers:
             members = _members(ranks)
+            self.members += len(members)
             self.numbers[key] = len(self.found)
             self.found.append(CallGroup(name[:MAX_TEXT], description[:MAX_TEXT], members, bool(members)))
         return self.numbers[key]
@@ -137,7 +147,7 @@ def read_calls(
                     f"rank {rank:,} is larger than any job: the largest rank is {MAX_WORLD_SIZE - 1:,}"
                 )
             dump = read_dump(path, HangDump)
-            _check_groups(dump)
+            reader.check(dump)
         except TraceError as error:
             at = f"{error.place}: " if error.place else ""
             notes.append(ImportNote("skipped", f"{at}{error.reason}", str(path)))
@@ -157,17 +167,6 @@ def read_calls(
             "times out; this needs TORCH_NCCL_DUMP_ON_TIMEOUT=1 and TORCH_FR_BUFFER_SIZE above 0"
         )
     return reader.job(), tuple(notes), tuple(files[rank] for rank in sorted(files))
-
-
-def _check_groups(dump: HangDump) -> None:
-    """Check the number of groups: what is kept of a dump grows with it.
-
-    Raises:
-        TraceError: there are too many.
-    """
-    groups = len({entry.process_group[0] for entry in dump.entries})
-    if groups > MOST_GROUPS:
-        raise TraceError(f"has entries of {groups:,} groups, more than {MOST_GROUPS:,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,8 +198,21 @@ class CallReader:
         self._groups = _Groups()
         self._read: dict[int, _ReadDump] = {}
 
+    def check(self, dump: HangDump) -> None:
+        """Check the number of groups and of the ranks that they list: what is kept of a dump grows with them.
+
+        Raises:
+            TraceError: there are too many in the dump, or with those of the dumps before.
+        """
+        groups = len({entry.process_group[0] for entry in dump.entries})
+        if groups > MOST_GROUPS:
+            raise TraceError(f"has entries of {groups:,} groups, more than {MOST_GROUPS:,}")
+        members = self._groups.members_with(dump.pg_config)
+        if members > MOST_MEMBERS:
+            raise TraceError(f"lists, with the dumps before, {members:,} ranks, more than {MOST_MEMBERS:,}")
+
     def add(self, rank: int, dump: HangDump) -> None:
-        """Add the dump of one rank."""
+        """Add the dump of one rank, which was checked."""
         numbers = _group_numbers(dump, self._groups)
         newest: dict[int, tuple[int, int]] = {}
         transfers = set()

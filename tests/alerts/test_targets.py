@@ -17,7 +17,7 @@ from sfapp.alerts import delivery, targets
 from sfapp.alerts.changes import CHANGES
 from sfapp.alerts.delivery import ATTEMPTS, send
 from sfapp.alerts.message import trial_message
-from sfapp.alerts.targets import CommandTarget, secret_key, signature, target_of
+from sfapp.alerts.targets import AppriseTarget, CommandTarget, secret_key, signature, target_of
 from sfapp.errors import AlertError, DeliveryError
 from tests.alerts.webhook_server import webhook_server
 from tests.cli.test_top_hostile_server import OK, serving, slowly
@@ -120,6 +120,14 @@ def test_a_service_is_notified_through_apprise() -> None:
         target.send(MESSAGE)
     assert server.delivered[1].content["title"] == "sfapp: this is a test"
     assert "will arrive here" in server.delivered[1].content["message"]
+
+
+def test_a_service_that_answers_without_end_takes_no_longer_than_the_limit() -> None:
+    """Apprise waits as long as a byte arrives every few seconds."""
+    with serving(lambda: slowly(OK)) as (address, _):
+        target = AppriseTarget(address.replace("http://", "json://"), "service json", seconds=2.0)
+        with pytest.raises(DeliveryError, match="service json did not end within 2 s"):
+            target.send(MESSAGE)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import re
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import httpx
@@ -17,6 +17,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from sfapp.app.server import ServeOptions, serve
+from sfapp.cli.log_lines import MOST_MESSAGES
 from sfapp.cli.serve import serve as serve_command
 from sfapp.errors import ServeError
 from sfapp.model.view import WindowKey
@@ -148,34 +149,44 @@ def test_a_foreign_websocket_is_refused_by_the_running_server(server: Served) ->
         assert own.recv(timeout=5).startswith("0{")  # engine.io's greeting
 
 
-def test_what_a_visitor_has_logged_does_not_steer_the_server_s_terminal(
-    recorded: Path, tmp_path: Path
-) -> None:
-    with served(recorded, "--memory", cwd=tmp_path) as server:
+def log_of_visitor(recorded: Path, folder: Path, reports: Sequence[dict[str, object]]) -> list[str]:
+    """Return what a server has written after a page sent it these messages for the log."""
+    with served(recorded, "--memory", cwd=folder) as server:
         page = httpx.get(server.url, follow_redirects=True).text
         client = re.search(r"'client_id': '([0-9a-f-]+)'", page)
         assert client is not None
         named = f"client_id={client[1]}&tab_id=tab&document_id=document"
         options = f"EIO=4&transport=websocket&{named}&next_message_id=0&implicit_handshake=true"
         address = f"ws://127.0.0.1:{server.port}/_nicegui_ws/socket.io/?{options}"
-        # When a page sends messages for the log, and one that no page sends
         with connect(address, origin=f"http://127.0.0.1:{server.port}") as own:
             own.recv(timeout=5)
             own.send("40")
             own.recv(timeout=5)
-            for text in (f"first {TERMINAL}", "second " + "a" * 100_000):
-                about = {"client_id": client[1], "level": "error", "message": text}
-                own.send("42" + json.dumps(["log", about]))
-            own.send("42" + json.dumps(["log", {"client_id": client[1], "level": TERMINAL}]))
+            for report in reports:
+                own.send("42" + json.dumps(["log", {"client_id": client[1], **report}]))
             own.send("427" + json.dumps(["ack", {"client_id": client[1], "next_message_id": 0}]))
             while not own.recv(timeout=5).startswith("437"):  # the answer to the last message
                 pass
         _, written = server.stop()
+    return written.splitlines()
+
+
+def test_what_a_visitor_has_logged_does_not_steer_the_server_s_terminal(
+    recorded: Path, tmp_path: Path
+) -> None:
+    # When a page sends messages for the log, and one that no page sends
+    texts = (f"first {TERMINAL}", "second " + "a" * 100_000)
+    reports: list[dict[str, object]] = [{"level": "error", "message": text} for text in texts]
+    lines = log_of_visitor(recorded, tmp_path, [*reports, {"level": TERMINAL}])
     # Then each is one line of bounded length
-    lines = written.splitlines()
     assert {"first", "second"} <= {line.partition(" ")[0] for line in lines}
     assert "KeyError" in lines[-1]
     assert all(line.isprintable() and len(line) <= MAX_TEXT for line in lines)
+
+
+def test_a_visitor_fills_no_disk_with_messages_for_the_log(recorded: Path, tmp_path: Path) -> None:
+    lines = log_of_visitor(recorded, tmp_path, [{"level": "error", "message": "again"}] * 2_000)
+    assert 0 < len(lines) <= MOST_MESSAGES
 
 
 def test_the_token_of_a_file_opens_the_running_server(recorded: Path, tmp_path: Path) -> None:

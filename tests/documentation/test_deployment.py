@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -201,3 +202,11 @@ def test_slurm_s_scripts_stream_a_job_to_the_cluster_s_aggregator(tmp_path: Path
         aggregator.communicate(timeout=30)
     assert [window.window.run_id for window in read_windows([tmp_path / "packets"]).windows] == ["job"]
     assert not list(job.glob("packets/**/*.parquet"))
+
+
+@pytest.mark.parametrize("page", ["recorder.md", "guides/slurm.md"])
+def test_no_launcher_searches_the_current_folder_for_modules_of_the_recorder(page: str) -> None:
+    lines = (ROOT / "docs" / page).read_text().splitlines()
+    commands = [line for line in lines if re.search(r"(python|torchrun) .*-m sfapp\.recorder\.auto", line)]
+    assert commands
+    assert all("python -P -m" in line or "PYTHONSAFEPATH=1 torchrun" in line for line in commands)

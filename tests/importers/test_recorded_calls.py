@@ -249,3 +249,34 @@ def test_a_real_job_over_gloo_names_the_stopped_rank(tmp_path: Path) -> None:
 
     assert [(suspect.rank, suspect.certainty) for suspect in hang.suspects] == [(2, "shown")]
     assert {wait.group.description for wait in hang.waits} == {"TENSOR", "default_pg"}
+
+
+def listing(path: Path, *groups: str) -> Path:
+    """A dump of one call with these lists of ranks."""
+    lists = {str(number): {"desc": "default_pg", "ranks": ranks} for number, ranks in enumerate(groups)}
+    path.write_text(json.dumps({"version": "2.10", "pg_config": lists, "entries": [entry(1)]}))
+    return path
+
+
+@pytest.mark.parametrize("ranks", ["[" + "0," * 2**20, "[0" + " " * 2**23 + "]"], ids=["ranks", "spaces"])
+def test_a_dump_with_lists_of_more_ranks_than_any_job_is_left_out(tmp_path: Path, ranks: str) -> None:
+    listing(tmp_path / "trace_0", *[ranks] * 5)
+    listing(tmp_path / "trace_1", "[0, 1]")
+
+    job, notes, files = read_calls([tmp_path], ImportOptions())
+
+    assert [path.name for path in files] == ["trace_1"]
+    assert "more than 4,194,304" in notes[0].what
+    assert job.world == (0, 1)
+
+
+def test_lists_that_differ_from_dump_to_dump_are_bounded_together(tmp_path: Path) -> None:
+    """Each rank of a job names the same ranks for a group, so that the list is kept once."""
+    for rank in range(3):
+        claimed = [str([*range(2**19), 2**19 + 3 * rank + each]) for each in range(3)]
+        listing(tmp_path / f"trace_{rank}", *claimed)
+
+    _, notes, files = read_calls([tmp_path], ImportOptions())
+
+    assert [path.name for path in files] == ["trace_0", "trace_1"]
+    assert "with the dumps before" in notes[0].what
