@@ -25,6 +25,7 @@ from sfapp.store import Store
 from sfapp.stream.encryption import Keys
 from sfapp.stream.messages import VERSION, StreamHello
 from sfapp.stream.run_restarts import RunRestarts
+from tests.store.jobs import put_run
 
 
 @contextmanager
@@ -196,3 +197,29 @@ def test_a_log_of_notes_may_be_a_link_to_a_log_elsewhere(tmp_path: Path) -> None
     log.path.symlink_to(tmp_path / "shared.jsonl")
     IncidentEditor(log, "Ada").write_note("kept elsewhere")
     assert [note.text for note in IncidentLog(tmp_path / "shared.jsonl").state().notes] == ["kept elsewhere"]
+
+
+@pytest.mark.parametrize("name", ["store.duckdb", "store.duckdb.wal", "store.duckdb.tmp"])
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_store_next_to_packets_writes_through_no_link(tmp_path: Path, name: str, is_there: bool) -> None:
+    """DuckDB would write its tables or its log into any file or folder of the app's user."""
+    packets, target = tmp_path / "packets", tmp_path / "target"
+    put_run(packets)
+    with Store.open([packets]):
+        pass
+    if name == "store.duckdb.tmp":
+        target.mkdir()
+    elif is_there:
+        target.write_text("alias ll=ls\n")
+    link = packets / ".sfapp" / name
+    link.unlink(missing_ok=True)
+    link.symlink_to(target)
+
+    with Store.open([packets]) as store:
+        assert store.ingest().added == 5
+        assert "in memory" in store.note
+    if target.is_dir():
+        assert not any(target.iterdir())
+    else:
+        assert target.exists() == is_there
+        assert not is_there or target.read_text() == "alias ll=ls\n"

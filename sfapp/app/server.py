@@ -25,6 +25,7 @@ from starlette.types import ASGIApp
 import sfapp
 from sfapp.app import api
 from sfapp.app.address import set_root_path
+from sfapp.app.heap import return_freed_memory
 from sfapp.app.listening import bind, check_paths, check_reach, check_token, serve_until_signal
 from sfapp.app.pages import not_found
 from sfapp.app.public_address import PublicAddress
@@ -84,6 +85,7 @@ def serve(
         StoreBusyError: another process holds the store.
     """
     _check(options)
+    return_freed_memory()
     listener = bind(options.host, options.port)
     port = listener.getsockname()[1]
     with listener, Store.open(options.paths, db=options.db, memory=options.memory) as store:

@@ -7,7 +7,8 @@ one. A DuckDB file with other tables is never changed.
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,15 +17,42 @@ import duckdb
 
 from sfapp import __version__
 from sfapp.errors import StoreError
-from sfapp.files import check_regular, open_regular
+from sfapp.files import open_regular
+from sfapp.packets.memory_budget import available_memory
 from sfapp.storage import StoragePath, local_paths, resolved
 from sfapp.store.database import Cursor, Database, first_line
 from sfapp.store.lock import StoreLock, busy_from_duckdb
-from sfapp.store.schema import CELLS, MEANINGS, SCHEMA_VERSION, STORE_INFO, TABLES, SchemaTable
+from sfapp.store.schema import (
+    CELLS,
+    MEANINGS,
+    SCHEMA_VERSION,
+    STORE_INFO,
+    TABLES,
+    SchemaTable,
+    quote_identifier,
+)
 from sfapp.terminal import printable
 
 # All needed extensions are built in. A cluster may have no internet access, so none are searched for.
-_CONFIG: dict[str, Any] = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
+_CONFIG: dict[str, Any] = {
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+    # Rows are held uncompressed in memory until a checkpoint: by default until their log has 16 MB, which for
+    # the samples of a running job are tens of MB.
+    "checkpoint_threshold": "1MB",
+    "allocator_flush_threshold": "1MB",
+}
+
+_LEAST_MEMORY_BYTES, _MOST_MEMORY_BYTES = 256 << 20, 2 << 30
+"""Range of the memory of DuckDB for a store in a file, within which it is half of what is available. Blocks
+that were read stay in memory up to this limit; larger queries use temporary files next to the store."""
+
+_LEAST_EXPANDED_BYTES = 256 << 20
+_EXPANSION = 32
+"""Multiple of the file's size that the values of a store may take, if it is more than
+``_LEAST_EXPANDED_BYTES``. Those of jobs take about five times the size."""
+
+_VALUE_BYTES = 8
 
 _LONGEST_SHOWN = 60
 
@@ -116,12 +144,14 @@ def _in_memory() -> Cursor:
 def _open_locked(path: Path) -> Database:
     if "?" in str(path):  # DuckDB would write its log under a part of the name.
         raise OSError(errno.EINVAL, "DuckDB takes no '?' in the name of a file or folder")
-    if path.exists():
-        # Opening it here reports the operating system's reason before DuckDB reports its own.
-        with open_regular(path, "r+b"):
-            pass
-        if (log := _write_ahead_log(path)).exists():
-            check_regular(log)
+    # DuckDB writes through links: one that others put there would lead it to any file of this user. Opening
+    # the files here also reports the operating system's reason before DuckDB reports its own.
+    for file in (path, _write_ahead_log(path)):
+        if os.path.lexists(file):
+            with open_regular(file, "r+b", follow_links=False):
+                pass
+    if (temporary := path.with_name(path.name + ".tmp")).is_symlink():
+        raise OSError(errno.ELOOP, "its folder of temporary files is a link", temporary)
     lock = StoreLock.acquire(path)
     try:
         connection, note = _connect(path)
@@ -139,7 +169,7 @@ def _connect(path: Path) -> tuple[Cursor, str]:
     if not path.exists():
         return _new(path), ""
     try:
-        connection = duckdb.connect(path, config=_CONFIG)
+        connection = _in_file(path)
     except duckdb.Error as error:
         busy = busy_from_duckdb(path, str(error))
         if busy is not None:
@@ -155,7 +185,9 @@ def _connect(path: Path) -> tuple[Cursor, str]:
             if foreign := _foreign_table(connection, TABLES):
                 connection.close()
                 return _replace(path, foreign)
-            _read_through(connection)
+            if too_much := _read_through(connection, path.stat().st_size):
+                connection.close()
+                return _replace(path, too_much)
             return connection, ""
     except duckdb.Error as error:
         connection.close()
@@ -192,9 +224,14 @@ def _write_ahead_log(path: Path) -> Path:
 
 def _new(path: Path) -> Cursor:
     _remove(path)  # A write-ahead log without its database file is useless.
-    connection = duckdb.connect(path, config=_CONFIG)
+    connection = _in_file(path)
     _create(connection)
     return connection
+
+
+def _in_file(path: Path) -> Cursor:
+    limit = max(_LEAST_MEMORY_BYTES, min(_MOST_MEMORY_BYTES, available_memory() // 2))
+    return duckdb.connect(path, config={**_CONFIG, "memory_limit": f"{limit}B"})
 
 
 def _create(connection: Cursor) -> None:
@@ -271,7 +308,48 @@ def _version(connection: Cursor) -> str | None:
     return found[0][0] if found else "unknown"
 
 
-def _read_through(connection: Cursor) -> None:
-    """Read every block once, so that damage is found on opening and not later by a page."""
+def _read_through(connection: Cursor, file_bytes: int) -> str:
+    """Read every block once, so that damage is found on opening and not later by a page.
+
+    Args:
+        file_bytes: size of the file.
+
+    Returns:
+        What is wrong if the store is much larger than its file, else nothing. Pages read it in parts, but a
+        small file that others made could take all time and memory.
+    """
+    most = max(_LEAST_EXPANDED_BYTES, _EXPANSION * file_bytes)
+    rows = dict(connection.execute("SELECT table_name, estimated_size FROM duckdb_tables()").fetchall())
+    found = sum(_VALUE_BYTES * len(table.columns) * rows[table.name] for table in TABLES)
+    for sizes in (_own_sizes, _sizes_of_parts):  # Texts in lists take long to count, so lists come first.
+        for table in TABLES:
+            if found <= most:
+                size = " + ".join(f"coalesce({each}, 0)" for each in ("0", *sizes(table)))
+                found += connection.execute(f"SELECT sum({size}) FROM {table.name}").fetchall()[0][0] or 0
+    if found > most:
+        return f"it holds more than {most:,} bytes in a file of {file_bytes:,}"
     for table in TABLES:
         connection.execute(f"SELECT bit_xor(hash(each)) FROM {table.name} AS each").fetchall()
+    return ""
+
+
+def _own_sizes(table: SchemaTable) -> Iterator[str]:
+    """Yield the SQL for the bytes of each text and list of a row, without the texts in lists."""
+    for column in table.columns:
+        name = quote_identifier(column.name)
+        if column.type in ("VARCHAR", "JSON"):
+            yield f"strlen({name})"
+        elif column.type.endswith("[]"):
+            yield f"{_VALUE_BYTES} * len({name})"
+        elif column.type.startswith("MAP"):
+            yield f"{_VALUE_BYTES} * cardinality({name})"
+
+
+def _sizes_of_parts(table: SchemaTable) -> Iterator[str]:
+    """Yield the SQL for the bytes of the texts in each list of a row."""
+    for column in table.columns:
+        name = quote_identifier(column.name)
+        if column.type == "VARCHAR[]":
+            yield f"strlen(array_to_string({name}, ''))"
+        elif column.type.startswith("MAP"):
+            yield f"strlen(array_to_string(map_keys({name}), ''))"

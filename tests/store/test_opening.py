@@ -13,13 +13,13 @@ import duckdb
 import pytest
 
 from sfapp.errors import StoreBusyError, StoreError
-from sfapp.store import Store
+from sfapp.store import Store, opening
 from tests.store.jobs import numbers, put, put_run, window
 
 HOLD_STORE = """
 import sys
 from pathlib import Path
-from sfapp.store import Store
+from sfapp.store import Store, opening
 with Store.open([Path(sys.argv[1])]):
     print("ready", flush=True)
     sys.stdin.read()
@@ -294,6 +294,37 @@ def test_a_table_that_is_not_defined_as_in_a_store_is_never_read(tmp_path: Path,
         database.execute(statement)
     with Store.open([tmp_path]) as store:
         assert "is not of this version" in store.note
+        assert store.ingest().added == 5
+        assert store.quarantine() == []
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT INTO quarantine SELECT 'p', 1, 1, '', repeat('a', 1000000) FROM range(30)",
+        "INSERT INTO packets(path, hostnames) SELECT 'p', list_resize([''], 100000, '') FROM range(40)",
+        "INSERT INTO packets(path, hostnames) SELECT 'p', [repeat('a', 1000000)] FROM range(30)",
+        "INSERT INTO stages(position) SELECT 1 FROM range(1000000)",
+    ],
+    ids=["texts", "lists", "texts in lists", "rows"],
+)
+def test_a_store_that_is_much_larger_than_its_file_is_built_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statement: str
+) -> None:
+    """Equal values take next to nothing in a file, and all memory on a page."""
+    monkeypatch.setattr(opening, "_LEAST_EXPANDED_BYTES", 20_000_000)
+    monkeypatch.setattr(opening, "_EXPANSION", 1)
+    put_run(tmp_path)
+    with Store.open([tmp_path]) as store:
+        store.ingest()
+        path = store.path
+    assert path is not None
+    with Store.open([tmp_path]) as store:
+        assert store.note == ""
+    with duckdb.connect(path) as database:
+        database.execute(statement)
+    with Store.open([tmp_path]) as store:
+        assert "holds more than" in store.note
         assert store.ingest().added == 5
         assert store.quarantine() == []
 

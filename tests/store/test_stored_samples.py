@@ -249,3 +249,18 @@ def test_paces_that_are_known_are_not_asked_for_again(tmp_path: Path) -> None:
             # then the answer is the same
             assert rows_of(known) == rows_of(whole)
         assert len(known["rank"]) == 4 * 30
+
+
+def test_few_samples_wait_in_memory_for_a_checkpoint(tmp_path: Path) -> None:
+    """Rows that are only in the write-ahead log are held uncompressed in memory."""
+    log = MetricsLog(tmp_path, "run", now_s=lambda: START)
+    with Store.open([tmp_path]) as store:
+        assert store.path is not None
+        waiting = store.path.with_name("store.duckdb.wal")
+        sizes = []
+        for second in range(40):
+            at_ns = (START + second) * SECOND
+            log.add([ProcessSample(at_ns=at_ns, node_rank=0, rank=rank, rss_bytes=1) for rank in range(1000)])
+            store.follow()
+            sizes.append(waiting.stat().st_size if waiting.exists() else 0)
+        assert 0 < max(sizes) < 2 << 20

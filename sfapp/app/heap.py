@@ -1,0 +1,32 @@
+"""Have the C library return freed memory to the system, so that the memory of a server stays flat.
+
+Messages to pages and rows of samples are buffers of some hundred kB, allocated and freed by several threads
+every second. By default glibc keeps such buffers in a heap per thread, with holes that it does not return.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from contextlib import suppress
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
+"""Parameters of ``mallopt``, as in glibc's malloc.h."""
+
+OWN_MAPPING_BYTES = 128 << 10
+"""Size from which a buffer is a mapping of its own, which ends with it, and size of a free end of the heap
+that is returned. These are glibc's defaults, which it would otherwise raise as buffers are freed."""
+
+HEAPS = 2
+"""Number of heaps that the threads share; the default is eight for each core."""
+
+
+def return_freed_memory() -> None:
+    """Set these bounds, before other threads have begun to allocate. Without glibc, nothing is set."""
+    with suppress(OSError, AttributeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        for parameter, value in (
+            (_MMAP_THRESHOLD, OWN_MAPPING_BYTES),
+            (_TRIM_THRESHOLD, OWN_MAPPING_BYTES),
+            (_ARENA_MAX, HEAPS),
+        ):
+            mallopt(parameter, value)
