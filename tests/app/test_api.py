@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 from collections.abc import AsyncIterator
@@ -204,6 +205,17 @@ async def test_methods_of_any_name_are_counted_together(client: httpx.AsyncClien
 
 async def test_health_reports_a_store_that_is_no_longer_fed(workspace: Workspace, client) -> None:
     assert (await client.get("/healthz")).json()["status"] == "ok"
+
+
+async def test_health_is_reported_while_more_requests_wait_for_the_store_than_there_are_threads(
+    workspace: Workspace, client: httpx.AsyncClient
+) -> None:
+    with workspace.store._database._handing_out:  # every query waits for it
+        asked = [asyncio.create_task(client.get("/windows.json")) for _ in range(100)]
+        await asyncio.sleep(0.5)
+        assert (await client.get("/healthz")).json()["status"] == "ok"
+        assert not any(each.done() for each in asked)
+    assert {(await each).status_code for each in asked} == {200}
 
 
 async def test_the_api_documents_itself_without_the_internet(client: httpx.AsyncClient) -> None:
