@@ -9,7 +9,7 @@ from typing import Annotated, TypeVar
 import msgspec
 
 from sfapp.errors import TraceError
-from sfapp.importers.safe_pickle import plain_data
+from sfapp.importers.safe_pickle import MAX_CONTAINERS, MAX_VALUES, plain_data, too_many
 from sfapp.importers.source_files import expand
 from sfapp.model.manifest import MAX_WORLD_SIZE
 from sfapp.model.parse import UNREADABLE_JSON
@@ -88,6 +88,8 @@ def read_dump(path: Path, kind: type[Dump]) -> Dump:
     data = expand(path, MAX_BYTES)
     try:
         if data.lstrip()[:1] == b"{":
+            if data.count(b"[") + data.count(b"{") > MAX_CONTAINERS or data.count(b",") > MAX_VALUES:
+                raise TraceError(too_many())
             dump = msgspec.json.decode(data, type=kind, strict=False)
         else:
             dump = msgspec.convert(plain_data(data), kind, strict=False)

@@ -34,10 +34,20 @@ _DATA = frozenset(
         *("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE", "GET", "BINGET", "LONG_BINGET"),
     )
 )
+_MAKES_CONTAINER = frozenset(
+    (
+        *("EMPTY_LIST", "LIST", "EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"),
+        *("EMPTY_DICT", "DICT", "EMPTY_SET", "FROZENSET"),
+    )
+)
 _PUTS = frozenset(("PUT", "BINPUT", "LONG_BINPUT"))
 
 MAX_EXPANDED = 2**29
 """Largest size of the content, each reference to an object counted as a copy, bytes."""
+
+MAX_CONTAINERS, MAX_VALUES = 2**21, 2**24
+"""Largest number of lists, tuples, dicts and sets, and of all values. Each takes one byte of a pickle, and up
+to 200 bytes of memory. A dump of 20,000 calls with their stacks has less than half of these."""
 
 _VALUE_BYTES = 16
 _CONTAINERS = (list, tuple, dict, set, frozenset)
@@ -68,10 +78,13 @@ def plain_data(data: bytes) -> object:
 
 
 def _loaded(data: bytes) -> object:
-    place = 0
+    place = containers = 0
     try:
-        for opcode, argument, position in pickletools.genops(data):
+        for count, (opcode, argument, position) in enumerate(pickletools.genops(data)):
             place = position or 0
+            containers += opcode.name in _MAKES_CONTAINER
+            if containers > MAX_CONTAINERS or count > 2 * MAX_VALUES:
+                raise TraceError(too_many(), place=f"byte {place}")
             if opcode.name not in _DATA:
                 raise TraceError(
                     f"opcode {opcode.name} would run code: only plain data is read, nothing was run",
@@ -94,6 +107,13 @@ def _loaded(data: bytes) -> object:
         ) from error
     except (RecursionError, MemoryError, OverflowError) as error:
         raise TraceError("a value in the pickle is too large", place=f"byte {place}") from error
+
+
+def too_many() -> str:
+    """Return the words on content with too many values."""
+    return (
+        f"holds more than {MAX_CONTAINERS:,} lists or {MAX_VALUES:,} values: no dump of one rank has so many"
+    )
 
 
 def _expanded_bytes(value: object) -> int:

@@ -159,3 +159,49 @@ def test_a_gzipped_bomb_is_refused_by_its_ratio(tmp_path: Path) -> None:
     (refused,) = imported_files("nsys", path).refused
 
     assert "expands to more than" in refused.reason
+
+
+def pickled(head: bytes, each: bytes, times: int) -> bytes:
+    return b"\x80\x04(" + head + each * times + b"."
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        json.dumps({"version": "2.5", "entries": [entry(input_sizes=["..."])]})
+        .replace('"..."', ",".join(["[]"] * 2**21))
+        .encode(),
+        json.dumps({"version": "2.5", "entries": [], "more": ["..."]})
+        .replace('"..."', "1," * 2**24)
+        .encode(),
+        pickled(b"", b"]", 2**21 + 1),
+        pickled(b"", b"\x8f", 2**21 + 1),
+    ],
+    ids=["lists", "numbers", "pickled lists", "pickled sets"],
+)
+@pytest.mark.parametrize("reads", ["import", "hang"])
+def test_a_dump_with_more_values_than_calls_have_is_refused_in_little_memory(
+    tmp_path: Path, content: bytes, reads: str
+) -> None:
+    path = tmp_path / "trace_0"
+    path.write_bytes(content)
+    script = (
+        "import sys; from pathlib import Path\n"
+        "from sfapp.importers import ImportOptions, read_traces\n"
+        "from sfapp.importers.recorded_calls import read_calls\n"
+        "path = [Path(sys.argv[1])]\n"
+        "try:\n"
+        "    found = read_traces('flight-recorder', path, ImportOptions()).refused if sys.argv[2] == 'import'"
+        " else read_calls(path, ImportOptions())\n"
+        "except Exception as error:\n"
+        "    found = error\n"
+        "print(found)\n"
+    )
+
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_DATA, (500 << 20, 500 << 20))
+
+    result = subprocess.run(
+        [sys.executable, "-c", script, path, reads], capture_output=True, text=True, preexec_fn=limited
+    )
+    assert "no dump of one rank has so many" in result.stdout, result.stderr
