@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sfapp.service.workspace import StoreStatus
+from sfapp.service.store_activity import StoreStatus
 from sfapp.views import format
 
 IDLE_S = 600.0

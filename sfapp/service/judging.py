@@ -22,6 +22,10 @@ CACHE_BYTES = 1 << 30
 """Memory for windows and their measures, so that controls respond without reading packets again."""
 
 
+MOST_RUNNING = 8
+"""Number of runs whose newest window is kept for their live pages."""
+
+
 @dataclass(frozen=True, slots=True)
 class WindowSource:
     """The files of a window; another content under the same key is another source.
@@ -79,6 +83,7 @@ class WindowJudge:
         self._store_of = store_of
         self._measures_reference = measures_reference
         self._windows: MemoryCache[Window] = MemoryCache(cache_bytes // 2, lambda window: 2 * window.nbytes)
+        self._newest: MemoryCache[tuple[WindowSource, Window]] = MemoryCache(MOST_RUNNING, lambda _: 1)
         self._measures: MemoryCache[Measures] = MemoryCache(
             cache_bytes // 2, lambda measures: 2 * measures.window.nbytes
         )
@@ -106,6 +111,21 @@ class WindowJudge:
         return self._windows.get(source) or self._windows.put(
             source, self._store_of(run_id).window(run_id, number)
         )
+
+    def newest_window(self, source: WindowSource) -> Window:
+        """Return a window as ``window`` does. It is kept until that of a later window of its run, so that a
+        page of a running job takes no memory for windows that it no longer shows.
+
+        Raises:
+            WindowNotFoundError: it is gone.
+            StoreError: its packets have changed since they were ingested.
+        """
+        run_id, number = source.key.run_id, source.key.window
+        known = self._newest.get(run_id)
+        if known is None or known[0] != source:
+            window = self._windows.get(source) or self._store_of(run_id).window(run_id, number)
+            known = self._newest.put(run_id, (source, window))
+        return known[1]
 
     def judge(self, source: WindowSource, view: ViewState) -> JudgedWindow:
         """Judge under a view's gates, baseline, group and reference; reads the matrix if necessary.

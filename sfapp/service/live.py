@@ -367,6 +367,6 @@ def _window(workspace: Workspace, run_id: str, newest: Sequence[Row]) -> Window 
     if not newest:
         return None
     try:
-        return workspace.window(workspace.source(WindowKey(run_id, newest[0]["window"])))
+        return workspace.newest_window(workspace.source(WindowKey(run_id, newest[0]["window"])))
     except WindowNotFoundError:
         return None

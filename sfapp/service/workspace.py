@@ -12,8 +12,6 @@ import time
 from collections.abc import Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Literal
 
 from sfapp.accounting import WhatIf
@@ -32,6 +30,7 @@ from sfapp.service.live_rolling import RollingFeed, RollingView
 from sfapp.service.memory_cache import MemoryCache
 from sfapp.service.onsets import EpisodeLocator
 from sfapp.service.problems import ENDS, StoredProblems
+from sfapp.service.store_activity import StoreStatus
 from sfapp.service.streaming_runs import StreamingRuns
 from sfapp.service.subscribers import Subscribers
 from sfapp.service.what_if import StepPredictor
@@ -47,39 +46,6 @@ PROGRESS_PAUSE = 2.0
 
 RETRY_SECONDS, LONGEST_RETRY_SECONDS = 1.0, 60.0
 """Seconds until the store is written again after a failure, doubled each time."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoreStatus:
-    """Activity of the store's thread.
-
-    Attributes:
-        kind: ``reading`` (first ingest), ``live`` (watching), ``stopped`` (cancelled), ``failed``.
-        progress: of the first ingest; None before its first report.
-        newest: when the newest packet was written, UTC.
-        message: why it failed.
-        recorded: end of the last recorded window, UTC, by the writing rank's clock.
-    """
-
-    kind: Literal["reading", "live", "stopped", "failed"]
-    progress: IngestProgress | None = None
-    newest: datetime | None = None
-    message: str = ""
-    recorded: datetime | None = None
-
-    @property
-    def age_seconds(self) -> float | None:
-        """Return the age of the newest packet."""
-        return _age_seconds(self.newest)
-
-    @property
-    def recorded_seconds(self) -> float | None:
-        """Return how long ago the newest window ended; a copied file may be newer than its window."""
-        return _age_seconds(self.recorded or self.newest)
-
-
-def _age_seconds(moment: datetime | None) -> float | None:
-    return None if moment is None else max(0.0, (datetime.now(UTC) - moment).total_seconds())
 
 
 class Workspace:
@@ -333,6 +299,14 @@ class Workspace:
             WindowNotFoundError: it is gone.
         """
         return self._judge.window(source)
+
+    def newest_window(self, source: WindowSource) -> Window:
+        """Return a window as ``window`` does, and keep it in memory until that of a later window of its run.
+
+        Raises:
+            WindowNotFoundError: it is gone.
+        """
+        return self._judge.newest_window(source)
 
     def judge(self, source: WindowSource, view: ViewState) -> JudgedWindow:
         """Judge a window under a view's gates, baseline, group and reference; reads the matrix if necessary.
