@@ -34,7 +34,7 @@ from sfapp.model.fix import Fix
 from sfapp.model.parameters import schema_of
 from sfapp.model.parse import RUN_WINDOW
 from sfapp.model.sides import SIDE, parse_compare
-from sfapp.model.view import WindowKey, view_parameters
+from sfapp.model.view import ViewState, WindowKey, view_parameters
 from sfapp.operators import Findings
 from sfapp.service.compare import compare_sides
 from sfapp.service.judging import JudgedWindow
@@ -241,7 +241,14 @@ def _add_window(routes: APIRouter, workspace: Workspace) -> None:
         "/w/{run:run}/{window:window}.json", summary="One window's diagnosis", openapi_extra=documented
     )
     def window_json(request: Request, run: str, window: int) -> Response:
-        judged = judge_asked(workspace, request, WindowKey(run_of(request, after=1), window))
+        key = WindowKey(run_of(request, after=1), window)
+        try:
+            judged = judge_asked(workspace, request, key)
+        except StoreError as error:
+            if isinstance(error, WindowNotFoundError) or asked_view(request) != ViewState():
+                raise
+            # Its packets are not here; the stored verdict is that of the default view.
+            return json_answer(workspace.store_of(key.run_id).diagnosis(key.run_id, window).document())
         fix = asked_view(request).fix
         chosen = {} if fix is None else {"what_if": asdict(workspace.what_if(judged, fix))}
         return json_answer(judged.diagnosis.document() | chosen)

@@ -16,37 +16,40 @@ import click
 
 from sfapp.cli.console_messages import message, message_option, shows_progress
 from sfapp.cli.engine_options import engine_options
-from sfapp.cli.packet_paths import PacketPath, storage_options
-from sfapp.storage import StoragePath
+from sfapp.cli.packet_paths import PacketPath, given_storage_options, storage_options
+from sfapp.storage import StoragePath, location, redacted
 
 
 @click.command()
 @click.argument("paths", nargs=-1, required=True, type=PacketPath())
 @click.option(
     "--to",
-    "db",
+    "target",
     required=True,
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="File of the store; the next call reads new and changed packets only.",
+    metavar="FILE|FOLDER/",
+    help="File of the store; or, if it ends in a slash, is a folder or an address, a dataset of Parquet "
+    "files. The next call reads new and changed packets only.",
 )
 @storage_options
 @engine_options
 @click.option("--json", "as_json", is_flag=True, help="Print the counts as one JSON object.")
 @message_option
-def ingest(paths: Sequence[StoragePath], db: Path, engine: str, address: str | None, as_json: bool) -> None:
-    """Read and diagnose the packets under PATHS, and store the verdicts in a file for `sfapp serve --db`.
+def ingest(
+    paths: Sequence[StoragePath], target: str, engine: str, address: str | None, as_json: bool
+) -> None:
+    """Read and diagnose the packets under PATHS, and keep the verdicts: in a file for `sfapp serve --db`, or
+    as a dataset, partitioned by run and day, which every command, DuckDB and Polars read (docs/fleet.md).
 
     Every batch of packets is stored as a whole. Ctrl-C stops after the current one, and the next call reads
     the rest. A damaged packet is set aside, and a task whose worker is lost runs again on another one.
 
     \b
     sfapp ingest packets --to fleet.duckdb
-    sfapp ingest s3://bucket/packets --to fleet.duckdb --engine ray --address auto
-    sfapp serve s3://bucket/packets --db fleet.duckdb
+    sfapp ingest s3://bucket/packets --to s3://bucket/verdicts --engine ray --address auto
+    sfapp fleet s3://bucket/verdicts
     """
     from sfapp.engines import packet_reader
-    from sfapp.store import IngestProgress, Store
+    from sfapp.store import IngestProgress, Store, ingest_to_dataset
 
     with _cancelled_by_signals() as cancel, packet_reader(engine, address) as reader:
         is_shown = shows_progress()
@@ -57,17 +60,23 @@ def ingest(paths: Sequence[StoragePath], db: Path, engine: str, address: str | N
                     f"\r\x1b[K{progress.phase} {progress.done:,} of {progress.total:,}", nl=False, err=True
                 )
 
-        with Store.open(paths, db) as store:
-            report = store.ingest(show, cancel, reader)
-            windows = sum(run.windows for run in store.runs())
+        path = location(target, given_storage_options())
+        if target.endswith("/") or not isinstance(path, Path) or path.is_dir():
+            report, written = ingest_to_dataset(paths, path, show, cancel, reader)
+            windows = written.windows
+        else:
+            with Store.open(paths, path) as store:
+                report = store.ingest(show, cancel, reader)
+                windows = sum(run.windows for run in store.runs())
     if is_shown:
         click.echo("\r\x1b[K", nl=False, err=True)
     if as_json:
-        click.echo(json.dumps({**asdict(report), "windows": windows, "store": str(db)}))
+        click.echo(json.dumps({**asdict(report), "windows": windows, "store": redacted(target)}))
     else:
         click.echo(
             f"{report.added:,} packets read in {report.seconds:.1f} s, {report.unchanged:,} unchanged, "
-            f"{report.quarantined:,} set aside, {report.removed:,} removed: {windows:,} windows in {db}"
+            f"{report.quarantined:,} set aside, {report.removed:,} removed: "
+            f"{windows:,} windows in {redacted(target)}"
         )
     if report.cancelled:
         message("sfapp: stopped; the next call reads the rest")

@@ -8,6 +8,7 @@ import hashlib
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import quote
 
 from sfapp.errors import PacketError
@@ -17,6 +18,9 @@ from sfapp.terminal import quoted
 SUFFIX = ".parquet"
 OPERATORS_SUFFIX = ".ops.parquet"
 """Suffix of files of operator events, stored next to the packets (operators.md)."""
+
+VERDICTS_SUFFIX = ".verdicts.parquet"
+"""Suffix of files of verdicts in a dataset (fleet.md)."""
 
 _PART_NAME = re.compile(r"\.rank(?P<rank>[0-9]{1,10})(\.ops)?\.parquet$")
 _PROCESS_PART = re.compile(r"[0-9]+\.(?!rank)[^.]+\.rank[0-9]{1,10}\.parquet")
@@ -132,8 +136,8 @@ def find_packets(paths: Iterable[StoragePath]) -> list[StoragePath]:
     """Return every packet file at or below these paths, each once, sorted.
 
     A file in ``paths`` is taken whatever its name. Below a folder, files ending in ``.parquet`` are taken,
-    except those of operator events (``.ops.parquet``). Files and folders whose name starts with a dot belong
-    to the store or are being written, and are skipped.
+    except those of operator events (``.ops.parquet``) and of verdicts (``.verdicts.parquet``). Files and
+    folders whose name starts with a dot belong to the store or are being written, and are skipped.
 
     Raises:
         PacketError: a path does not exist.
@@ -162,21 +166,34 @@ def find_files(paths: Iterable[StoragePath]) -> tuple[list[FoundFile], list[Foun
             found += _existing(operator_files_of([path]))
         else:
             raise PacketError(f"no such file or folder: {quoted(str(path))}")
-    packets, operators = by_kind(found)
-    return sorted_files([*packets, *named]), sorted_files(operators)
+    kinds = by_kind(found)
+    return sorted_files([*kinds.packets, *named]), sorted_files(kinds.operators)
 
 
 def _existing(paths: Iterable[StoragePath]) -> list[FoundFile]:
     return [file for path in paths if (file := storage_of(path).found(path)) is not None]
 
 
-def by_kind(files: Iterable[FoundFile]) -> tuple[list[FoundFile], list[FoundFile]]:
-    """Return the packets and the files of operator events among these."""
-    packets: list[FoundFile] = []
-    operators: list[FoundFile] = []
+class FilesByKind(NamedTuple):
+    """Files whose names end in ``.parquet``, by what they hold."""
+
+    packets: list[FoundFile]
+    operators: list[FoundFile]
+    verdicts: list[FoundFile]
+
+
+def by_kind(files: Iterable[FoundFile]) -> FilesByKind:
+    """Return the packets, the files of operator events and those of verdicts among these."""
+    found = FilesByKind([], [], [])
     for file in files:
-        (operators if file.path.name.endswith(OPERATORS_SUFFIX) else packets).append(file)
-    return packets, operators
+        name = file.path.name
+        if name.endswith(OPERATORS_SUFFIX):
+            found.operators.append(file)
+        elif name.endswith(VERDICTS_SUFFIX):
+            found.verdicts.append(file)
+        else:
+            found.packets.append(file)
+    return found
 
 
 def sorted_files(files: Iterable[FoundFile]) -> list[FoundFile]:

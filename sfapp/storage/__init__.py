@@ -13,7 +13,13 @@ from sfapp.storage.interface import (
 from sfapp.storage.local_storage import as_text
 from sfapp.storage.locations import local_paths, location, path_in, resolved, storage_of
 from sfapp.storage.object_path import ObjectPath
-from sfapp.storage.object_writes import ObjectVersion, create_object, fetch_version, replace_version
+from sfapp.storage.object_writes import (
+    ObjectVersion,
+    create_object,
+    delete_object,
+    fetch_version,
+    replace_version,
+)
 from sfapp.storage.storage_address import HIDDEN, redacted
 from sfapp.storage.storage_options import StorageOptions
 
@@ -32,6 +38,7 @@ __all__ = [
     "StoragePath",
     "as_text",
     "create_object",
+    "delete_object",
     "fetch_version",
     "local_paths",
     "location",

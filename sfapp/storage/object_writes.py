@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -118,6 +119,19 @@ def replace_version(path: ObjectPath, content: bytes, known: ObjectVersion | Non
         return storage.run(key, put)
     except FileNotFoundError as error:
         raise _without_bucket(path, error) from None
+
+
+def delete_object(path: ObjectPath) -> None:
+    """Delete an object, if it exists.
+
+    Raises:
+        StorageError: the storage cannot be reached, or refuses it.
+    """
+    import obstore
+
+    storage, key = path.storage, path.key
+    with suppress(FileNotFoundError):
+        storage.run(key, lambda: obstore.delete(storage.store, key))
 
 
 def _without_bucket(path: ObjectPath, error: Exception) -> StorageError:

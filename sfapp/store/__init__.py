@@ -1,5 +1,6 @@
 """Store windows and diagnoses derived from packets in DuckDB; the only package with SQL (docs/store.md)."""
 
+from sfapp.store.dataset import ingest_to_dataset
 from sfapp.store.ingest import IngestProgress, IngestReport
 from sfapp.store.queries import (
     PacketSource,
@@ -9,11 +10,13 @@ from sfapp.store.queries import (
 )
 from sfapp.store.samples import SampleQuery
 from sfapp.store.store import Store
+from sfapp.store.verdict_writer import DatasetReport
 from sfapp.store.window_queries import SORTABLE, WORST_FIRST, WindowQuery, WindowRows
 
 __all__ = [
     "SORTABLE",
     "WORST_FIRST",
+    "DatasetReport",
     "IngestProgress",
     "IngestReport",
     "PacketSource",
@@ -24,4 +27,5 @@ __all__ = [
     "WindowConflict",
     "WindowQuery",
     "WindowRows",
+    "ingest_to_dataset",
 ]

@@ -22,7 +22,9 @@ def refresh(database: Database) -> None:
     it is created once per ingest or on closing, not at every change. If a file has disappeared meanwhile, the
     view stays as it was until the next ingest.
     """
-    shown = database.tuples("SELECT layout, path FROM packets WHERE state = 'shown' ORDER BY path")
+    shown = database.tuples(
+        "SELECT layout, path FROM packets WHERE state = 'shown' AND verdicts IS NULL ORDER BY path"
+    )
     layouts: dict[str, list[str]] = defaultdict(list)
     for layout, path in shown:
         # DuckDB reads buckets only with an extension and credentials of its own.

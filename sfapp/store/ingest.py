@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
+from sfapp.packets.paths import VERDICTS_SUFFIX
 from sfapp.storage import FileStamp, FoundFile, path_in
 from sfapp.store.bulk_insert import (
     IN_KEYS,
@@ -36,9 +37,10 @@ from sfapp.store.references import (
     update_reference,
 )
 from sfapp.store.run_waits import misaligned, stored_waits
-from sfapp.store.scan import BATCH_FILES, FollowedRoot, RootListing, batches, scan
+from sfapp.store.scan import BATCH_FILES, FollowedRoot, RootListing, batches, is_below, scan
 from sfapp.store.schema import CONFLICTS, PACKETS, QUARANTINE
 from sfapp.store.verdict_builder import PacketBatch, StoredWaits, read_batch
+from sfapp.store.verdict_files import follow_verdicts, leave_out, read_again
 from sfapp.store.verdict_rows import Key
 
 
@@ -67,6 +69,7 @@ class IngestReport:
         removed: files that no longer exist; their windows are removed too.
         conflicts: conflicts found among the affected windows.
         operators: files of operator events that appeared, changed or disappeared.
+        verdicts: windows that came or went with files of verdicts (``verdict_files``).
         cancelled: whether it was stopped early; the next ingest reads the rest.
     """
 
@@ -76,13 +79,15 @@ class IngestReport:
     removed: int = 0
     conflicts: int = 0
     operators: int = 0
+    verdicts: int = 0
     seconds: float = 0.0
     cancelled: bool = False
 
     @property
     def changed(self) -> bool:
         """Whether anything on a page has changed."""
-        return bool(self.added or self.quarantined or self.removed or self.conflicts or self.operators)
+        counts = (self.added, self.quarantined, self.removed, self.conflicts, self.operators, self.verdicts)
+        return any(counts)
 
 
 class Ingest:
@@ -126,6 +131,7 @@ class Ingest:
         started = time.monotonic()
         report_progress = progress or (lambda progress: None)
         listings = [root.look(everything=everything) for root in self._roots]
+        verdicts = follow_verdicts(self._database, listings, cancel)
         files = scan(listings, self._known(listings), self._operator_files.stamps)
         operators = self._operator_files.note(files.operators)
         if operators:
@@ -134,6 +140,10 @@ class Ingest:
         self._read(files.fresh, report_progress, cancel)
         # Files that were only moved are stored under their new names before the old names are removed.
         self._remove(files.gone, cancel)
+        if self._removed:  # Their windows may be in files of verdicts.
+            with self._database.transaction(counted=False) as cursor:
+                read_again(cursor)
+            verdicts += follow_verdicts(self._database, listings, cancel)
         self._align(report_progress, cancel)
         self._compare_runs(report_progress, cancel)
         return IngestReport(
@@ -143,20 +153,24 @@ class Ingest:
             removed=self._removed,
             conflicts=self._conflicts,
             operators=operators,
+            verdicts=verdicts,
             seconds=time.monotonic() - started,
             cancelled=cancel.is_set(),
         )
 
     def _known(self, listings: Sequence[RootListing]) -> dict[str, FileStamp]:
         """Return the stamps of stored files; only of those listed if no file can be gone."""
-        stored = (
-            "SELECT path, size, mtime_ns FROM packets UNION ALL SELECT path, size, mtime_ns FROM quarantine"
-        )
+        stored = f"""
+            SELECT path, size, mtime_ns, verdicts IS NULL AS may_be_gone FROM packets
+            UNION ALL SELECT path, size, mtime_ns, NOT ends_with(path, '{VERDICTS_SUFFIX}') FROM quarantine
+        """
+        names = [file.name for listing in listings for file in listing.packets]
+        is_wanted = IN_NAMES
         if any(listing.is_complete for listing in listings):
-            found = self._database.tuples(stored)
-        else:
-            names = [file.name for listing in listings for file in listing.packets]
-            found = self._database.tuples(f"SELECT * FROM ({stored}) WHERE {IN_NAMES}", {"names": names})
+            is_wanted = f"may_be_gone OR {IN_NAMES}"
+        found = self._database.tuples(
+            f"SELECT path, size, mtime_ns FROM ({stored}) WHERE {is_wanted}", {"names": names}
+        )
         return {path: FileStamp(size, mtime_ns) for path, size, mtime_ns in found}
 
     def _read(
@@ -255,7 +269,9 @@ class Ingest:
         if companions:
             batch = read_batch([*batch.found, *companions], keys, self._stored_waits)
         with self._database.transaction() as cursor:
-            if before or companions:  # Nothing is stored of a new window, and each search for it takes time.
+            # Nothing is stored of a new window, and each search for it takes time.
+            are_described = leave_out(cursor, keys)
+            if before or companions or are_described:
                 invalidate_references(cursor, keys)
                 cursor.execute(f"DELETE FROM packets WHERE {IN_KEYS}", key_values(keys))
                 cursor.execute(f"DELETE FROM conflicts WHERE {IN_KEYS}", key_values(keys))
@@ -293,14 +309,17 @@ class Ingest:
         return [found for found in self._files_of(keys) if found.name not in wanted]
 
     def _files_of(self, keys: Collection[Key]) -> list[FoundFile]:
-        """Return the stored files of these windows, by name."""
+        """Return the stored files of these windows, by name; of those that a file of verdicts names, only
+        those at or below a root."""
         rows = self._database.tuples(
-            f"SELECT path, size, mtime_ns FROM packets WHERE {IN_KEYS} ORDER BY path", key_values(keys)
+            f"SELECT path, size, mtime_ns, verdicts IS NULL FROM packets WHERE {IN_KEYS} ORDER BY path",
+            key_values(keys),
         )
+        roots = [str(path) for path in self._paths]
         return [
             FoundFile(path_in(self._paths, path), path, FileStamp(size, mtime_ns))
-            for path, size, mtime_ns in rows
-            if path not in self._gone
+            for path, size, mtime_ns, was_read in rows
+            if path not in self._gone and (was_read or any(is_below(path, root) for root in roots))
         ]
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from sfapp.packets.paths import SUFFIX, by_kind, find_files, sorted_files
+from sfapp.packets.paths import SUFFIX, VERDICTS_SUFFIX, by_kind, find_files, sorted_files
 from sfapp.storage import FileStamp, FolderFollower, FoundFile, PathKind, StoragePath, storage_of
 
 BATCH_FILES = 128
@@ -39,6 +39,7 @@ class RootListing:
     packets: Sequence[FoundFile] = ()
     operators: Sequence[FoundFile] = ()
     is_complete: bool = False
+    verdicts: Sequence[FoundFile] = ()
 
 
 class FollowedRoot:
@@ -67,13 +68,18 @@ class FollowedRoot:
         self._kind = kind
         if kind is None:
             return RootListing(str(self.root), is_complete=storage.is_remote)
+        if kind == "file" and self.root.name.endswith(VERDICTS_SUFFIX):
+            file = storage.found(self.root)
+            return RootListing(str(self.root), is_complete=True, verdicts=() if file is None else (file,))
         if kind == "file":
             packets, operators = find_files([self.root])
             return RootListing(str(self.root), packets, operators, is_complete=True)
         self._follower = self._follower or storage.follower(self.root, SUFFIX)
         listing = self._follower.look(everything=everything)
-        packets, operators = by_kind(listing.files)
-        return RootListing(str(self.root), packets, operators, listing.is_complete)
+        kinds = by_kind(listing.files)
+        return RootListing(
+            str(self.root), kinds.packets, kinds.operators, listing.is_complete, kinds.verdicts
+        )
 
 
 @dataclass(frozen=True, slots=True)

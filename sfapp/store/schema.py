@@ -24,7 +24,7 @@ from sfapp.model.samples import (
     sample_fields,
 )
 
-SCHEMA_VERSION = 23
+SCHEMA_VERSION = 24
 """Version of the tables and of the diagnoses in them; a store of another version is built again."""
 
 
@@ -60,6 +60,11 @@ class SchemaTable:
         """SQL statement that creates the table."""
         columns = (f"{quote_identifier(column.name)} {_stored_as(column.type)}" for column in self.columns)
         return f"CREATE TABLE {self.name} ({', '.join(columns)})"
+
+    @property
+    def arrow_fields(self) -> list[pa.Field]:
+        """Its columns as fields of Arrow."""
+        return [pa.field(column.name, _ARROW[column.type]) for column in self.columns]
 
     def arrow(self, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
         """Return rows, each with a value for every column, as an Arrow table in this table's order and
@@ -144,6 +149,7 @@ PACKETS = SchemaTable(
         ),
         SchemaColumn("hostnames", "VARCHAR[]", "hosts named in it, in alphabetical order"),
         SchemaColumn("layout", "VARCHAR", "hash of the names and types of its columns"),
+        SchemaColumn("verdicts", "VARCHAR", "the file of verdicts that describes it; null if it was read"),
     ),
 )
 
@@ -293,6 +299,19 @@ CONFLICTS = SchemaTable(
     ),
 )
 
+VERDICT_FILES = SchemaTable(
+    "verdict_files",
+    "one file of a dataset of verdicts (docs/fleet.md)",
+    (
+        SchemaColumn("path", "VARCHAR", "absolute path, or address in an object store"),
+        SchemaColumn("size", "BIGINT", "bytes"),
+        SchemaColumn("mtime_ns", "BIGINT", "last written, ns since 1970; 0 if it must be read again"),
+        SchemaColumn("sha256", "VARCHAR", "of the file, hex"),
+        SchemaColumn("windows", "BIGINT", "number of windows in it"),
+        SchemaColumn("left_out", "BIGINT", "number of them that are taken from elsewhere"),
+    ),
+)
+
 METRIC_FILES = SchemaTable(
     "metric_files",
     "one file of samples next to the packets (docs/metrics.md)",
@@ -362,7 +381,7 @@ SAMPLE_TABLES: Mapping[type[Sample], SchemaTable] = {
 
 TABLES = (
     *(STORE_INFO, MEANINGS, PACKETS, QUARANTINE, CONFLICTS),
-    *(WINDOWS, STAGES, RUN_REFERENCES, METRIC_FILES),
+    *(WINDOWS, STAGES, RUN_REFERENCES, VERDICT_FILES, METRIC_FILES),
     *SAMPLE_TABLES.values(),
 )
 

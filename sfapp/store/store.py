@@ -1,7 +1,7 @@
 """Open and query the store: the packets below some folders, diagnosed.
 
-All data in it is derived. The packets are the only source, and a store that is lost, old or damaged is built
-again.
+All data in it is derived. Packets, and files of verdicts that were derived from packets, are the only source:
+a store that is lost, old or damaged is built again.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from types import TracebackType
 from typing import Any
 
 from sfapp.accounting import RunWaits
-from sfapp.errors import StoreError
 from sfapp.model import Diagnosis, Operators, Reference, Window
 from sfapp.model.problems import TimedDiagnosis
 from sfapp.model.samples import PaceSample, Sample
-from sfapp.packets import Packet, group, load_packet, load_packets, read_packet_operators
+from sfapp.packets import read_packet_operators
 from sfapp.storage import StoragePath, local_paths
 from sfapp.store import cells_view, fleet_queries, opening, queries, samples, window_queries
 from sfapp.store.database import Database
@@ -32,6 +31,8 @@ from sfapp.store.references import update_reference
 from sfapp.store.run_waits import stored_waits
 from sfapp.store.samples import MOST_SUBJECTS, Paces, SampleFollower, SampleQuery
 from sfapp.store.scan import FollowedRoot
+from sfapp.store.stored_windows import read_stored_window
+from sfapp.store.verdict_writer import DatasetReport, write_verdicts
 from sfapp.store.watch import watch
 from sfapp.store.window_queries import WindowQuery, WindowRows
 
@@ -243,29 +244,14 @@ class Store:
         return queries.window_numbers(self._database, run)
 
     def window(self, run: str, window: int) -> Window:
-        """Return a window with its matrix, read from its packets.
-
-        Unchanged packets that were set aside are read too, so that the window shows that a rank reported
-        other stages or steps, although its rows are left out.
+        """Return a window with its matrix, read from its packets; see ``read_stored_window``.
 
         Raises:
             WindowNotFoundError: no such window.
-            StoreError: its packets have disappeared or changed since they were ingested.
+            StoreError: its packets are not here, or have disappeared or changed since they were ingested.
         """
-        shown = list(load_packets(source.path for source in self.sources(run, window)))
-        packets = [packet for packet in shown if isinstance(packet, Packet)]
-        is_whole = len(packets) == len(shown)
-        for stored in self.set_aside(run, window):
-            packet = load_packet(stored.path)
-            if isinstance(packet, Packet) and packet.sha256 == stored.sha256:
-                packets.append(packet)
-        for found in group(packets).windows if is_whole else ():
-            if (found.window.run_id, found.window.number) == (run, window):
-                return found.window
-        raise StoreError(
-            f"the packets of window {window} of run {run!r} were removed or changed after the last scan; "
-            "the next scan updates the store"
-        )
+        shown, set_aside = self.sources(run, window), self.set_aside(run, window)
+        return read_stored_window(run, window, shown, set_aside, self.roots)
 
     def operators(self, run: str, window: int) -> Operators | None:
         """Return the operator events of a window from the files next to its packets; None if there are none.
@@ -297,6 +283,10 @@ class Store:
     def set_aside(self, run: str, window: int) -> list[PacketSource]:
         """Return the files of a window that were set aside; see ``conflicts`` for the reasons."""
         return queries.set_aside(self._database, self.roots, run, window)
+
+    def write_verdicts(self, folder: StoragePath) -> DatasetReport:
+        """Write the verdicts on all windows to a dataset that is one of the roots (``ingest_to_dataset``)."""
+        return write_verdicts(self._database, folder)
 
     def hostnames(self) -> frozenset[str]:
         """Return every host name in the packets, including those set aside."""

@@ -217,6 +217,7 @@ def _packet_rows(files: Sequence[_File], grouped: Grouped) -> list[Row]:
             "state": state_of(file.packet),
             "hostnames": sorted(file.packet.window.hostnames),
             "layout": file.packet.layout,
+            "verdicts": None,
         }
         for file in files
     ]

@@ -17,7 +17,7 @@ import sfapp
 from sfapp.engines import ENGINES, packet_reader
 from sfapp.engines.tasks import WorkersLostError, read_in_task, reader_on
 from sfapp.errors import EngineError
-from sfapp.store import IngestProgress, Store
+from sfapp.store import IngestProgress, Store, ingest_to_dataset
 from sfapp.store.parallel_reader import PacketReader, read_all
 from sfapp.store.verdict_builder import PacketBatch
 from tests.store.jobs import contents, put_run
@@ -91,6 +91,22 @@ class TestClusters:
         assert len(expected["windows"]) > 360
         with packet_reader(engine) as reader:
             assert stored(packets, reader) == expected
+
+    def test_a_dataset_has_the_same_files_whichever_engine_wrote_it(
+        self, engine: str, packets: Path, tmp_path: Path
+    ) -> None:
+        ingest_to_dataset([packets], tmp_path / "local")
+        with packet_reader(engine) as reader:
+            ingest_to_dataset([packets], tmp_path / "cluster", reader=reader)
+        local, cluster = (
+            {
+                path.relative_to(tmp_path / name): path.read_bytes()
+                for path in (tmp_path / name).rglob("*.parquet")
+            }
+            for name in ("local", "cluster")
+        )
+        assert len(local) == 9
+        assert local == cluster
 
     def test_killed_workers_cost_time_and_nothing_else(
         self, engine: str, packets: Path, expected: dict[str, list[str]]

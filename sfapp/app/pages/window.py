@@ -12,6 +12,7 @@ from nicegui import background_tasks, events, ui
 from sfapp.app.address import run_of
 from sfapp.app.connection import connected
 from sfapp.app.notifications import follow
+from sfapp.app.pages.kept_verdict import kept_verdict
 from sfapp.app.pages.not_found import missing
 from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
 from sfapp.app.panels.change_hints import ChangeHints
@@ -67,7 +68,7 @@ def build(workspace: Workspace) -> tuple[Handler, ...]:
             missing(workspace, request, str(error), lambda: judge_fitted(workspace, key, view))
             return
         except StoreError as error:
-            missing(workspace, request, str(error))
+            await kept_verdict(workspace, request, key, str(error))
             return
         rows = await asyncio.to_thread(workspace.timeline, key.run_id)
         neighbours = await asyncio.to_thread(workspace.neighbours, key)
@@ -384,10 +385,9 @@ class WindowPage:
 
     async def _follow(self) -> None:
         """Show the windows that arrived, and judge this one again if its packets or its run changed."""
-        generation = self._workspace.store.generation
-        if generation == self._generation:
+        before, self._generation = self._generation, self._workspace.store.generation
+        if before == self._generation:
             return
-        self._generation = generation
         known = {row["window"] for row in self._rows}
         self._rows = await asyncio.to_thread(self._workspace.timeline, self._key.run_id)
         self._neighbours = await asyncio.to_thread(self._workspace.neighbours, self._key)

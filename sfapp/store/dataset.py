@@ -1,0 +1,82 @@
+"""Keep a dataset of verdicts up to date with packets (docs/fleet.md, Datasets).
+
+A temporary store holds what is in the dataset and what is added to it. What another machine has added to a
+bucket meanwhile is therefore read, and not lost, before a file is replaced.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from sfapp.errors import StoreError
+from sfapp.storage import ObjectPath, StoragePath, resolved
+from sfapp.store.ingest import IngestProgress, IngestReport
+from sfapp.store.lock import StoreLock
+from sfapp.store.parallel_reader import PacketReader, read_all
+from sfapp.store.store import Store
+from sfapp.store.verdict_writer import ChangedMeanwhileError, DatasetReport
+
+_ATTEMPTS = 10
+"""Times that a dataset in a bucket is written again because another machine was faster."""
+
+
+def ingest_to_dataset(
+    paths: Sequence[StoragePath],
+    target: StoragePath,
+    progress: Callable[[IngestProgress], None] | None = None,
+    cancel: threading.Event | None = None,
+    reader: PacketReader = read_all,
+) -> tuple[IngestReport, DatasetReport]:
+    """Read the packets below some paths that a dataset does not describe yet, and add their verdicts to it.
+
+    A window stays in the dataset when its packets are removed.
+
+    Args:
+        target: folder, or prefix in a bucket.
+
+    Raises:
+        StoreBusyError: another process of this machine writes to the folder.
+        StoreError: the dataset cannot be written.
+    """
+    target = resolved(target)
+    if isinstance(target, ObjectPath) and target.storage.is_web:
+        raise StoreError(f"{target}: a web server takes no files; name a folder or a bucket")
+    lock = _locked(target) if isinstance(target, Path) else None
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix="sfapp-dataset-") as folder,
+            Store.open([*paths, target], Path(folder) / "store.duckdb") as store,
+        ):
+            report = store.ingest(progress, cancel, reader)
+            for _ in range(_ATTEMPTS):
+                try:
+                    return report, store.write_verdicts(target)
+                except ChangedMeanwhileError:
+                    report = _together(report, store.ingest(progress, cancel, reader))
+    finally:
+        if lock is not None:
+            lock.release()
+    raise StoreError(f"other machines replace files of {target} all the time: try again later")
+
+
+def _locked(folder: Path) -> StoreLock:
+    try:
+        (folder / ".sfapp").mkdir(parents=True, exist_ok=True)
+        return StoreLock.acquire(folder / ".sfapp" / "dataset")
+    except OSError as error:
+        raise StoreError(f"the dataset {folder} cannot be written: {error.strerror}") from error
+
+
+def _together(first: IngestReport, again: IngestReport) -> IngestReport:
+    return replace(
+        again,
+        added=first.added + again.added,
+        unchanged=first.unchanged,
+        quarantined=first.quarantined + again.quarantined,
+        removed=first.removed + again.removed,
+        seconds=first.seconds + again.seconds,
+    )

@@ -1,0 +1,176 @@
+"""Encode and decode files of verdicts: Parquet, one row per window (docs/fleet.md, Datasets).
+
+A row holds all columns of ``windows`` and, nested, the window's rows of ``packets``, ``stages`` and
+``conflicts``. The footer names the schema version and the references with which the windows were compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sfapp.errors import PacketError
+from sfapp.packets.arrow_columns import PacketFile
+from sfapp.packets.faults import arrow_errors
+from sfapp.packets.memory_budget import PROCESS_BUDGET
+from sfapp.packets.write import parquet_bytes
+from sfapp.store.schema import (
+    CONFLICTS,
+    PACKETS,
+    RUN_REFERENCES,
+    SCHEMA_VERSION,
+    STAGES,
+    WINDOWS,
+    SchemaTable,
+)
+from sfapp.store.verdict_rows import decode_diagnosis, decode_reference
+
+VERDICTS_KEY = b"sfapp.verdicts"
+"""Parquet footer key of a file of verdicts."""
+
+MOST_BYTES = 2**30
+"""Largest size of a file; a day of a run takes about a megabyte."""
+
+_MOST_RATIO, _LEAST_EXPANDED = 200, 64 * 2**20
+"""Limits of what a file may expand to: diagnoses of similar windows share most of their text."""
+
+NESTED: dict[str, SchemaTable] = {
+    "packet_files": PACKETS,
+    "stage_values": STAGES,
+    "conflict_files": CONFLICTS,
+}
+"""Columns that hold a window's rows of another table."""
+
+_KEY_COLUMNS = frozenset({"run_id", "window", "verdicts"})
+
+
+def nested_names(table: SchemaTable) -> list[str]:
+    """Return the columns of a table that are nested in a window's row."""
+    return [name for name in table.names if name not in _KEY_COLUMNS]
+
+
+def _nested_type(table: SchemaTable) -> pa.DataType:
+    wanted = set(nested_names(table))
+    return pa.list_(pa.struct([field for field in table.arrow_fields if field.name in wanted]))
+
+
+SCHEMA = pa.schema(
+    [*WINDOWS.arrow_fields, *(pa.field(name, _nested_type(table)) for name, table in NESTED.items())]
+)
+
+
+class StoredReference(msgspec.Struct, frozen=True):
+    """A row of ``run_references``: what the windows of a run are compared with."""
+
+    run_id: str
+    reference_window: int
+    healthy_windows: list[int] | None
+    noise: list[float] | None
+    between_ns: float
+    between_windows: int
+    chosen: bool
+    reference: str
+
+
+class _Head(msgspec.Struct, frozen=True):
+    """Value of the footer's key."""
+
+    schema: int
+    references: list[StoredReference] = []
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """Content of a file of verdicts. ``table`` has the columns of ``SCHEMA``."""
+
+    table: pa.Table
+    references: tuple[StoredReference, ...] = ()
+
+
+def encode_verdicts(verdicts: Verdicts) -> bytes:
+    """Return a file's bytes; equal rows in the same order give equal bytes."""
+    head = msgspec.json.encode(_Head(SCHEMA_VERSION, list(verdicts.references)))
+    texts = [field.name for field in SCHEMA if field.type == pa.string() and field.name != "diagnosis"]
+    return bytes(parquet_bytes(verdicts.table.cast(SCHEMA), VERDICTS_KEY, head, texts))
+
+
+def decode_verdicts(data: bytes) -> Verdicts:
+    """Return the verdicts in a file's bytes, after all checks.
+
+    Raises:
+        PacketError: it is no such file, is damaged, or is of another version.
+    """
+    file = PacketFile(data, texts=(), manifest_key=VERDICTS_KEY)
+    head = _head(file.manifest_json)
+    missing = [name for name in SCHEMA.names if file.names.count(name) != 1]
+    if missing:
+        raise PacketError("the column is missing, or there several times", column=missing[0])
+    expanded = file.expanded_bytes(len(SCHEMA.names))
+    if expanded > max(_LEAST_EXPANDED, _MOST_RATIO * file.size):
+        raise PacketError(f"expands from {file.size:,} to {expanded:,} bytes, more than allowed for its size")
+    with PROCESS_BUDGET.reserve(2 * expanded):
+        with arrow_errors():
+            table = pa.table(file.decode(SCHEMA.names)).select(SCHEMA.names).cast(SCHEMA)
+            table.validate(full=True)
+        _check_rows(table)
+    return Verdicts(table, tuple(head.references))
+
+
+def _head(raw: bytes | None) -> _Head:
+    if raw is None:
+        raise PacketError("the Parquet footer has no key 'sfapp.verdicts'")
+    try:
+        head = msgspec.json.decode(raw, type=_Head)
+        for one in head.references:
+            decode_reference(one.reference)
+        with arrow_errors():
+            RUN_REFERENCES.arrow([reference_row(one) for one in head.references])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise PacketError(f"its footer cannot be read: {error}") from None
+    if head.schema != SCHEMA_VERSION:
+        raise PacketError(
+            f"holds verdicts of version {head.schema}, and this sfapp has {SCHEMA_VERSION}: write the "
+            "dataset again from the packets, into an empty folder"
+        )
+    return head
+
+
+def _check_rows(table: pa.Table) -> None:
+    """Check that each row is about one window, with a diagnosis that can be restored and named packets."""
+    for name in ("run_id", "window", "diagnosis", "stages", "recorded_stages", "ranks", "packet_files"):
+        if table.column(name).null_count:
+            raise PacketError("is null", column=name)
+    lengths = pc.list_value_length(table.column("packet_files"))
+    if table.num_rows and pc.min(lengths).as_py() < 1:
+        raise PacketError("is empty", column="packet_files")
+    files = pc.list_flatten(table.column("packet_files")).combine_chunks()
+    for name in ("path", "size", "mtime_ns", "sha256", "state"):
+        if files.null_count or files.field(name).null_count:
+            raise PacketError(f"has a file without {name}", column="packet_files")
+    columns = (table.column(name).to_pylist() for name in ("run_id", "window", "diagnosis"))
+    for row, (run_id, window, text) in enumerate(zip(*columns, strict=True)):
+        try:
+            diagnosis = decode_diagnosis(text)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise PacketError(f"cannot be read: {error}", row=row, column="diagnosis") from None
+        if (diagnosis.run_id, diagnosis.window) != (run_id, window):
+            raise PacketError("is about another window", row=row, column="diagnosis")
+
+
+def with_source(tables: Sequence[tuple[str, pa.Table]]) -> pa.Table:
+    """Return the rows of several files as one table, with the file of each in the column ``verdicts``."""
+    parts = [
+        table.append_column("verdicts", pa.array([name] * table.num_rows, pa.string()))
+        for name, table in tables
+    ]
+    return pa.concat_tables(parts)
+
+
+def reference_row(found: StoredReference) -> dict[str, Any]:
+    """Return a row of ``run_references``."""
+    return msgspec.structs.asdict(found)

@@ -1,0 +1,270 @@
+"""Synchronise the store with files of verdicts, which replace the packets of windows that were diagnosed
+before (docs/fleet.md, Datasets).
+
+A window that was read from its packets counts; of several files that hold one, the one that knows the newest
+packet. What is taken from a file is replaced as a whole when the file changes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import pyarrow as pa
+
+from sfapp.errors import PacketError
+from sfapp.packets.arrow_columns import fault_in_tail
+from sfapp.packets.paths import VERDICTS_SUFFIX
+from sfapp.storage import FoundFile, storage_of
+from sfapp.store.bulk_insert import IN_KEYS, IN_NAMES, insert, key_values
+from sfapp.store.database import Cursor, Database
+from sfapp.store.references import compare, invalidate_references, references_of
+from sfapp.store.scan import RootListing, is_below
+from sfapp.store.schema import QUARANTINE, RUN_REFERENCES, VERDICT_FILES, WINDOWS, quote_identifier
+from sfapp.store.verdict_encoding import (
+    MOST_BYTES,
+    NESTED,
+    StoredReference,
+    Verdicts,
+    decode_verdicts,
+    nested_names,
+    reference_row,
+    with_source,
+)
+from sfapp.store.verdict_rows import Key, decode_reference
+
+_BATCH_FILES = 128
+"""Files that are stored in one transaction."""
+
+_BATCH_ROWS = 20_000
+"""Rows from which a batch is stored at once: a diagnosis takes some kilobytes of memory."""
+
+# Of several files that hold a window: the newest packet, then the most packets; a hash makes it one.
+_PRECEDENCE = (
+    "list_max([each.mtime_ns FOR each IN packet_files]), len(packet_files), sha256(diagnosis), verdicts"
+)
+_CHOSEN = f"""
+CREATE OR REPLACE TEMP TABLE chosen AS
+WITH stored AS (
+    SELECT run_id, "window", bool_or(packets.verdicts IS NULL) AS was_read,
+        (max(mtime_ns), count(*), any_value(sha256(diagnosis)), any_value(packets.verdicts)) AS precedence
+    FROM packets JOIN windows USING (run_id, "window")
+    WHERE (run_id, "window") IN (SELECT run_id, "window" FROM new_rows) GROUP BY ALL
+), offered AS (
+    SELECT run_id, "window", verdicts, ({_PRECEDENCE}) AS precedence FROM new_rows
+)
+SELECT offered.run_id, offered."window", offered.verdicts, stored.run_id IS NOT NULL AS replaces
+FROM offered LEFT JOIN stored USING (run_id, "window")
+WHERE stored.run_id IS NULL OR (NOT was_read AND offered.precedence > stored.precedence)
+QUALIFY row_number() OVER (PARTITION BY offered.run_id, offered."window" ORDER BY offered.precedence DESC) = 1
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadFile:
+    """File of verdicts that was read, or the reason why it is refused."""
+
+    found: FoundFile
+    sha256: str
+    verdicts: Verdicts | None
+    reason: str = ""
+
+
+def follow_verdicts(database: Database, listings: Sequence[RootListing], cancel: threading.Event) -> int:
+    """Read new and changed files of verdicts, remove what was taken from files that no longer exist, and
+    return the number of windows that came or went.
+
+    Raises:
+        StoreError: the store cannot be written. A damaged file never raises: it is quarantined.
+    """
+    found = {file.name: file for listing in listings for file in listing.verdicts}
+    stored = (
+        "SELECT path, size, mtime_ns FROM verdict_files UNION ALL SELECT path, size, mtime_ns FROM quarantine"
+    )
+    known = {name: (size, mtime_ns) for name, size, mtime_ns in database.tuples(stored)}
+    fresh = [
+        file
+        for name, file in sorted(found.items())
+        if known.get(name) != (file.stamp.size, file.stamp.mtime_ns)
+    ]
+    changed = _remove_gone(database, found.keys(), listings)
+    reading = _read(fresh)
+    while (batch := _batch(reading)) and not cancel.is_set():
+        with database.transaction() as cursor:
+            changed += _replace(cursor, batch)
+    return changed
+
+
+def _read(files: Iterable[FoundFile]) -> Iterator[_ReadFile]:
+    for file in files:
+        try:
+            content = storage_of(file.path).fetch(file.path, MOST_BYTES, fault_in_tail)
+        except PacketError as error:
+            yield _ReadFile(file, "", None, error.fault)
+            continue
+        reason = content.fault
+        if not reason and content.data is None:
+            reason = f"{content.size:,} bytes, more than the {MOST_BYTES:,} allowed"
+        verdicts = None
+        if content.data is not None:
+            try:
+                verdicts = decode_verdicts(content.data)
+            except PacketError as error:
+                reason = error.fault
+        sha256 = content.sha256 or hashlib.sha256(content.data or b"").hexdigest()
+        yield _ReadFile(file, sha256, verdicts, reason)
+
+
+def _batch(reading: Iterator[_ReadFile]) -> list[_ReadFile]:
+    batch, rows = [], 0
+    for file in islice(reading, _BATCH_FILES):
+        batch.append(file)
+        rows += 0 if file.verdicts is None else file.verdicts.table.num_rows
+        if rows >= _BATCH_ROWS:
+            break
+    return batch
+
+
+def _remove_gone(database: Database, there: Iterable[str], listings: Sequence[RootListing]) -> int:
+    """Remove what was taken from files that no longer exist below roots that were listed as a whole."""
+    incomplete = [listing.root for listing in listings if not listing.is_complete]
+    refused = f"SELECT path FROM quarantine WHERE ends_with(path, '{VERDICTS_SUFFIX}')"
+    stored = {name for (name,) in database.tuples(f"SELECT path FROM verdict_files UNION {refused}")}
+    gone = sorted(
+        name for name in stored - set(there) if not any(is_below(name, root) for root in incomplete)
+    )
+    if not gone:
+        return 0
+    with database.transaction() as cursor:
+        cursor.execute(f"DELETE FROM quarantine WHERE {IN_NAMES}", {"names": gone})
+        return len(_remove_rows(cursor, gone))
+
+
+def _remove_rows(cursor: Cursor, names: Sequence[str]) -> list[Key]:
+    """Remove what was taken from some files, and return the windows."""
+    rows = cursor.execute(
+        f'SELECT DISTINCT run_id, "window" FROM packets WHERE {IN_NAMES.replace("path", "verdicts")}',
+        {"names": list(names)},
+    ).fetchall()
+    if rows:
+        _delete(cursor, rows)
+        read_again(cursor)
+    cursor.execute(f"DELETE FROM verdict_files WHERE {IN_NAMES}", {"names": list(names)})
+    return rows
+
+
+def _delete(cursor: Cursor, keys: Sequence[Key]) -> None:
+    invalidate_references(cursor, keys)
+    for table in (WINDOWS, *NESTED.values()):
+        cursor.execute(f"DELETE FROM {table.name} WHERE {IN_KEYS}", key_values(keys))
+
+
+def leave_out(cursor: Cursor, keys: Collection[Key]) -> bool:
+    """Note that these windows are no longer taken from files of verdicts; return whether any was."""
+    if not cursor.execute("SELECT 1 FROM verdict_files LIMIT 1").fetchall():
+        return False
+    left = cursor.execute(
+        f"""
+        UPDATE verdict_files SET left_out = left_out + found.windows
+        FROM (SELECT verdicts, count(DISTINCT (run_id, "window")) AS windows FROM packets
+              WHERE verdicts IS NOT NULL AND {IN_KEYS} GROUP BY verdicts) AS found
+        WHERE path = found.verdicts
+        """,
+        key_values(keys),
+    ).fetchall()
+    return bool(left[0][0])
+
+
+def read_again(cursor: Cursor) -> None:
+    """Let the next ingest read files again that hold windows which were taken from elsewhere: what replaced
+    them may be gone."""
+    cursor.execute("UPDATE verdict_files SET mtime_ns = 0 WHERE left_out > 0")
+
+
+def _replace(cursor: Cursor, batch: Sequence[_ReadFile]) -> int:
+    """Store the present content of some files; return the number of windows that came or went."""
+    names = [file.found.name for file in batch]
+    removed = _remove_rows(cursor, names)
+    cursor.execute(f"DELETE FROM quarantine WHERE {IN_NAMES}", {"names": names})
+    refused = [_stamp_of(file) | {"reason": file.reason} for file in batch if file.verdicts is None]
+    insert(cursor, QUARANTINE, QUARANTINE.arrow(refused))
+    accepted = [(file, file.verdicts) for file in batch if file.verdicts is not None]
+    if not accepted:
+        return len(removed)
+    rows = with_source([(file.found.name, verdicts.table) for file, verdicts in accepted])
+    references = [reference for _, verdicts in accepted for reference in verdicts.references]
+    taken = _insert(cursor, rows, references)
+    described = [
+        _stamp_of(file)
+        | {
+            "windows": verdicts.table.num_rows,
+            "left_out": verdicts.table.num_rows - taken.get(file.found.name, 0),
+        }
+        for file, verdicts in accepted
+    ]
+    insert(cursor, VERDICT_FILES, VERDICT_FILES.arrow(described))
+    return len(removed) + sum(taken.values())
+
+
+def _stamp_of(file: _ReadFile) -> dict[str, object]:
+    stamp = file.found.stamp
+    return {
+        "path": file.found.name,
+        "size": stamp.size,
+        "mtime_ns": stamp.mtime_ns,
+        "sha256": file.sha256,
+    }
+
+
+def _insert(cursor: Cursor, rows: pa.Table, references: Sequence[StoredReference]) -> dict[str, int]:
+    """Insert the rows that count, and return their number by file."""
+    cursor.register("new_rows", rows)
+    try:
+        cursor.execute(_CHOSEN)
+        replaced = cursor.execute('SELECT run_id, "window" FROM chosen WHERE replaces').fetchall()
+        if replaced:
+            leave_out(cursor, replaced)
+            _delete(cursor, replaced)
+        runs = [run for (run,) in cursor.execute("SELECT DISTINCT run_id FROM chosen").fetchall()]
+        known = cursor.execute(
+            "SELECT DISTINCT run_id FROM windows WHERE run_id IN (SELECT unnest($runs::VARCHAR[]))",
+            {"runs": runs},
+        ).fetchall()
+        counted = 'FROM new_rows JOIN chosen USING (run_id, "window", verdicts)'
+        columns = ", ".join(map(quote_identifier, WINDOWS.names))
+        cursor.execute(f"INSERT INTO windows SELECT {columns} {counted}")
+        for name, table in NESTED.items():
+            values = ", ".join(
+                "each." + quote_identifier(column)
+                if column in nested_names(table)
+                else quote_identifier(column)
+                for column in table.names
+            )
+            cursor.execute(
+                f'INSERT INTO {table.name} SELECT {values} FROM (SELECT run_id, "window", verdicts, '
+                f"unnest({name}) AS each {counted})"
+            )
+        _compare(cursor, references, set(runs), {run for (run,) in known})
+        taken = cursor.execute("SELECT verdicts, count(*) FROM chosen GROUP BY ALL").fetchall()
+    finally:
+        cursor.unregister("new_rows")
+    return dict(taken)
+
+
+def _compare(cursor: Cursor, references: Sequence[StoredReference], runs: set[str], known: set[str]) -> None:
+    """Let all windows of a run be compared with one reference: that of the store, else that of the files."""
+    offered: dict[str, list[StoredReference]] = {}
+    for reference in references:
+        offered.setdefault(reference.run_id, []).append(reference)
+    stored = references_of(cursor, runs)
+    for run in sorted(runs):
+        of_run = offered.get(run, [])
+        if run not in known and run not in stored and of_run and len({one.reference for one in of_run}) == 1:
+            insert(cursor, RUN_REFERENCES, RUN_REFERENCES.arrow([reference_row(of_run[0])]))
+        elif any(decode_reference(one.reference) != stored.get(run) for one in of_run):
+            new = cursor.execute('SELECT run_id, "window" FROM chosen WHERE run_id = ?', [run]).fetchall()
+            compare(cursor, new, stored.get(run))
+            cursor.execute("UPDATE run_references SET healthy_windows = NULL WHERE run_id = ?", [run])

@@ -1,0 +1,151 @@
+"""Write the verdicts of a store into a dataset: partitioned Parquet files (docs/fleet.md, Datasets).
+
+A file ``run=…/day=…/windows.verdicts.parquet`` holds the windows of a run that began on a day (UTC). It is
+replaced as a whole, and only if its content differs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sfapp.errors import StoreError
+from sfapp.files import write_atomic
+from sfapp.packets.paths import VERDICTS_SUFFIX, folder_name
+from sfapp.storage import (
+    ObjectPath,
+    StoragePath,
+    delete_object,
+    fetch_version,
+    path_in,
+    replace_version,
+)
+from sfapp.store.database import Cursor, Database
+from sfapp.store.scan import is_below
+from sfapp.store.schema import CONFLICTS, PACKETS, STAGES
+from sfapp.store.verdict_encoding import (
+    MOST_BYTES,
+    NESTED,
+    SCHEMA,
+    StoredReference,
+    Verdicts,
+    encode_verdicts,
+    nested_names,
+)
+
+FILE_NAME = f"windows{VERDICTS_SUFFIX}"
+
+NO_DAY = "__HIVE_DEFAULT_PARTITION__"
+"""Day of windows without a start: what readers of partitioned datasets take for null."""
+
+_ORDERS = {PACKETS: "path, sha256", STAGES: "position", CONFLICTS: "reason, path, shown"}
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetReport:
+    """Changes that were made to a dataset, in files, and the number of windows in it."""
+
+    written: int
+    removed: int
+    windows: int
+
+
+class ChangedMeanwhileError(Exception):
+    """Another machine has replaced a file of a dataset since it was read."""
+
+
+def write_verdicts(database: Database, target: StoragePath) -> DatasetReport:
+    """Write the verdicts of a store into a dataset, which the store has read before.
+
+    Raises:
+        ChangedMeanwhileError: a file in a bucket is no longer as it was read.
+        StoreError: a file cannot be written.
+    """
+    known = dict(database.tuples("SELECT path, sha256 FROM verdict_files"))
+    written, windows, there = 0, 0, set()
+    try:
+        for run_id in [run for (run,) in database.tuples("SELECT DISTINCT run_id FROM windows ORDER BY 1")]:
+            for path, verdicts in _files_of(database, target, run_id):
+                windows += verdicts.table.num_rows
+                there.add(str(path))
+                written += _put(path, encode_verdicts(verdicts), known.get(str(path)))
+        gone = [name for name in sorted(known.keys() - there) if is_below(name, str(target))]
+        for name in gone:
+            _delete(path_in([target], name))
+    except OSError as error:
+        raise StoreError(f"the dataset {target} cannot be written: {error.strerror or error}") from error
+    return DatasetReport(written, len(gone), windows)
+
+
+def _put(path: StoragePath, content: bytes, known: str | None) -> bool:
+    """Replace a file that has a known hash; return False if it has this content already."""
+    sha256 = hashlib.sha256(content).hexdigest()
+    if sha256 == known:
+        return False
+    if isinstance(path, Path):
+        write_atomic(path, content)
+        return True
+    version = None
+    try:
+        found = fetch_version(path, None, MOST_BYTES)
+    except FileNotFoundError:
+        found = None
+    if found is not None:
+        version = found[1]
+        present = hashlib.sha256(found[0]).hexdigest()
+        if present == sha256:
+            return False
+        if present != known:
+            raise ChangedMeanwhileError
+    if replace_version(path, content, version) is None:
+        raise ChangedMeanwhileError
+    return True
+
+
+def _delete(path: StoragePath) -> None:
+    if isinstance(path, ObjectPath):
+        delete_object(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _files_of(database: Database, target: StoragePath, run_id: str) -> Iterator[tuple[StoragePath, Verdicts]]:
+    """Yield the files of a run with their content, by day."""
+    with database.cursor() as cursor:
+        rows = _rows(cursor, run_id)
+        references = _references(cursor, run_id)
+    days = pc.strftime(rows.column("started_at"), format="%Y-%m-%d").fill_null(NO_DAY)
+    for day in sorted(pc.unique(days).to_pylist()):
+        path = target / f"run={folder_name(run_id)}" / f"day={day}" / FILE_NAME
+        yield path, Verdicts(rows.filter(pc.equal(days, day)), references)
+
+
+def _rows(cursor: Cursor, run_id: str) -> pa.Table:
+    """Return the rows of ``SCHEMA`` of a run, by window."""
+    joined, columns = "", ["windows.*"]
+    for name, table in NESTED.items():
+        fields = ", ".join(f"'{column}': {column}" for column in nested_names(table))
+        joined += f"""
+            LEFT JOIN (
+                SELECT "window", list({{{fields}}} ORDER BY {_ORDERS[table]}) AS found FROM {table.name}
+                WHERE run_id = $run GROUP BY "window"
+            ) AS of_{table.name} ON of_{table.name}."window" = windows."window"
+        """
+        columns.append(f"coalesce(of_{table.name}.found, []) AS {name}")
+    found = cursor.sql(
+        f"SELECT {', '.join(columns)} FROM windows {joined} WHERE windows.run_id = $run "
+        'ORDER BY windows."window"',
+        params={"run": run_id},
+    )
+    return found.to_arrow_table().cast(SCHEMA)
+
+
+def _references(cursor: Cursor, run_id: str) -> tuple[StoredReference, ...]:
+    found = cursor.execute("SELECT * FROM run_references WHERE run_id = ?", [run_id])
+    names = [column[0] for column in found.description or ()]
+    return tuple(StoredReference(**dict(zip(names, row, strict=True))) for row in found.fetchall())

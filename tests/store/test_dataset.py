@@ -1,0 +1,238 @@
+"""A dataset holds the verdicts of packets as Parquet files, which sfapp, DuckDB and Polars read."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import duckdb
+import polars
+import pyarrow.parquet as pq
+import pytest
+
+from sfapp.errors import StoreBusyError, StoreError
+from sfapp.packets import packet_path
+from sfapp.service.fleet import fleet_of
+from sfapp.store import DatasetReport, IngestReport, Store, ingest_to_dataset
+from sfapp.store.lock import StoreLock
+from sfapp.store.verdict_encoding import decode_verdicts
+from tests.hostile_text import SCRIPT
+from tests.store.jobs import SLOW, contents, later, numbers, part, put, put_part, put_run, window
+
+STARTS = ("2026-11-25T23:50:00Z", "2026-11-26T00:10:00Z")
+
+
+@pytest.fixture
+def packets(tmp_path: Path) -> Path:
+    """A folder with runs of several windows, one of which begins before midnight and ends after it."""
+    root = tmp_path / "packets"
+    for run in ("a", "b"):
+        put_run(root, run)
+    for number, start in enumerate(STARTS):
+        put(root, window("run=1/x", number, started_at=start, ended_at=start))
+    return root
+
+
+def files_in(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*.verdicts.parquet"))
+    }
+
+
+def ingested(target: Path, *paths: Path) -> tuple[IngestReport, DatasetReport]:
+    return ingest_to_dataset(paths, target)
+
+
+def stored(tmp_path: Path, *roots: Path) -> dict[str, list[str]]:
+    """What a new store says of windows after reading these folders."""
+    db = tmp_path / "compared.duckdb"
+    with Store.open(roots, db) as store:
+        store.ingest()
+    found = contents(db)
+    db.unlink()
+    return {name: found[name] for name in ("windows", "stages", "run_references", "conflicts")}
+
+
+class TestReading:
+    def test_it_holds_of_windows_what_a_store_of_their_packets_holds(
+        self, packets: Path, tmp_path: Path
+    ) -> None:
+        target = tmp_path / "verdicts"
+        report, written = ingested(target, packets)
+        assert (report.added, written.written, written.windows) == (12, 4, 12)
+        assert stored(tmp_path, target) == stored(tmp_path, packets)
+        with Store.open([target], memory=True) as store, Store.open([packets], memory=True) as direct:
+            store.ingest()
+            direct.ingest()
+            assert fleet_of(store) == fleet_of(direct)
+
+    def test_runs_and_days_are_folders_that_other_programs_take_for_columns(
+        self, packets: Path, tmp_path: Path
+    ) -> None:
+        target = tmp_path / "verdicts"
+        ingested(target, packets)
+        found = duckdb.sql(
+            f"SELECT run, day, count(*) FROM read_parquet('{target}/**/*.parquet', hive_partitioning = true) "
+            "GROUP BY ALL ORDER BY ALL"
+        ).fetchall()
+        assert [(run, str(day), count) for run, day, count in found] == [
+            ("a", "None", 5),
+            ("b", "None", 5),
+            ("run=1/x", "2026-11-25", 1),
+            ("run=1/x", "2026-11-26", 1),
+        ]
+        frame = polars.scan_parquet(f"{target}/**/*.parquet", hive_partitioning=True)
+        slow = frame.filter(polars.col("needs_attention")).select("run_id", "window", "aim_rank").collect()
+        assert sorted(slow.rows()) == [("a", 2, 2), ("b", 2, 2)]
+
+    def test_only_the_verdict_is_shown_unless_the_packets_are_named_too(
+        self, packets: Path, tmp_path: Path
+    ) -> None:
+        target = tmp_path / "verdicts"
+        ingested(target, packets)
+        with Store.open([target], memory=True) as store:
+            store.ingest()
+            assert store.diagnosis("a", 2).aim is not None
+            with pytest.raises(
+                StoreError, match=r"only the verdict is here; its packet is .*00000002\.parquet"
+            ):
+                store.window("a", 2)
+        with Store.open([target, packets], memory=True) as store:
+            assert store.ingest().added == 0  # The dataset says what is in them.
+            assert store.window("a", 2).number == 2
+
+    def test_a_damaged_file_is_refused_with_the_reason_and_the_others_are_read(
+        self, packets: Path, tmp_path: Path
+    ) -> None:
+        target = tmp_path / "verdicts"
+        ingested(target, packets)
+        names = [target / name for name in files_in(target)]
+        names[0].write_bytes(names[0].read_bytes()[:-200] + b"PAR1")
+        names[1].write_bytes(b"PAR1 and no more")
+        shutil.copy(next(packets.rglob("*.parquet")), names[2])
+        with Store.open([target], memory=True) as store:
+            report = store.ingest()
+            reasons = sorted(file.reason for file in store.quarantine())
+            assert (report.verdicts, len(store.runs()), len(reasons)) == (1, 1, 3)
+            assert any("no key 'sfapp.verdicts'" in reason for reason in reasons)
+            assert not store.ingest().changed
+            names[1].unlink()
+            store.ingest()
+            assert len(store.quarantine()) == 2
+
+    def test_a_file_of_another_version_is_refused_with_what_to_do(
+        self, packets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        target = tmp_path / "verdicts"
+        monkeypatch.setattr("sfapp.store.verdict_encoding.SCHEMA_VERSION", 7)
+        ingested(target, packets)
+        monkeypatch.undo()
+        with Store.open([target], memory=True) as store:
+            store.ingest()
+            assert {file.reason.partition(":")[0] for file in store.quarantine()} == {
+                "holds verdicts of version 7, and this sfapp has 24"
+            }
+
+
+class TestAdding:
+    def test_again_writes_nothing(self, packets: Path, tmp_path: Path) -> None:
+        target = tmp_path / "verdicts"
+        ingested(target, packets)
+        before = files_in(target)
+        report, written = ingested(target, packets)
+        assert (report.added, report.unchanged, written.written) == (0, 12, 0)
+        assert files_in(target) == before
+
+    def test_the_order_in_which_packets_are_added_does_not_matter(
+        self, packets: Path, tmp_path: Path
+    ) -> None:
+        whole, apart = tmp_path / "whole", tmp_path / "apart"
+        ingested(whole, packets)
+        for run in ("b", "run%3D1%2Fx", "a"):
+            for path in sorted((packets / run).glob("*.parquet"), reverse=True):
+                ingested(apart, path)
+        assert files_in(apart) == files_in(whole)
+
+    def test_copies_of_datasets_are_read_together_whichever_comes_first(
+        self, packets: Path, tmp_path: Path
+    ) -> None:
+        """Two datasets of one run hold its windows in two folders, and one of them in both."""
+        first, second, both = tmp_path / "first", tmp_path / "second", tmp_path / "both"
+        run = sorted((packets / "a").glob("*.parquet"))
+        ingested(first, *run[:3])
+        ingested(second, *run[2:])
+        put(packets, window("a", 2, extra=SLOW, seed=77))
+        ingested(both, packets / "a")
+        ingested(second, packets / "a" / "00000002.parquet")
+        expected = stored(tmp_path, both)
+        for roots in ((first, second), (second, first), (second, first, second)):
+            assert stored(tmp_path, *roots) == expected
+
+    def test_a_window_that_changed_is_replaced_and_removed_from_its_old_day(
+        self, packets: Path, tmp_path: Path
+    ) -> None:
+        target = tmp_path / "verdicts"
+        ingested(target, packets)
+        later(put(packets, window("run=1/x", 0, started_at=STARTS[1], ended_at=STARTS[1])))
+        _, written = ingested(target, packets)
+        assert (written.written, written.removed, written.windows) == (1, 1, 12)
+        assert stored(tmp_path, target) == stored(tmp_path, packets)
+
+    def test_a_late_rank_completes_the_window(self, tmp_path: Path) -> None:
+        packets, target = tmp_path / "packets", tmp_path / "verdicts"
+        made = window("a", 0)
+        for rank in (0, 1, 3):
+            put_part(packets, made, rank)
+        ingested(target, packets)
+        put(packets, part(made, 2), packet_path(packets, "a", 0, 2))
+        ingested(target, packets)
+        assert stored(tmp_path, target) == stored(tmp_path, packets)
+        with Store.open([target], memory=True) as store:
+            store.ingest()
+            assert store.diagnosis("a", 0).ranks == 4
+
+    def test_verdicts_outlive_their_packets(self, packets: Path, tmp_path: Path) -> None:
+        target = tmp_path / "verdicts"
+        ingested(target, packets)
+        shutil.rmtree(packets / "a")
+        report, written = ingested(target, packets)
+        assert (report.removed, written.windows) == (0, 12)
+        with Store.open([packets, target], memory=True) as store:
+            store.ingest()
+            assert numbers(store, run="a") == [0, 1, 2, 3, 4]
+
+    def test_a_window_is_taken_from_the_dataset_at_once_when_its_packet_goes(
+        self, packets: Path, tmp_path: Path
+    ) -> None:
+        target = tmp_path / "verdicts"
+        ingested(target, packets)
+        changed = put(packets, window("a", 1, seed=99))
+        later(changed)
+        with Store.open([packets, target], memory=True) as store:
+            assert store.ingest().added == 1
+            changed.unlink()
+            store.ingest()
+            assert numbers(store, run="a") == [0, 1, 2, 3, 4]
+
+    def test_one_process_writes_at_a_time(self, packets: Path, tmp_path: Path) -> None:
+        target = tmp_path / "verdicts"
+        ingested(target, packets)
+        lock = StoreLock.acquire(target / ".sfapp" / "dataset")
+        try:
+            with pytest.raises(StoreBusyError):
+                ingested(target, packets)
+        finally:
+            lock.release()
+
+
+def test_names_from_packets_stay_inside_the_folder(tmp_path: Path) -> None:
+    packets, target = tmp_path / "packets", tmp_path / "verdicts"
+    runs = ("../../up", SCRIPT, ".hidden", "ü" * 256)
+    for run in runs:
+        put(packets, window(run))
+    ingested(target, packets)
+    found = [decode_verdicts(content) for content in files_in(target).values()]
+    assert {run for each in found for run in each.table.column("run_id").to_pylist()} == set(runs)
+    assert len(list(tmp_path.rglob("*.verdicts.parquet"))) == len(runs)
+    assert pq.read_metadata(next(target.rglob("*.verdicts.parquet"))).num_rows == 1
