@@ -97,7 +97,7 @@ def overhead(engine: str, reader: PacketReader, root: Path) -> Result:
     def there() -> None:
         cluster: Any = _cluster(engine)
         for batch in batches(found, tapered=True):
-            task = cluster.submit(batch)
+            task = cluster.submit(read_in_task, batch)
             while not cluster.finished([task], 10.0):
                 time.sleep(0)
             cluster.result(task)

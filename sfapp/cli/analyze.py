@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
@@ -15,6 +16,7 @@ import click
 
 from sfapp.accounting import WhatIf
 from sfapp.cli.console_messages import message, message_option
+from sfapp.cli.engine_options import engine_options
 from sfapp.cli.packet_paths import PacketPath, storage_options
 from sfapp.cli.shared_options import fix_from, gate_options, view_from, view_options
 from sfapp.errors import SfappError
@@ -23,11 +25,10 @@ from sfapp.model.labels import label_words
 from sfapp.model.problems import Problem, problem_status, shown_status
 from sfapp.model.view import WindowKey
 from sfapp.packets import Loaded
-from sfapp.service.causes import Causes, causes
+from sfapp.service.causes import Causes
 from sfapp.service.csv_table import csv_text
-from sfapp.service.packet_windows import load_windows, what_if_windows
-from sfapp.service.problems import listed, problems_of_windows
-from sfapp.service.verdicts import diagnose_windows
+from sfapp.service.packet_analysis import AnalysisRequest, TaskRunner, analyse_packets
+from sfapp.service.problems import listed
 from sfapp.storage import StoragePath
 from sfapp.terminal import printable
 from sfapp.views import format
@@ -45,6 +46,7 @@ _MOST_RANGES = 6
 @click.command()
 @click.argument("paths", nargs=-1, required=True, type=PacketPath())
 @storage_options
+@engine_options
 @gate_options
 @view_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object with every window.")
@@ -78,6 +80,8 @@ def analyze(
     parquet: Path | None,
     fixed: str | None,
     strict: bool,
+    engine: str,
+    address: str | None,
     **gates: Any,
 ) -> None:
     """Print the verdict on every window under PATHS, which are packet files or folders, or their addresses
@@ -89,24 +93,24 @@ def analyze(
     \b
     sfapp analyze packets
     sfapp analyze s3://bucket/packets
+    sfapp analyze s3://bucket/packets --engine ray --json
     sfapp analyze packets --json | jq '.windows[] | select(.severity > 0.05) | .aim'
     sfapp analyze packets --preset paper --tau-c 0.9 --group node:1
     """
-    loaded = load_windows(paths)
-    view = view_from(preset, frontier, baseline, reference, group, gates)
-    diagnoses = diagnose_windows((found.window for found in loaded.windows), view)
-    if not diagnoses and not loaded.quarantined:
+    request = AnalysisRequest(
+        view_from(preset, frontier, baseline, reference, group, gates),
+        predicts=fixed is not None,
+        fix=fix_from(fixed) if fixed else None,
+    )
+    with _tasks(engine, address) as run_tasks:
+        found = analyse_packets(paths, request, run_tasks)
+    diagnoses, seen, predicted, problems = found.diagnoses, found.causes, found.predicted, found.problems
+    if not diagnoses and not found.quarantined:
         raise SfappError(
             f"no packets under {', '.join(map(str, paths))}: sfapp.Recorder and `sfapp import` write them as "
             ".parquet files"
         )
-    windows = [found.window for found in loaded.windows]
-    predicted: dict[WindowKey, WhatIf] = {}
-    if fixed is not None:
-        predicted = what_if_windows(windows, diagnoses, fix_from(fixed) if fixed else None)
-    problems = problems_of_windows(windows, diagnoses)
-    seen, refused = causes(loaded, diagnoses)
-    loaded = replace(loaded, quarantined=(*loaded.quarantined, *refused))
+    loaded = Loaded((), found.quarantined, ())
     rows = [flat_row(diagnosis, seen.get(_key(diagnosis))) for diagnosis in diagnoses]
     if parquet is not None:
         write_parquet(rows, parquet)
@@ -124,6 +128,18 @@ def analyze(
         print_table(diagnoses, loaded, seen, predicted, problems)
     if strict and loaded.quarantined:
         sys.exit(1)
+
+
+@contextmanager
+def _tasks(engine: str, address: str | None) -> Iterator[TaskRunner | None]:
+    """Yield what runs tasks on a cluster; None for this process."""
+    if engine == "local" and address is None:
+        yield None
+        return
+    from sfapp.engines import task_runner  # The base install has no engine.
+
+    with task_runner(engine, address) as run_tasks:
+        yield run_tasks
 
 
 def _key(diagnosis: Diagnosis) -> tuple[str, int]:

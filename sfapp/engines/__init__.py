@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Literal, get_args
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from typing import Any, Literal, get_args
 
+from sfapp.engines.tasks import reader_on, results_on
 from sfapp.errors import EngineError, MissingExtraError
 from sfapp.store.parallel_reader import PacketReader, read_all
 
@@ -28,21 +30,50 @@ def packet_reader(engine: str = "local", address: str | None = None) -> Iterator
         MissingExtraError: the library is not installed.
     """
     if engine == "local":
-        if address is not None:
-            raise EngineError("an address is for the engines ray and dask")
+        _check_local(address)
         yield read_all
         return
+    with _tasks_of(engine, address) as cluster:
+        yield reader_on(cluster)
+
+
+@contextmanager
+def task_runner(engine: str, address: str | None = None) -> Iterator[Any]:
+    """Connect to a cluster, and yield what calls a function of a module with each of some arguments there and
+    returns the results in their order; disconnect at the end.
+
+    Args:
+        engine, address: as of ``packet_reader``; ``local`` calls it in this process.
+
+    Raises:
+        EngineError, MissingExtraError: as ``packet_reader``.
+    """
+    if engine == "local":
+        _check_local(address)
+        yield lambda function, arguments: [function(argument) for argument in arguments]
+        return
+    with _tasks_of(engine, address) as cluster:
+        yield partial(results_on, cluster)
+
+
+def _check_local(address: str | None) -> None:
+    if address is not None:
+        raise EngineError("an address is for the engines ray and dask")
+
+
+def _tasks_of(engine: str, address: str | None) -> AbstractContextManager[Any]:
+    """Return the connection to a cluster."""
     if engine not in ENGINES:
         raise EngineError(f"no engine {engine!r}; there are: {', '.join(ENGINES)}")
+    connect: Callable[[str | None], AbstractContextManager[Any]]
     try:
         if engine == "ray":
-            from sfapp.engines.ray_cluster import ray_reader as connect
+            from sfapp.engines.ray_cluster import ray_tasks as connect
         else:
-            from sfapp.engines.dask_cluster import dask_reader as connect
+            from sfapp.engines.dask_cluster import dask_tasks as connect
     except ImportError as missing:
         translated = MissingExtraError.of(missing, f"the engine {engine}")
         if translated is None:
             raise
         raise translated from missing
-    with connect(address) as reader:
-        yield reader
+    return connect(address)

@@ -1,8 +1,8 @@
-"""Read packets in tasks of Dask."""
+"""Run tasks on Dask."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,10 +10,8 @@ import dask.config
 from distributed import Client, default_client, wait
 from distributed.scheduler import KilledWorker
 
-from sfapp.engines.tasks import FileBatch, WorkersLostError, read_in_task, reader_on
+from sfapp.engines.tasks import WorkersLostError
 from sfapp.errors import EngineError, SfappError
-from sfapp.store.parallel_reader import PacketReader
-from sfapp.store.verdict_builder import PacketBatch
 
 CONNECT_SECONDS = 10
 
@@ -28,8 +26,8 @@ class DaskCluster:
     def slots(self) -> int:
         return max(1, sum(map(int, self._client.nthreads().values())))
 
-    def submit(self, files: FileBatch) -> Any:
-        return self._client.submit(read_in_task, files, pure=False)
+    def submit(self, function: Callable[[Any], Any], argument: Any) -> Any:
+        return self._client.submit(function, argument, pure=False)
 
     def finished(self, tasks: Collection[Any], seconds: float) -> Collection[Any]:
         try:
@@ -38,9 +36,9 @@ class DaskCluster:
             return ()
         return list(done)
 
-    def result(self, task: Any) -> Sequence[PacketBatch]:
+    def result(self, task: Any) -> Any:
         try:
-            batches: Sequence[PacketBatch] = task.result()
+            found = task.result()
         except KilledWorker as lost:
             raise WorkersLostError("KilledWorker") from lost
         except SfappError:
@@ -51,15 +49,15 @@ class DaskCluster:
             ) from failed
         finally:
             task.release()
-        return batches
+        return found
 
     def cancel(self, task: Any) -> None:
         task.cancel()
 
 
 @contextmanager
-def dask_reader(address: str | None) -> Iterator[PacketReader]:
-    """Connect to Dask if there is no client yet, and yield a reader; see ``packet_reader``."""
+def dask_tasks(address: str | None) -> Iterator[DaskCluster]:
+    """Connect to Dask if there is no client yet, and yield it; see ``packet_reader``."""
     try:
         client, is_ours = default_client(), False
     except ValueError:
@@ -68,7 +66,7 @@ def dask_reader(address: str | None) -> Iterator[PacketReader]:
         if address is not None:
             raise EngineError("this process has a Dask client already: leave the address out to use it")
     try:
-        yield reader_on(DaskCluster(client))
+        yield DaskCluster(client)
     finally:
         if is_ours:
             client.close()

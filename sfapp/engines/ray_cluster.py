@@ -1,9 +1,9 @@
-"""Read packets in tasks of Ray."""
+"""Run tasks on Ray."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,10 +17,8 @@ from ray.exceptions import (
     WorkerCrashedError,
 )
 
-from sfapp.engines.tasks import FileBatch, WorkersLostError, read_in_task, reader_on
+from sfapp.engines.tasks import WorkersLostError
 from sfapp.errors import EngineError, SfappError
-from sfapp.store.parallel_reader import PacketReader
-from sfapp.store.verdict_builder import PacketBatch
 
 REPEATS = 3
 """Times that Ray runs a task again after its worker ended."""
@@ -32,22 +30,24 @@ class RayCluster:
     """Tasks of the Ray to which this process is connected."""
 
     def __init__(self) -> None:
-        self._task: Any = ray.remote(num_cpus=1, max_retries=REPEATS)(read_in_task)
+        self._tasks: dict[Callable[[Any], Any], Any] = {}
 
     @property
     def slots(self) -> int:
         return max(1, int(ray.cluster_resources().get("CPU", 1)))
 
-    def submit(self, files: FileBatch) -> Any:
-        return self._task.remote(files)
+    def submit(self, function: Callable[[Any], Any], argument: Any) -> Any:
+        if function not in self._tasks:
+            self._tasks[function] = ray.remote(num_cpus=1, max_retries=REPEATS)(function)
+        return self._tasks[function].remote(argument)
 
     def finished(self, tasks: Collection[Any], seconds: float) -> Collection[Any]:
         done, _ = ray.wait(list(tasks), num_returns=1, timeout=seconds)
         return list(done)
 
-    def result(self, task: Any) -> Sequence[PacketBatch]:
+    def result(self, task: Any) -> Any:
         try:
-            batches: Sequence[PacketBatch] = ray.get(task)
+            found = ray.get(task)
         except _LOST as lost:
             raise WorkersLostError(type(lost).__name__) from lost
         except RayTaskError as failed:
@@ -56,15 +56,15 @@ class RayCluster:
             raise EngineError(
                 f"a task failed on a worker of Ray: {type(failed.cause).__name__}: {failed.cause}"
             ) from failed
-        return batches
+        return found
 
     def cancel(self, task: Any) -> None:
         ray.cancel(task)
 
 
 @contextmanager
-def ray_reader(address: str | None) -> Iterator[PacketReader]:
-    """Connect to Ray if this process is not connected, and yield a reader; see ``packet_reader``."""
+def ray_tasks(address: str | None) -> Iterator[RayCluster]:
+    """Connect to Ray if this process is not connected, and yield it; see ``packet_reader``."""
     is_ours = not ray.is_initialized()
     if is_ours:
         try:
@@ -74,7 +74,7 @@ def ray_reader(address: str | None) -> Iterator[PacketReader]:
     elif address is not None:
         raise EngineError("this process is connected to Ray already: leave the address out to use it")
     try:
-        yield reader_on(RayCluster())
+        yield RayCluster()
     finally:
         if is_ours:
             ray.shutdown()

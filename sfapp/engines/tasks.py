@@ -8,10 +8,12 @@ lost. What spans the windows of a run follows from the store afterwards, as it d
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Generator, Hashable, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Collection, Generator, Hashable, Sequence
+from itertools import islice
+from typing import Any, Protocol, TypeVar
 
 from sfapp.accounting.kernels import limit_threads
+from sfapp.errors import EngineError
 from sfapp.storage import FoundFile
 from sfapp.store.parallel_reader import PacketReader, read_whole
 from sfapp.store.scan import batches
@@ -26,6 +28,7 @@ WAIT_SECONDS = 0.5
 """Seconds after which a cancelled ingest is noticed."""
 
 Task = TypeVar("Task", bound=Hashable)
+Result = TypeVar("Result")
 
 
 class WorkersLostError(Exception):
@@ -39,18 +42,18 @@ class TaskCluster(Protocol[Task]):
     def slots(self) -> int:
         """Number of tasks that run at the same time; it may change while the cluster scales."""
 
-    def submit(self, files: FileBatch) -> Task:
-        """Start ``read_in_task`` with these files."""
+    def submit(self, function: Callable[[Any], Any], argument: Any) -> Task:
+        """Start a function of a module with this argument."""
 
     def finished(self, tasks: Collection[Task], seconds: float) -> Collection[Task]:
         """Wait for at least one of these tasks, at most so long, and return those that have ended."""
 
-    def result(self, task: Task) -> Sequence[PacketBatch]:
-        """Return what an ended task has read.
+    def result(self, task: Task) -> Any:
+        """Return the result of an ended task.
 
         Raises:
             WorkersLostError: its workers ended.
-            SfappError: reading failed, for example because a bucket refuses access.
+            SfappError: the task failed, for example because a bucket refuses access.
         """
 
     def cancel(self, task: Task) -> None:
@@ -61,6 +64,45 @@ def read_in_task(files: FileBatch) -> list[PacketBatch]:
     """Read and diagnose files; runs on a worker."""
     limit_threads(1)  # A worker has as many tasks as cores.
     return list(read_whole(files))
+
+
+def call_in_task(call: tuple[Callable[[Any], Any], Any]) -> Any:
+    """Call a function with its argument; runs on a worker."""
+    limit_threads(1)
+    function, argument = call
+    return function(argument)
+
+
+def results_on(
+    cluster: TaskCluster[Task], function: Callable[[Any], Result], arguments: Sequence[Any]
+) -> list[Result]:
+    """Return the results of a function for all arguments, in their order, each in a task of a cluster.
+
+    Raises:
+        EngineError: all workers that ran a task ended.
+        SfappError: a task failed.
+    """
+    found: dict[int, Result] = {}
+    waiting = iter(enumerate(arguments))
+    running: dict[Task, int] = {}
+    try:
+        while True:
+            for index, argument in islice(waiting, max(0, AHEAD * cluster.slots - len(running))):
+                running[cluster.submit(call_in_task, (function, argument))] = index
+            if not running:
+                return [found[index] for index in range(len(arguments))]
+            for task in cluster.finished(running, WAIT_SECONDS):
+                index = running.pop(task)
+                try:
+                    found[index] = cluster.result(task)
+                except WorkersLostError as lost:
+                    raise EngineError(
+                        f"every worker that ran a task ended ({lost}): its packets may need more memory than "
+                        "a worker has; try --engine local"
+                    ) from lost
+    finally:
+        for task in running:
+            cluster.cancel(task)
 
 
 def reader_on(cluster: TaskCluster[Task]) -> PacketReader:
@@ -77,7 +119,7 @@ def reader_on(cluster: TaskCluster[Task]) -> PacketReader:
                     batch = again.pop() if again else next(waiting, None)
                     if batch is None:
                         break
-                    running[cluster.submit(batch)] = batch
+                    running[cluster.submit(read_in_task, batch)] = batch
                 if not running:
                     return
                 for task in cluster.finished(running, WAIT_SECONDS):

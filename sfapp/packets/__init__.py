@@ -1,7 +1,16 @@
 """Read, write and check packets, the files that recorders write (packet.md)."""
 
 from sfapp.packets.assemble import assemble
-from sfapp.packets.load import Conflict, Grouped, Loaded, LoadedWindow, group, read_window, read_windows
+from sfapp.packets.load import (
+    Conflict,
+    Grouped,
+    Loaded,
+    LoadedWindow,
+    group,
+    read_files,
+    read_window,
+    read_windows,
+)
 from sfapp.packets.operators import read_operators, read_packet_operators, write_operators
 from sfapp.packets.packet_layout import Limits
 from sfapp.packets.paths import find_packets, operators_path, packet_path
@@ -32,6 +41,7 @@ __all__ = [
     "load_packets",
     "operators_path",
     "packet_path",
+    "read_files",
     "read_operators",
     "read_packet",
     "read_packet_operators",

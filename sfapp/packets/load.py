@@ -70,7 +70,11 @@ def read_windows(paths: Iterable[StoragePath], limits: Limits = DEFAULT_LIMITS) 
     Raises:
         PacketError: a path does not exist. A bad file does not raise: it is quarantined.
     """
-    files = find_packets(paths)
+    return read_files(find_packets(paths), limits)
+
+
+def read_files(files: Sequence[StoragePath], limits: Limits = DEFAULT_LIMITS) -> Loaded:
+    """Return all windows in these files. A bad file does not raise: it is quarantined."""
     readers = max((storage_of(path).readers for path in files), default=1)
     with ThreadPoolExecutor(max_workers=readers) as pool:
         found = list(pool.map(lambda path: load_packet(path, limits), files))

@@ -76,11 +76,12 @@ class Causes:
 
 def causes(
     loaded: Loaded, diagnoses: Sequence[Diagnosis]
-) -> tuple[dict[tuple[str, int], Causes], list[Quarantined]]:
+) -> tuple[dict[tuple[str, int], Causes], list[tuple[str, Quarantined]]]:
     """Analyse the operator events of every window that has any.
 
     Returns:
-        The causes by run and window number, and the rejected files, whose windows have no causes.
+        The causes by run and window number, and the rejected files, whose windows have no causes, each with
+        its run.
     """
     having = set(with_operators(packet.path for found in loaded.windows for packet in found.packets))
     windows = {(found.window.run_id, found.window.number): found for found in loaded.windows}
@@ -96,7 +97,8 @@ def causes(
         except PacketError as error:
             path = path_in(paths, error.path) if error.path else paths[0]
             found = storage_of(path).found(path)
-            refused.append(Quarantined(path, found.stamp.size if found else 0, "", error.fault))
+            size = found.stamp.size if found else 0
+            refused.append((diagnosis.run_id, Quarantined(path, size, "", error.fault)))
             continue
         seen[key] = causes_of(operators, windows[key].window.of_group(diagnosis.group), diagnosis)
     return seen, refused

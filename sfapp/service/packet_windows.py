@@ -17,15 +17,22 @@ from sfapp.storage import StoragePath
 def load_windows(paths: Sequence[StoragePath]) -> Loaded:
     """Read the windows under some paths; a window whose durations overflow when added up is quarantined."""
     loaded = read_windows(paths)
-    usable, refused = [], list(loaded.quarantined)
+    usable, refused = judgeable(loaded)
+    return replace(usable, quarantined=(*loaded.quarantined, *(each for _, each in refused)))
+
+
+def judgeable(loaded: Loaded) -> tuple[Loaded, list[tuple[str, Quarantined]]]:
+    """Return the windows whose durations can be added up, and the files of the others, each with its run."""
+    usable, refused = [], []
     for found in loaded.windows:
         try:
             check_totals(found.window)
         except WindowError as error:
-            refused += [Quarantined(p.path, p.size, p.sha256, str(error)) for p in found.packets]
+            run_id = found.window.run_id
+            refused += [(run_id, Quarantined(p.path, p.size, p.sha256, str(error))) for p in found.packets]
         else:
             usable.append(found)
-    return replace(loaded, windows=tuple(usable), quarantined=tuple(refused))
+    return replace(loaded, windows=tuple(usable)), refused
 
 
 def what_if_windows(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 import sfapp
-from sfapp.engines import ENGINES, packet_reader
+from sfapp.engines import packet_reader
 from sfapp.engines.tasks import WorkersLostError, read_in_task, reader_on
 from sfapp.errors import EngineError
 from sfapp.store import IngestProgress, Store, ingest_to_dataset
@@ -23,7 +23,6 @@ from sfapp.store.verdict_builder import PacketBatch
 from tests.store.jobs import contents, put_run
 
 SAMPLE = Path(__file__).parents[2] / "sample_data" / "packets"
-WORKERS = 2
 
 
 @pytest.fixture(scope="module")
@@ -35,25 +34,6 @@ def packets(tmp_path_factory: pytest.TempPathFactory) -> Path:
         put_run(root, f"run-{run}", count=60)
     (root / "damaged.parquet").write_bytes(b"PAR1 and no more")
     return root
-
-
-@pytest.fixture(scope="module", params=[name for name in ENGINES if name != "local"])
-def engine(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Return the name of an engine whose cluster of two worker processes runs on this machine."""
-    if request.param == "ray":
-        ray = pytest.importorskip("ray", reason="Ray is not installed", exc_type=ImportError)
-        ray.init(num_cpus=WORKERS, include_dashboard=False, log_to_driver=False, logging_level="error")
-        yield "ray"
-        ray.shutdown()
-    else:
-        distributed = pytest.importorskip("distributed", reason="Dask is not installed", exc_type=ImportError)
-        with (
-            distributed.LocalCluster(
-                n_workers=WORKERS, threads_per_worker=1, dashboard_address=None
-            ) as cluster,
-            distributed.Client(cluster),
-        ):
-            yield "dask"
 
 
 def stored(
@@ -153,8 +133,9 @@ class Fragile:
     poison: str
     slots: int = 2
 
-    def submit(self, files: Sequence[Any]) -> tuple[Any, ...]:
-        return tuple(files)
+    def submit(self, function: Callable[[Any], Any], argument: Any) -> tuple[Any, ...]:
+        assert function is read_in_task
+        return tuple(argument)
 
     def finished(self, tasks: Collection[tuple[Any, ...]], seconds: float) -> list[tuple[Any, ...]]:
         return list(tasks)[:1]
