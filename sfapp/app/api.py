@@ -18,7 +18,7 @@ from sfapp.accounting import suspect_fix
 from sfapp.app import api_docs, finder, fleet_api, problems_api, stragglers_api
 from sfapp.app.address import run_of
 from sfapp.app.answers import MAX_ROWS, REFUSALS, CsvResponse, csv_answer, json_answer
-from sfapp.app.asked_window import asked_view, judge_asked
+from sfapp.app.asked_window import asked_view, judge_asked, window_document
 from sfapp.app.methods import MethodsMiddleware
 from sfapp.app.prometheus import Metrics
 from sfapp.app.window_list import SORT, parse_sort
@@ -34,7 +34,7 @@ from sfapp.model.fix import Fix
 from sfapp.model.parameters import schema_of
 from sfapp.model.parse import RUN_WINDOW
 from sfapp.model.sides import SIDE, parse_compare
-from sfapp.model.view import ViewState, WindowKey, view_parameters
+from sfapp.model.view import WindowKey, view_parameters
 from sfapp.operators import Findings
 from sfapp.service.compare import compare_sides
 from sfapp.service.judging import JudgedWindow
@@ -242,16 +242,7 @@ def _add_window(routes: APIRouter, workspace: Workspace) -> None:
     )
     def window_json(request: Request, run: str, window: int) -> Response:
         key = WindowKey(run_of(request, after=1), window)
-        try:
-            judged = judge_asked(workspace, request, key)
-        except StoreError as error:
-            if isinstance(error, WindowNotFoundError) or asked_view(request) != ViewState():
-                raise
-            # Its packets are not here; the stored verdict is that of the default view.
-            return json_answer(workspace.store_of(key.run_id).diagnosis(key.run_id, window).document())
-        fix = asked_view(request).fix
-        chosen = {} if fix is None else {"what_if": asdict(workspace.what_if(judged, fix))}
-        return json_answer(judged.diagnosis.document() | chosen)
+        return json_answer(window_document(workspace, request, key))
 
     @routes.get(
         "/w/{run:run}/{window:window}/what-if.json",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import asdict
+from typing import Any
 
 from fastapi import Request
 
-from sfapp.errors import GateError, WindowNotFoundError
+from sfapp.errors import GateError, StoreError, WindowNotFoundError
 from sfapp.model.view import ViewState, WindowKey, parse_query
 from sfapp.service.judging import JudgedWindow
 from sfapp.service.workspace import Workspace
@@ -46,3 +48,27 @@ def judge_asked(
     if notices:
         raise WindowNotFoundError(" ".join(notices))
     return workspace.judge(source, view)
+
+
+def window_document(workspace: Workspace, request: Request, key: WindowKey) -> dict[str, Any]:
+    """Return a window's diagnosis under the view of a query as plain data, with the effect of its fix.
+
+    If not all rows are there, the default view is answered by the stored verdict, which was made from all of
+    them.
+
+    Raises:
+        WindowNotFoundError: no such window, or the query names what it does not have.
+        StoreError: its rows are not here, and the query needs them.
+        GateError: the query has values that mean nothing.
+    """
+    view, store = asked_view(request), workspace.store_of(key.run_id)
+    try:
+        judged = judge_asked(workspace, request, key)
+    except StoreError as error:
+        if isinstance(error, WindowNotFoundError) or view != ViewState():
+            raise
+        return store.diagnosis(key.run_id, key.window).document()
+    if view == ViewState() and store.thinned_at(key.run_id, key.window) is not None:
+        return store.diagnosis(key.run_id, key.window).document()
+    chosen = {} if view.fix is None else {"what_if": asdict(workspace.what_if(judged, view.fix))}
+    return judged.diagnosis.document() | chosen

@@ -17,6 +17,7 @@ from sfapp.model.incidents import Note, Pin
 from sfapp.model.view import ViewState, WindowKey, parse_query
 from sfapp.service.judging import JudgedWindow
 from sfapp.service.workspace import Workspace
+from sfapp.views import text
 
 
 def judge_fitted(
@@ -32,7 +33,12 @@ def judge_fitted(
         WindowError: the window cannot be judged.
     """
     source = workspace.source(key)
-    view, messages = view.fitted(workspace.window(source))
+    window = workspace.window(source)
+    view, messages = view.fitted(window)
+    store = workspace.store_of(key.run_id)
+    if (thinned := store.thinned_at(key.run_id, key.window)) is not None:
+        stored = store.diagnosis(key.run_id, key.window)
+        messages.insert(0, text.thinned_rows(thinned, len(window.step_N), stored))
     if view.reference is not None and not workspace.has(view.reference):
         messages.append(f"There is no window {view.reference} to compare with; using the run's healthy one.")
         view = replace(view, reference=None)

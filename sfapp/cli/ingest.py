@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from types import FrameType
 
 import click
 
 from sfapp.cli.console_messages import message, message_option, shows_progress
 from sfapp.cli.engine_options import engine_options
 from sfapp.cli.packet_paths import PacketPath, given_storage_options, storage_options
+from sfapp.cli.signals import cancelled_by_signals
 from sfapp.storage import StoragePath, location, redacted
 
 
@@ -51,7 +48,7 @@ def ingest(
     from sfapp.engines import packet_reader
     from sfapp.store import IngestProgress, Store, ingest_to_dataset
 
-    with _cancelled_by_signals() as cancel, packet_reader(engine, address) as reader:
+    with cancelled_by_signals() as cancel, packet_reader(engine, address) as reader:
         is_shown = shows_progress()
 
         def show(progress: IngestProgress) -> None:
@@ -81,22 +78,3 @@ def ingest(
     if report.cancelled:
         message("sfapp: stopped; the next call reads the rest")
         sys.exit(1)
-
-
-@contextmanager
-def _cancelled_by_signals() -> Iterator[threading.Event]:
-    """Set an event at the first Ctrl-C or SIGTERM; the second one ends the process as usual."""
-    cancel = threading.Event()
-    previous = {int(number): signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def stop(number: int, _: FrameType | None) -> None:
-        cancel.set()
-        signal.signal(number, previous[number])
-
-    for number in previous:
-        signal.signal(number, stop)
-    try:
-        yield cancel
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)

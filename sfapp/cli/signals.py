@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -32,6 +33,25 @@ def wait_for_stop_signal(attached: bool = False) -> Iterator[threading.Event]:
         yield stop
     finally:
         for number, handler in zip(_SIGNALS, before, strict=True):
+            signal.signal(number, handler)
+
+
+@contextmanager
+def cancelled_by_signals() -> Iterator[threading.Event]:
+    """Set an event at the first Ctrl-C or SIGTERM; the second one ends the process as usual."""
+    cancel = threading.Event()
+    previous = {int(number): signal.getsignal(number) for number in _SIGNALS}
+
+    def stop(number: int, _: FrameType | None) -> None:
+        cancel.set()
+        signal.signal(number, previous[number])
+
+    for number in previous:
+        signal.signal(number, stop)
+    try:
+        yield cancel
+    finally:
+        for number, handler in previous.items():
             signal.signal(number, handler)
 
 

@@ -22,6 +22,9 @@ OPERATORS_SUFFIX = ".ops.parquet"
 VERDICTS_SUFFIX = ".verdicts.parquet"
 """Suffix of files of verdicts in a dataset (fleet.md)."""
 
+THINNED_SUFFIX = ".thinned.parquet"
+"""Suffix of what `sfapp compact` leaves of a packet, next to where it was (fleet.md)."""
+
 _PART_NAME = re.compile(r"\.rank(?P<rank>[0-9]{1,10})(\.ops)?\.parquet$")
 _PROCESS_PART = re.compile(r"[0-9]+\.(?!rank)[^.]+\.rank[0-9]{1,10}\.parquet")
 _SAFE_IN_FOLDER_NAME = frozenset("-_.+@,")
@@ -126,6 +129,11 @@ def part_path(packet: Path, rank: int) -> Path:
     return packet.with_name(f"{packet.name.removesuffix(SUFFIX)}.rank{rank}{SUFFIX}")
 
 
+def thinned_path(packet: Path) -> Path:
+    """Return the path of what `sfapp compact` leaves of a packet."""
+    return packet.with_name(f"{packet.name.removesuffix(SUFFIX)}{THINNED_SUFFIX}")
+
+
 def part_rank_of(path: StoragePath) -> int | None:
     """Return the rank whose part of a window this file is by its name; None for a whole window."""
     match = _PART_NAME.search(path.name)
@@ -136,8 +144,9 @@ def find_packets(paths: Iterable[StoragePath]) -> list[StoragePath]:
     """Return every packet file at or below these paths, each once, sorted.
 
     A file in ``paths`` is taken whatever its name. Below a folder, files ending in ``.parquet`` are taken,
-    except those of operator events (``.ops.parquet``) and of verdicts (``.verdicts.parquet``). Files and
-    folders whose name starts with a dot belong to the store or are being written, and are skipped.
+    except those of operator events (``.ops.parquet``), of verdicts (``.verdicts.parquet``) and thinned
+    packets (``.thinned.parquet``). Files and folders whose name starts with a dot belong to the store or are
+    being written, and are skipped.
 
     Raises:
         PacketError: a path does not exist.
@@ -191,7 +200,7 @@ def by_kind(files: Iterable[FoundFile]) -> FilesByKind:
             found.operators.append(file)
         elif name.endswith(VERDICTS_SUFFIX):
             found.verdicts.append(file)
-        else:
+        elif not name.endswith(THINNED_SUFFIX):
             found.packets.append(file)
     return found
 

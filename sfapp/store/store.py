@@ -31,7 +31,7 @@ from sfapp.store.references import update_reference
 from sfapp.store.run_waits import stored_waits
 from sfapp.store.samples import MOST_SUBJECTS, Paces, SampleFollower, SampleQuery
 from sfapp.store.scan import FollowedRoot
-from sfapp.store.stored_windows import read_stored_window
+from sfapp.store.stored_windows import read_stored_window, thinned_at
 from sfapp.store.verdict_writer import DatasetReport, write_verdicts
 from sfapp.store.watch import watch
 from sfapp.store.window_queries import WindowQuery, WindowRows
@@ -252,6 +252,10 @@ class Store:
         """
         shown, set_aside = self.sources(run, window), self.set_aside(run, window)
         return read_stored_window(run, window, shown, set_aside, self.roots)
+
+    def thinned_at(self, run: str, window: int) -> datetime | None:
+        """Return when the rows of a window were thinned (`sfapp compact`); None if all are there."""
+        return thinned_at(self.sources(run, window))
 
     def operators(self, run: str, window: int) -> Operators | None:
         """Return the operator events of a window from the files next to its packets; None if there are none.

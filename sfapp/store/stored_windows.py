@@ -3,13 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
 
 from sfapp.errors import StoreError
 from sfapp.model import Window
 from sfapp.packets import Packet, group, load_packet, load_packets
-from sfapp.storage import StoragePath
+from sfapp.packets.paths import thinned_path
+from sfapp.storage import StoragePath, storage_of
 from sfapp.store.queries import PacketSource
 from sfapp.store.scan import is_below
+
+
+def thinned_file(shown: Sequence[PacketSource]) -> Path | None:
+    """Return what `sfapp compact` has left of a window's packet; None if the packet is there."""
+    path = shown[0].path
+    if len(shown) > 1 or not isinstance(path, Path) or path.exists():
+        return None
+    thinned = thinned_path(path)
+    return thinned if thinned.exists() else None
+
+
+def thinned_at(shown: Sequence[PacketSource]) -> datetime | None:
+    """Return when the rows of a window were thinned; None if all are there."""
+    thinned = thinned_file(shown)
+    found = None if thinned is None else storage_of(thinned).found(thinned)
+    return None if found is None else datetime.fromtimestamp(found.stamp.mtime_ns / 1e9, UTC)
 
 
 def read_stored_window(
@@ -32,7 +51,8 @@ def read_stored_window(
             f"of window {number} of run {run!r} only the verdict is here; its packet is {outside[0].path}: "
             "name the folder of the packets too, to see its steps and ranks"
         )
-    loaded = list(load_packets(source.path for source in shown))
+    thinned = thinned_file(shown)
+    loaded = list(load_packets([thinned] if thinned else [source.path for source in shown]))
     packets = [packet for packet in loaded if isinstance(packet, Packet)]
     is_whole = len(packets) == len(loaded)
     for stored in set_aside:

@@ -44,7 +44,14 @@ from sfapp.views.text.stragglers import (
     findings_notes,
     stragglers_headline,
 )
-from sfapp.views.text.verdict import VerdictText, extent, headline_of, summary, verdict
+from sfapp.views.text.verdict import (
+    VerdictText,
+    extent,
+    headline_of,
+    summary,
+    thinned_rows,
+    verdict,
+)
 from sfapp.views.text.what_if import WhatIfText, fix_place, what_if_sentence, what_if_text
 
 __all__ = [
@@ -105,6 +112,7 @@ __all__ = [
     "stragglers_headline",
     "summary",
     "suspect_and_peer",
+    "thinned_rows",
     "unknown",
     "verdict",
     "what_if_sentence",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Literal
 
 from sfapp.model import Diagnosis, RankTable, Window
@@ -126,6 +127,14 @@ def extent(window: Window) -> str:
     text = f"{format.counted(len(steps), 'step')} {format.ranges(steps)} · "
     text += f"{format.counted(window.rank_count, 'rank')} on {format.counted(window.node_count, 'node')}"
     return text if window.reduced is None else f"{text}, rows of {format.count(len(window.ranks))}"
+
+
+def thinned_rows(at: datetime, steps: int, stored: Diagnosis) -> str:
+    """Return what is missing of a window, of which only some steps were kept, and the verdict on all."""
+    return (
+        f"Rows were thinned on {at:%Y-%m-%d}: {steps} of {format.counted(stored.steps, 'step')} are kept, "
+        f"and this page shows only these. The verdict on all steps: {summary(stored)}."
+    )
 
 
 def headline_of(diagnosis: Diagnosis, ranks: RankTable | None = None) -> tuple[str, str]:

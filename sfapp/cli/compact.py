@@ -1,0 +1,82 @@
+"""``sfapp compact``: reduce old windows to their verdicts and some of their steps."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from datetime import timedelta
+from pathlib import Path
+
+import click
+
+from sfapp.cli.console_messages import message, message_option, shows_progress
+from sfapp.cli.signals import cancelled_by_signals
+from sfapp.terminal import printable
+
+_MOST_SHOWN = 10
+
+
+@click.command()
+@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option(
+    "--older-than",
+    "days",
+    type=click.FloatRange(min=0),
+    required=True,
+    metavar="DAYS",
+    help="Only windows that ended so many days ago or earlier.",
+)
+@click.option(
+    "--steps",
+    type=click.IntRange(min=2),
+    default=10,
+    show_default=True,
+    help="Number of steps that are kept of a window, at equal distances.",
+)
+@click.option("--dry-run", is_flag=True, help="Change nothing; show what would be done.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@message_option
+def compact(folder: Path, days: float, steps: int, dry_run: bool, as_json: bool) -> None:
+    """Reduce old windows of the packets in FOLDER to their verdicts and some of their steps.
+
+    Kept as they are: windows of problems and their neighbours, windows to which a note or an incident refers,
+    those with which the others of a run are compared, the last of each run, and those with operator events.
+    Verdicts go to FOLDER/verdicts. Ctrl-C stops after the current window; the next call does the rest.
+
+    \b
+    sfapp compact packets --older-than 30 --dry-run
+    sfapp compact packets --older-than 30
+    """
+    from sfapp.service.thinning import named_windows, thin_packets, words_of
+
+    is_shown = shows_progress()
+
+    def show(what: str, done: int, total: int) -> None:
+        if is_shown:
+            click.echo(f"\r\x1b[K{what} {done:,} of {total:,}", nl=False, err=True)
+
+    with cancelled_by_signals() as cancel:
+        plan, report = thin_packets(
+            folder.resolve(), timedelta(days=days), steps, dry_run=dry_run, progress=show, cancel=cancel
+        )
+    if is_shown:
+        click.echo("\r\x1b[K", nl=False, err=True)
+    if as_json:
+        found = {"windows": named_windows(plan.windows), "bytes": plan.bytes, "kept": plan.kept}
+        click.echo(json.dumps(found | {"report": asdict(report)}, ensure_ascii=False))
+    elif dry_run:
+        click.echo(f"{len(plan.windows):,} windows of {plan.bytes / 1e6:,.1f} MB would be thinned; kept:")
+        for line in words_of(plan):
+            click.echo(line)
+    else:
+        click.echo(
+            f"{report.thinned:,} windows thinned to {steps} steps: {report.before / 1e6:,.1f} MB became "
+            f"{report.after / 1e6:,.1f} MB; their verdicts are in {printable(str(folder / 'verdicts'))}"
+        )
+    for line in report.skipped[:_MOST_SHOWN]:
+        message(f"sfapp: not thinned: {printable(line)}")
+    if report.cancelled:
+        message("sfapp: stopped; the next call does the rest")
+    if report.cancelled or report.skipped:
+        sys.exit(1)

@@ -1,0 +1,248 @@
+"""Reduce old windows to their verdicts and some of their steps (`sfapp compact`, docs/fleet.md).
+
+The verdict is written to a dataset below the packets first; then the kept steps are written next to the
+packet, and then the packet is removed. After a crash at any moment either the packet or both others are
+there, and the next call continues.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from sfapp.errors import IncidentError, PacketError
+from sfapp.files import sync_folder
+from sfapp.incidents import IncidentState
+from sfapp.model import Window
+from sfapp.model.sides import parse_compare
+from sfapp.model.view import WindowKey, parse_query
+from sfapp.model.window import SideChannel
+from sfapp.packets import Packet, load_packet, write_packet
+from sfapp.packets.paths import operator_files_of, thinned_path
+from sfapp.service.incidents import incident_log_of
+from sfapp.service.judging import WindowJudge
+from sfapp.service.onsets import EpisodeLocator
+from sfapp.service.problems import StoredProblems
+from sfapp.store import Store, ingest_to_dataset
+
+DATASET = "verdicts"
+"""Folder below the packets that keeps the verdicts."""
+
+_EVERY = 2**31
+
+
+@dataclass(frozen=True, slots=True)
+class ThinningPlan:
+    """Windows that can be thinned, and why the others are kept.
+
+    Attributes:
+        windows: with their packets. bytes: of these packets.
+        kept: number of windows by reason.
+    """
+
+    windows: tuple[tuple[WindowKey, Path, str], ...]
+    bytes: int
+    kept: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ThinningReport:
+    """What was done.
+
+    Attributes:
+        thinned: number of windows. skipped: packets that changed meanwhile or cannot be written.
+        before, after: bytes of the packets, and of what is left of them.
+    """
+
+    thinned: int
+    skipped: tuple[str, ...]
+    before: int
+    after: int
+    cancelled: bool
+
+
+def thin_packets(
+    root: Path,
+    age: timedelta,
+    steps: int,
+    *,
+    dry_run: bool,
+    progress: Callable[[str, int, int], None],
+    cancel: threading.Event,
+) -> tuple[ThinningPlan, ThinningReport]:
+    """Thin the packets below a folder whose windows ended so long ago, except those of interest.
+
+    Args:
+        steps: number of steps that are kept of each window.
+        dry_run: change nothing; the report is then that of no window.
+        progress: called with what is done, and how much of how much.
+
+    Raises:
+        StoreError: the folder cannot be read or written.
+        IncidentError: it is not known which windows notes and incidents refer to.
+    """
+    with tempfile.TemporaryDirectory(prefix="sfapp-compact-") as scratch:
+        dataset = Path(scratch) / DATASET if dry_run else root / DATASET
+        ingest_to_dataset([root], dataset, lambda now: progress(now.phase, now.done, now.total), cancel)
+        with Store.open([dataset], memory=True) as store:
+            store.ingest()
+            plan = plan_thinning(store, root, datetime.now(UTC) - age, steps)
+    if dry_run or cancel.is_set():
+        return plan, ThinningReport(0, (), 0, 0, cancel.is_set())
+    return plan, _thin(plan, steps, progress, cancel)
+
+
+def plan_thinning(store: Store, root: Path, before: datetime, steps: int) -> ThinningPlan:
+    """Return which windows of a store that ended before a moment can be thinned.
+
+    Raises:
+        IncidentError: it is not known which windows notes and incidents refer to.
+    """
+    named, named_runs = windows_named(_notes_of(root))
+    windows: list[tuple[WindowKey, Path, str]] = []
+    size, kept = 0, Counter[str]()
+    for run in store.runs():
+        telling = _telling(store, run.run_id)
+        rows = store.timeline(run.run_id)
+        newest = max(row["window"] for row in rows)
+        for row in rows:
+            key = WindowKey(run.run_id, row["window"])
+            ended_at = row["ended_at"] or row["started_at"]
+            shown = store.sources(*_parts(key))
+            path = shown[0].path
+            if not isinstance(path, Path) or not path.exists():
+                reason = "thinned before, or the packet is not there"
+            elif ended_at is None or ended_at > before:
+                reason = "too new, or without a time"
+            elif key in named or key.run_id in named_runs:
+                reason = "a note or an incident refers to it"
+            elif key.window in telling:
+                reason = "of a problem, or next to one"
+            elif row["is_reference"]:
+                reason = "other windows of the run are compared with it"
+            elif key.window == newest:
+                reason = "the last of its run"
+            elif row["last_step"] - row["first_step"] < steps:
+                reason = "few steps"
+            elif len(shown) > 1 or shown[0].part_rank is not None or store.set_aside(*_parts(key)):
+                reason = "of several files"
+            elif operator_files_of([path]):
+                reason = "with operator events"
+            else:
+                windows.append((key, path, shown[0].sha256))
+                size += shown[0].size
+                continue
+            kept[reason] += 1
+    return ThinningPlan(tuple(windows), size, dict(sorted(kept.items())))
+
+
+def _parts(key: WindowKey) -> tuple[str, int]:
+    return key.run_id, key.window
+
+
+def _telling(store: Store, run_id: str) -> set[int]:
+    """Return the windows of a run's problems, and their neighbours, which show where they began."""
+    problems = StoredProblems(lambda _: store, EpisodeLocator(WindowJudge(lambda _: store)))
+    found = {window for one in problems.of_run(run_id, locates=False) for window in one.windows}
+    return found | {number for number, _ in store.telling_windows(run_id, _EVERY)}
+
+
+def _notes_of(root: Path) -> IncidentState:
+    state = incident_log_of(root, None).state()
+    if state.notices:
+        raise IncidentError(
+            f"notes and incidents cannot all be read ({state.notices[0]}), so that it is not known which "
+            "windows they refer to: nothing was thinned"
+        )
+    return state
+
+
+def windows_named(state: IncidentState) -> tuple[set[WindowKey], set[str]]:
+    """Return all windows to which notes and incidents refer, and all runs, as in a comparison of runs."""
+    notes = [*state.notes, *(item.note for each in state.incidents for item in each.items if item.note)]
+    found = {note.pin.window for note in notes if note.pin is not None}
+    runs: set[str] = set()
+    for item in (item for each in state.incidents for item in each.items):
+        if item.window is not None:
+            found.add(item.window)
+        view, _ = parse_query(item.view)
+        if view.reference is not None:
+            found.add(view.reference)
+        for side in parse_compare(item.view)[0].sides if item.kind == "comparison" else ():
+            if side.window is None:
+                runs.add(side.run_id)
+            else:
+                found.add(WindowKey(side.run_id, side.window))
+    return found, runs
+
+
+def _thin(
+    plan: ThinningPlan, steps: int, progress: Callable[[str, int, int], None], cancel: threading.Event
+) -> ThinningReport:
+    before = after = thinned = 0
+    skipped: list[str] = []
+    for done, (_, path, sha256) in enumerate(plan.windows, start=1):
+        if cancel.is_set():
+            break
+        try:
+            size = path.stat().st_size
+            after += _thin_one(path, sha256, steps)
+        except (PacketError, OSError) as error:
+            skipped.append(f"{path}: {error}")
+            continue
+        before += size
+        thinned += 1
+        progress("thinning", done, len(plan.windows))
+    return ThinningReport(thinned, tuple(skipped), before, after, cancel.is_set())
+
+
+def _thin_one(path: Path, sha256: str, steps: int) -> int:
+    """Replace a packet by some of its steps, and return their bytes.
+
+    Raises:
+        PacketError: it is no longer the packet that was judged, or what is written cannot be read.
+        OSError: it cannot be removed.
+    """
+    packet = load_packet(path)
+    if not isinstance(packet, Packet) or packet.sha256 != sha256:
+        raise PacketError("it has changed since it was judged")
+    target = thinned_path(path)
+    write_packet(some_steps(packet.window, steps), target)
+    sync_folder(path.parent)
+    if not isinstance(load_packet(target), Packet):
+        raise PacketError("what was written cannot be read again")
+    path.unlink()
+    return target.stat().st_size
+
+
+def some_steps(window: Window, most: int) -> Window:
+    """Return a window with the first step, the last one, and others at equal distances."""
+    last = len(window.step_N) - 1
+    chosen = sorted({round(index * last / (most - 1)) for index in range(most)})
+    return replace(
+        window,
+        duration_SNR=window.duration_SNR[:, chosen],
+        wall_NR=window.wall_NR[chosen],
+        step_N=window.step_N[chosen],
+        side={
+            name: SideChannel(channel.value_NR[chosen], channel.sampled_NR[chosen])
+            for name, channel in window.side.items()
+        },
+        waits={stage: wait_NR[chosen] for stage, wait_NR in window.waits.items()},
+    )
+
+
+def words_of(plan: ThinningPlan) -> Iterator[str]:
+    """Yield one line for each reason why windows are kept."""
+    for reason, number in sorted(plan.kept.items(), key=lambda one: -one[1]):
+        yield f"  {number:>9,}  {reason}"
+
+
+def named_windows(keys: Sequence[tuple[WindowKey, Path, str]]) -> list[str]:
+    """Return windows as RUN/WINDOW."""
+    return [str(key) for key, _, _ in keys]

@@ -1,0 +1,200 @@
+"""``sfapp compact`` reduces old windows to verdicts and some steps, and keeps what is of interest."""
+
+from __future__ import annotations
+
+import json
+import threading
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from sfapp.incidents import IncidentEditor, IncidentLog
+from sfapp.model.incidents import Pin
+from sfapp.model.view import WindowKey
+from sfapp.packets import read_window
+from sfapp.service import thinning
+from sfapp.service.fleet import fleet_of
+from sfapp.service.thinning import ThinningPlan, some_steps, thin_packets
+from sfapp.service.workspace import Workspace
+from sfapp.store import Store
+from tests.app.data_client import client_of
+from tests.app.simulation import simulated
+from tests.commands import run_sfapp
+from tests.store.jobs import SLOW, contents, put, window
+
+WINDOWS = 10
+NOW = datetime.now(UTC)
+
+
+def moment(days: float) -> str:
+    return (NOW - timedelta(days=days)).isoformat().replace("+00:00", "Z")
+
+
+@pytest.fixture
+def packets(tmp_path: Path) -> Path:
+    """A run of ten old windows, the sixth of which is slow, and one of new windows."""
+    root = tmp_path / "packets"
+    for run, days in (("old", 60.0), ("new", 1.0)):
+        for number in range(WINDOWS):
+            at = moment(days - number / 1000)
+            extra = SLOW if number == 5 else None
+            put(root, window(run, number, extra=extra, started_at=at, ended_at=at))
+    return root
+
+
+def compacted(root: Path, *arguments: object) -> str:
+    result = run_sfapp("compact", root, "--older-than", 30, "--steps", 4, *arguments)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def thinned_in(root: Path) -> list[str]:
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*.thinned.parquet"))
+
+
+def stored(root: Path, tmp_path: Path) -> dict[str, list[str]]:
+    db = tmp_path / "compared.duckdb"
+    with Store.open([root], db) as store:
+        store.ingest()
+    found = contents(db)
+    db.unlink()
+    return {name: found[name] for name in ("windows", "stages", "run_references")}
+
+
+def test_old_windows_are_thinned_and_their_verdicts_stay(packets: Path, tmp_path: Path) -> None:
+    before = stored(packets, tmp_path)
+    printed = compacted(packets)
+    with Store.open([packets], memory=True) as store:
+        store.ingest()
+        healthy = {row["window"] for row in store.timeline("old") if row["is_reference"]}
+        kept = {4, 5, 6, WINDOWS - 1} | healthy
+        expected = [f"old/{number:08d}.thinned.parquet" for number in range(WINDOWS) if number not in kept]
+        assert thinned_in(packets) == expected != []
+        assert f"{len(expected)} windows thinned to 4 steps" in printed
+        assert len(store.window("old", 0).step_N) == 4
+        assert len(store.window("old", 5).step_N) > 4
+    assert stored(packets, tmp_path) == before
+    assert len(list((packets / "new").glob("*.parquet"))) == WINDOWS
+
+
+def test_again_changes_nothing_and_a_store_that_was_open_follows(packets: Path, tmp_path: Path) -> None:
+    with Store.open([packets], tmp_path / "store.duckdb") as store:
+        store.ingest()
+        found = fleet_of(store).hosts, store.runs()
+        compacted(packets)
+        store.ingest()
+        assert (fleet_of(store).hosts, store.runs()) == found
+        assert len(store.window("old", 0).step_N) == 4
+        assert not store.ingest().changed
+    thinned = thinned_in(packets)
+    assert compacted(packets).startswith("0 windows thinned")
+    assert thinned_in(packets) == thinned
+
+
+def test_a_dry_run_lists_and_writes_nothing(packets: Path) -> None:
+    before = sorted(packets.rglob("*"))
+    found = json.loads(compacted(packets, "--dry-run", "--json"))
+    assert sorted(packets.rglob("*")) == before
+    assert "old/0" in found["windows"]
+    assert "old/5" not in found["windows"]
+    assert found["kept"]["too new, or without a time"] == WINDOWS
+    assert "would be thinned; kept:" in compacted(packets, "--dry-run")
+
+
+def test_what_notes_and_incidents_refer_to_is_kept(packets: Path) -> None:
+    log = IncidentLog.for_packets(packets)
+    editor = IncidentEditor(log, "Ana")
+    editor.write_note("look", Pin(window=WindowKey("old", 0)))
+    editor.open_incident("slow", "high", "open", "")
+    (incident,) = log.state().incidents
+    editor.add_window(incident, WindowKey("old", 1))
+    editor.add_comparison(incident, "a=old/2&b=old/5")
+    found = json.loads(compacted(packets, "--dry-run", "--json"))
+    assert not {"old/0", "old/1", "old/2"} & set(found["windows"])
+    assert found["kept"]["a note or an incident refers to it"] == 4
+    editor.add_comparison(incident, "a=old&b=new")
+    assert not json.loads(compacted(packets, "--dry-run", "--json"))["windows"]
+
+
+def test_notes_that_cannot_be_read_stop_it(packets: Path) -> None:
+    (packets / ".sfapp").mkdir(exist_ok=True)
+    (packets / ".sfapp" / "incidents.jsonl").write_text('{"no": "edit"}\n')
+    result = run_sfapp("compact", packets, "--older-than", 30)
+    assert result.returncode == 2
+    assert "nothing was thinned" in result.stderr
+    assert not thinned_in(packets)
+
+
+@pytest.mark.parametrize("step", ["write_packet", "sync_folder"])
+def test_a_crash_loses_nothing_and_the_next_call_continues(
+    packets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    before = stored(packets, tmp_path)
+
+    class Killed(BaseException):
+        """The process ends."""
+
+    def die(*_: object, **__: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(thinning, step, die)
+        with pytest.raises(Killed):
+            _thinned(packets)
+    assert stored(packets, tmp_path) == before
+    with Store.open([packets], memory=True) as store:
+        store.ingest()
+        assert len(store.window("old", 0).step_N) > 4
+    compacted(packets)
+    assert thinned_in(packets)
+    assert stored(packets, tmp_path) == before
+
+
+def _thinned(root: Path) -> None:
+    thin_packets(
+        root, timedelta(days=30), 4, dry_run=False, progress=lambda *_: None, cancel=threading.Event()
+    )
+
+
+def test_a_packet_that_changed_meanwhile_is_left(packets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    planned = thinning.plan_thinning
+
+    def plan_and_change(store: Store, root: Path, before: datetime, steps: int) -> ThinningPlan:
+        found = planned(store, root, before, steps)
+        put(packets, window("old", 0, seed=77))
+        return found
+
+    monkeypatch.setattr(thinning, "plan_thinning", plan_and_change)
+    result = run_sfapp("compact", packets, "--older-than", 30, "--steps", 4)
+    assert result.returncode == 1
+    assert "00000000.parquet: it has changed since it was judged" in result.stderr
+    assert (packets / "old" / "00000000.parquet").exists()
+
+
+def test_a_restarted_job_does_not_use_a_number_again(packets: Path) -> None:
+    compacted(packets)
+    numbers = [
+        int(path.name[:8]) for path in (packets / "old").glob("*.parquet") if ".thinned" not in path.name
+    ]
+    assert max(numbers) == WINDOWS - 1
+
+
+def test_kept_steps_are_evenly_spaced(packets: Path) -> None:
+    whole = read_window(packets / "old" / "00000000.parquet")
+    some = some_steps(whole, 4)
+    assert some.step_N.tolist() == [0, 4, 7, 11]
+    assert (some.duration_SNR == whole.duration_SNR[:, [0, 4, 7, 11]]).all()
+
+
+async def test_the_page_and_json_name_what_was_thinned(packets: Path) -> None:
+    compacted(packets)
+    with Store.open([packets], memory=True) as store:
+        store.ingest()
+        async with simulated(Workspace(store, [packets])) as user:
+            await user.open("/w/old/0")
+            await user.should_see(f"Rows were thinned on {NOW:%Y-%m-%d}: 4 of 12 steps are kept")
+            await user.should_see("The verdict on all steps: Healthy")
+        async with client_of(Workspace(store, [packets])) as client:
+            assert (await client.get("/w/old/0.json")).json()["steps"] == 12
+            assert (await client.get("/w/old/0.json?group=node:0")).json()["steps"] == 4
