@@ -66,6 +66,7 @@ CANNOT_RUN = {
     r"^\$ sfapp hang dumps/": "the dumps are those of a public job: tests/importers/test_recorded_calls.py",
     r"^docker ": "it needs Docker, and a registry: test_deployment.py",
     r"^kubectl ": "it needs a Kubernetes cluster: test_deployment.py",
+    r"^deepspeed ": "it needs DeepSpeed: tests/recorder/auto/test_deepspeed.py",
     r"^claude ": "it is another product's program",
     r"^duckdb ": "it is DuckDB's shell; the queries below it are run",
     r"^python3 -m venv /opt|^groupadd |^mkdir .*/etc/|^cp .*/etc/": "it sets up a machine as root: "

@@ -6,51 +6,25 @@ import argparse
 import os
 import runpy
 import sys
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
-from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
+
+from sfapp.recorder.auto.import_hooks import ImportHook
 
 if TYPE_CHECKING:
     from sfapp.recorder.auto.session import Session
 
 
-class _TorchImportHook(MetaPathFinder, Loader):
-    """Import hook that starts recording when the script imports torch.
-
-    Importing torch earlier would ignore earlier set-up of the script, such as environment variables.
-    """
+class _Recording:
+    """Recording of the script, which starts when it imports torch."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.session: Session | None = None
         self._options = options
-        self._loader: Loader | None = None
-        self._is_searching = False
 
-    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        if name != "torch" or self._is_searching:
-            return None
-        self._is_searching = True
-        try:
-            spec = find_spec(name)  # The script may only check whether torch is installed.
-        finally:
-            self._is_searching = False
-        if spec is not None and spec.loader is not None:
-            self._loader, spec.loader = spec.loader, self
-        return spec
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        assert self._loader is not None
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        assert self._loader is not None
-        assert module.__spec__ is not None
-        module.__spec__.loader = module.__loader__ = self._loader
-        sys.meta_path.remove(self)
-        self._loader.exec_module(module)
+    def start(self, torch: ModuleType) -> None:
+        """Install the hooks; if this version of PyTorch does not have them, say so and record nothing."""
         try:
             self.session = _start(self._options)
         except Exception as error:  # fail-open: the hooks may not support this version of torch
@@ -85,8 +59,8 @@ def run(options: argparse.Namespace) -> None:
     ``sfapp run`` starts this module with ``-P``: without it, Python searches the current folder first, and a
     file there could take the place of any module that is imported before the script runs.
     """
-    import_hook = _TorchImportHook(options)
-    sys.meta_path.insert(0, import_hook)
+    recording = _Recording(options)
+    ImportHook("torch", recording.start).install()
     sys.argv = [options.script, *options.arguments]
     failing = True
     try:
@@ -106,8 +80,8 @@ def run(options: argparse.Namespace) -> None:
         failing = request.code not in (None, 0)
         raise
     finally:
-        if import_hook.session is not None:
-            import_hook.session.close(failing)
+        if recording.session is not None:
+            recording.session.close(failing)
 
 
 def fraction(text: str) -> float:

@@ -1,8 +1,11 @@
 """Hooks on PyTorch's public functions that report to a ``Session``.
 
-- Loaders: ``DataLoader.__iter__`` and the iterator that it returns.
+- Loaders: ``DataLoader.__iter__`` and the iterator that it returns; the same of torchdata's
+  ``StatefulDataLoader``, which has its own.
 - Backward: ``torch.autograd.backward``, which ``Tensor.backward`` calls.
 - Optimizers: their global step hooks, and ``GradScaler.step`` for the steps that it skips.
+- DeepSpeed's engine: ``backward``, which exchanges gradients after PyTorch's own, and its update of the
+  model.
 - Forward: a global forward pre-hook that exists only while no module runs. The outermost module's call
   removes it and registers it again, so that inner modules cost nothing and no module keeps a hook.
   ``torch.compile`` would include the hook in compiled code, so its first use removes the hook permanently;
@@ -14,10 +17,16 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Iterator
-from typing import Any
+from contextlib import suppress
+from types import ModuleType
+from typing import Any, ParamSpec, TypeVar
 
+from sfapp.recorder.auto.import_hooks import ImportHook
 from sfapp.recorder.auto.session import Session
 from sfapp.recorder.auto.steps import BATCH, EXHAUSTED, STARTED
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def install(session: Session) -> None:
@@ -28,6 +37,7 @@ def install(session: Session) -> None:
     _hook_optimizers(session)
     _hook_process_groups(session)
     _hook_compile(forwards)
+    _hook_deepspeed(session, forwards)
     forwards.enable()
     os.register_at_fork(after_in_child=session.disable_in_child)
 
@@ -114,9 +124,20 @@ class _TimedBatches(Iterator[Any]):
 
 
 def _hook_loaders(session: Session) -> None:
+    """Hook the loaders of PyTorch, and those of torchdata once the script imports them."""
     from torch.utils.data import DataLoader
 
-    make = DataLoader.__iter__
+    def loaded(module: ModuleType) -> None:
+        with suppress(AttributeError):  # Then its waits are not seen.
+            _hook_loader(module.StatefulDataLoader, session)
+
+    _hook_loader(DataLoader, session)
+    ImportHook("torchdata.stateful_dataloader.stateful_dataloader", loaded).install()
+
+
+def _hook_loader(loader: Any, session: Session) -> None:
+    """Time the iterators of a class of loaders, and its subclasses that do not replace ``__iter__``."""
+    make = loader.__iter__
 
     @functools.wraps(make)
     def iterate(self: Any) -> Any:
@@ -126,18 +147,24 @@ def _hook_loaders(session: Session) -> None:
         finally:
             if entered:
                 session.leave("data")
-        return _TimedBatches(batches, session, id(self)) if session.active else batches
+        is_timed = not session.active or isinstance(batches, _TimedBatches)
+        return batches if is_timed else _TimedBatches(batches, session, id(self))
 
-    DataLoader.__iter__ = iterate  # type: ignore[method-assign]  # this is the hook
+    loader.__iter__ = iterate
 
 
 def _hook_backward(session: Session, forwards: _ForwardHook) -> None:
     import torch
 
-    run = torch.autograd.backward
+    torch.autograd.backward = _timed_backward(torch.autograd.backward, session, forwards)
+
+
+def _timed_backward(run: Callable[P, R], session: Session, forwards: _ForwardHook) -> Callable[P, R]:
+    """Return a function that runs a backward pass, and reports it."""
+    import torch
 
     @functools.wraps(run)
-    def backward(*args: Any, **kwargs: Any) -> Any:
+    def backward(*args: P.args, **kwargs: P.kwargs) -> R:
         if torch.compiler.is_compiling() or not session.enter("backward"):
             return run(*args, **kwargs)
         try:
@@ -146,7 +173,36 @@ def _hook_backward(session: Session, forwards: _ForwardHook) -> None:
             session.leave("backward")
             forwards.enable()
 
-    torch.autograd.backward = backward
+    return backward
+
+
+def _hook_deepspeed(session: Session, forwards: _ForwardHook) -> None:
+    """Hook DeepSpeed's engine once the script imports it."""
+
+    def loaded(module: ModuleType) -> None:
+        with suppress(AttributeError):  # Then PyTorch's own hooks remain.
+            engine: Any = module.DeepSpeedEngine
+            engine.backward = _timed_backward(engine.backward, session, forwards)
+            engine._take_model_step = _timed_model_step(engine._take_model_step, session)
+
+    ImportHook("deepspeed.runtime.engine", loaded).install()
+
+
+def _timed_model_step(step: Callable[..., R], session: Session) -> Callable[..., R]:
+    """Return DeepSpeed's update of the model that reports itself as one optimizer step.
+
+    It contains the steps of the optimizers inside ZeRO's, the gather of the parameters that follows them, and
+    nothing else where gradients overflowed.
+    """
+
+    @functools.wraps(step)
+    def model_step(engine: Any, *args: Any, **kwargs: Any) -> R:
+        session.optimizer_step_begins(engine)
+        result = step(engine, *args, **kwargs)
+        session.optimizer_step_ends(engine)
+        return result
+
+    return model_step
 
 
 def _hook_optimizers(session: Session) -> None:

@@ -1,4 +1,5 @@
-"""Record training loops of other frameworks: ``lightning``, ``hf`` (Hugging Face), ``nvrx`` and ``megatron``.
+"""Record training loops of other frameworks: ``lightning``, ``hf`` (Hugging Face), ``nvrx``, ``megatron`` and
+``megatron_bridge``.
 
 Each module is imported separately, because each needs an optional dependency.
 """

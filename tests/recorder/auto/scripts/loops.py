@@ -63,6 +63,20 @@ def evaluated(options: argparse.Namespace) -> None:
             model.train()
 
 
+def stateful(options: argparse.Namespace) -> None:
+    """Train as torchtitan does: all batches of a step first, then a forward and a backward for each."""
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    model = model_of(options)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    batches = iter(StatefulDataLoader(Points(options.steps * 4, 0.002), batch_size=2))
+    for _ in range(options.steps):
+        optimizer.zero_grad()
+        for batch in [next(batches) for _ in range(2)]:
+            model(batch).square().mean().backward()
+        optimizer.step()
+
+
 def failing(options: argparse.Namespace) -> None:
     model = model_of(options)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -320,6 +334,7 @@ KINDS: dict[str, Callable[[Any], None]] = {
         plain,
         accumulated,
         evaluated,
+        stateful,
         failing,
         restarted,
         by_hand,
