@@ -142,8 +142,8 @@ _FINDINGS_TABLES: Mapping[str, Callable[[Findings], list[Row]]] = {
 }
 
 
-def build(application: FastAPI, workspace: Workspace) -> None:
-    """Add every route that serves data."""
+def build(application: FastAPI, workspace: Workspace) -> Metrics:
+    """Add every route that serves data, and return the metrics that one of them has."""
     application.add_exception_handler(SfappError, _explain)
     metrics = Metrics(workspace)
     routes = APIRouter(responses=REFUSALS)
@@ -165,6 +165,7 @@ def build(application: FastAPI, workspace: Workspace) -> None:
     own = [*application.router.routes, *routes.routes]
     application.add_middleware(MethodsMiddleware, routes=own)
     application.add_middleware(metrics.counting)
+    return metrics
 
 
 def _add_health(routes: APIRouter, workspace: Workspace, metrics: Metrics) -> None:

@@ -1,4 +1,4 @@
-"""``/metrics``: the state of the server for a monitoring system, read from the store on request."""
+"""The state of the server for a monitoring system, read from the store on request: ``/metrics``, and OTLP."""
 
 from __future__ import annotations
 
@@ -42,6 +42,10 @@ class Metrics(Collector):
     def text(self) -> bytes:
         """Return all metrics in Prometheus' text format."""
         return generate_latest(self._registry)
+
+    def families(self) -> Iterator[Metric]:
+        """Return all metrics with their values now."""
+        return iter(self._registry.collect())
 
     def collect(self) -> Iterator[Metric]:
         store, status = self._workspace.store, self._workspace.status()

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import nicegui
@@ -42,6 +42,9 @@ from sfapp.service.workspace import Workspace
 from sfapp.storage import StoragePath, local_paths
 from sfapp.store import Store
 
+if TYPE_CHECKING:
+    from sfapp.app.otlp import OtlpExporter
+
 LOAD_PAGES_S = 2.0
 """Seconds from the start until the modules of all pages are loaded; the first page comes first."""
 
@@ -49,7 +52,8 @@ LOAD_PAGES_S = 2.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
     """Options of ``sfapp serve``; ``db`` is None for the store next to the packets.
-    ``public_url`` is the address under which a reverse proxy serves the app, if one does."""
+    ``public_url`` is the address under which a reverse proxy serves the app, if one does, and ``otlp`` that
+    of a collector to which metrics are sent every ``otlp_interval`` seconds."""
 
     paths: tuple[StoragePath, ...]
     host: str = "127.0.0.1"
@@ -58,6 +62,8 @@ class ServeOptions:
     memory: bool = False
     token: str | None = None
     public_url: str | None = None
+    otlp: str | None = None
+    otlp_interval: float = 60.0
     browser: bool = True
 
     @property
@@ -86,6 +92,7 @@ def serve(
     """
     _check(options)
     return_freed_memory()
+    exporter = _exporter(options)
     listener = bind(options.host, options.port)
     port = listener.getsockname()[1]
     with listener, Store.open(options.paths, db=options.db, memory=options.memory) as store:
@@ -100,7 +107,15 @@ def serve(
         # NiceGUI searches all live objects for its server, which triggers torch's deprecation warnings.
         warnings.filterwarnings("ignore", category=FutureWarning, message=r".*torch\.distributed")
         application = build(workspace, on_ready=ready, public=options.public)
-        serve_until_signal(secured(application, options, port), listener, close=store.close, abandon=abandon)
+        if exporter is not None:
+            exporter.start(application.state.metrics)
+
+        def close() -> None:
+            if exporter is not None:  # It reads the store.
+                exporter.stop()
+            store.close()
+
+        serve_until_signal(secured(application, options, port), listener, close=close, abandon=abandon)
         workspace.close()
 
 
@@ -140,7 +155,7 @@ def build(
     # NiceGUI itself passes every 64 kB of its files through two layers of middleware.
     files = Path(nicegui.__file__).parent / "static"
     application.mount(f"/_nicegui/{nicegui.__version__}/static", _Assets(directory=files), name="static")
-    api.build(application, workspace)
+    application.state.metrics = api.build(application, workspace)
     register_pages(workspace)
     ui.run_with(
         application,
@@ -159,6 +174,15 @@ def build(
         if isinstance(route, Mount):  # whose pattern otherwise ends at a line break in the name of a run
             route.path_regex = re.compile(route.path_regex.pattern, re.DOTALL)
     return application
+
+
+def _exporter(options: ServeOptions) -> OtlpExporter | None:
+    """Return what sends the metrics, if a collector is named; its packages are loaded only then."""
+    if options.otlp is None:
+        return None
+    from sfapp.app.otlp import OtlpExporter
+
+    return OtlpExporter(options.otlp, options.otlp_interval)
 
 
 _CHUNK_BYTES = 1 << 20

@@ -61,6 +61,18 @@ LARGEST_TOKEN_FILE = 1 << 16
     metavar="URL",
     help="Address under which a reverse proxy serves the app, as https://HOST/PATH (docs/security.md).",
 )
+@click.option(
+    "--otlp",
+    metavar="URL",
+    help="Send the metrics of /metrics to a collector over OTLP, as http://HOST:4318 (docs/alerts.md).",
+)
+@click.option(
+    "--otlp-interval",
+    type=click.FloatRange(min=1),
+    default=60.0,
+    show_default=True,
+    help="Seconds from one export over OTLP to the next.",
+)
 @click.option("--browser/--no-browser", default=True, help="Open the page in a browser.")
 @click.option("--attached", is_flag=True, hidden=True, help="End when stdin ends.")
 def serve(
@@ -72,13 +84,15 @@ def serve(
     token_file: Path | None,
     token: str | None,
     public_url: str | None,
+    otlp: str | None,
+    otlp_interval: float,
     browser: bool,
     attached: bool,
 ) -> None:
     """Browse the packets under PATH... in the browser: verdicts, thresholds, plots.
 
     New packets appear as they are written. The server connects to no other machine, except to an object
-    store that PATH names. Stop it with Ctrl-C.
+    store that PATH names and a collector that --otlp names. Stop it with Ctrl-C.
 
     \b
     sfapp serve packets
@@ -103,6 +117,8 @@ def serve(
                 memory=memory,
                 token=None if token is None else token.strip(),
                 public_url=public_url,
+                otlp=otlp,
+                otlp_interval=otlp_interval,
                 browser=browser,
             ),
             announce=lambda address: click.echo(f"sfapp is at {address}{how_to_stop}"),
