@@ -11,7 +11,7 @@ part = @mkdir -p $(CACHE); rm -f $(CACHE)/$@.status; $(3) $(BIN)/pytest -o cache
 	status=$$?; echo $$status > $(CACHE)/$@.status; exit $$status
 PARTS := test-inside test-torchrun test-browser
 
-.PHONY: demo test test-quiet $(PARTS) test-again lint style types bench bench-recorder fuzz audit gpu soak evidence evidence-traces docs screenshots sample headless-shell chromium clean
+.PHONY: demo test test-quiet $(PARTS) test-again lint style types bench bench-recorder fuzz audit gpu soak evidence evidence-traces docs man screenshots sample headless-shell chromium clean
 
 demo: $(VENV)/installed  ## browse the recorded sample job on 127.0.0.1:8642
 	$(BIN)/sfapp demo --open
@@ -114,6 +114,9 @@ evidence-traces: $(VENV)/installed  ## import public traces (SFAPP_TRACES) and w
 docs: $(VENV)/installed  ## build the documentation site in out/site, with warnings as errors
 	$(BIN)/python assets/reference_pages.py
 	NO_COLOR=1 $(BIN)/zensical build --strict --clean
+
+man: $(VENV)/installed  ## write the manual pages of all commands into man/
+	$(BIN)/python assets/man_pages.py
 
 screenshots: $(VENV)/installed chromium  ## redraw the pictures in docs/screenshots
 	$(BIN)/python assets/screenshots.py

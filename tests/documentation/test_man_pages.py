@@ -1,0 +1,51 @@
+"""Every command has a manual page, which follows from its help and which troff accepts."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from assets.man_pages import MAN, man_pages
+from sfapp.cli import COMMANDS
+
+PAGES = sorted(MAN.glob("*"))
+TROFF = shutil.which("groff")
+
+
+def test_every_command_has_a_page_that_is_up_to_date() -> None:
+    expected = man_pages()
+    assert set(expected) == {"sfapp.1", *(f"sfapp-{name}.1" for name in COMMANDS)}
+    written = {path.name: path.read_text(encoding="utf-8") for path in PAGES}
+    assert written == expected, "run: make man"
+
+
+def test_the_wheel_puts_them_where_man_looks() -> None:
+    build = tomllib.loads((MAN.parent / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    assert build["targets"]["wheel"]["shared-data"] == {MAN.name: "share/man/man1"}
+
+
+@pytest.mark.skipif(TROFF is None, reason="needs groff")
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_troff_reads_a_page_without_a_warning(page: Path) -> None:
+    assert TROFF is not None
+    result = subprocess.run(
+        [TROFF, "-man", "-Tutf8", "-Kutf8", "-ww", "-z", page], capture_output=True, text=True, timeout=60
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+@pytest.mark.skipif(TROFF is None, reason="needs groff")
+def test_examples_keep_their_lines() -> None:
+    result = subprocess.run(
+        [TROFF or "", "-man", "-Tascii", "-Kutf8", "-P-cbou", MAN / "sfapp-serve.1"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
+    assert "sfapp serve packets --port 0 --no-browser" in lines
+    assert lines[lines.index("NAME") + 1].startswith("sfapp-serve - Browse packets in the browser")
