@@ -115,7 +115,7 @@ docs: $(VENV)/installed  ## build the documentation site in out/site, with warni
 	$(BIN)/python assets/reference_pages.py
 	NO_COLOR=1 $(BIN)/zensical build --strict --clean
 
-man: $(VENV)/installed  ## write the manual pages of all commands into man/
+man: $(VENV)/installed  ## write the manual pages of all commands into assets/man
 	$(BIN)/python assets/man_pages.py
 
 screenshots: $(VENV)/installed chromium  ## redraw the pictures in docs/screenshots

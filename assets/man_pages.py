@@ -1,4 +1,4 @@
-r"""Write the manual pages of sfapp and its commands into man/, from the same help as ``--help``.
+r"""Write the manual pages of sfapp and its commands into assets/man, from the same help as ``--help``.
 
 python assets/man_pages.py
 """
@@ -12,8 +12,8 @@ from pathlib import Path
 
 import click
 
-MAN = Path(__file__).parents[1] / "man"
-sys.path.insert(0, str(MAN.parent))
+MAN = Path(__file__).parent / "man"
+sys.path.insert(0, str(MAN.parents[1]))
 
 from sfapp.cli import COMMANDS, cli  # noqa: E402
 

@@ -24,8 +24,8 @@ def test_every_command_has_a_page_that_is_up_to_date() -> None:
 
 
 def test_the_wheel_puts_them_where_man_looks() -> None:
-    build = tomllib.loads((MAN.parent / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
-    assert build["targets"]["wheel"]["shared-data"] == {MAN.name: "share/man/man1"}
+    build = tomllib.loads((MAN.parents[1] / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    assert build["targets"]["wheel"]["shared-data"] == {"assets/man": "share/man/man1"}
 
 
 @pytest.mark.skipif(TROFF is None, reason="needs groff")
