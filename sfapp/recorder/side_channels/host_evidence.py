@@ -280,8 +280,7 @@ class HostEvidence:
         cpu_SM = np.vstack([cpu_MC[:, FIRST_STAGE_COLUMN:].T, cpu_residual_M])
         ms_SM = _ms(np.clip(cpu_SM, 0, np.maximum(limit_SM, 0)))
         is_known_M = cpu_MC[:, WALL_COLUMN] >= 0
-        for name, ms_M in zip(cpu_channels(stages), ms_SM, strict=True):
-            yield name, np.where(is_known_M, ms_M, unsampled(len(ms_M)))
+        yield from zip(cpu_channels(stages), np.where(is_known_M, ms_SM, unsampled(1)), strict=True)
 
     def _take_counters(self, begin: int, row_MC: Rows) -> Iterator[tuple[str, Values]]:
         rows, width = row_MC.shape

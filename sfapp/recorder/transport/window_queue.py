@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import queue
 import time
+from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from sfapp.packets.job import JobRank
@@ -56,21 +58,32 @@ class ClosedWindow:
 
 
 class WindowQueue:
-    """Closed windows in order. The training thread appends them, the recorder's thread takes them."""
+    """Closed windows in order. The training thread appends them, the recorder's thread takes them.
+
+    A window that waits for others does not wake that thread, which would compete with training for the
+    interpreter.
+    """
 
     def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[ClosedWindow | None] = queue.SimpleQueue()
+        self._closed: deque[ClosedWindow | None] = deque()
+        # Its ``put`` may be interrupted by a signal handler that calls it again.
+        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._waiting: list[ClosedWindow] = []
         self._finished = 0
         self._is_open = True
 
     def put(self, closed: ClosedWindow) -> None:
         """Append a window."""
-        self._queue.put(closed)
+        self._closed.append(closed)
+        group = group_of(closed.rank)
+        is_early = group is not None and len(self._waiting) + len(self._closed) < group.batch_size
+        if not is_early or closed.buffer.closed_by != "full":
+            self._wake.put(None)
 
     def end(self) -> None:
         """Declare that no more windows follow, so that the waiting ones are due."""
-        self._queue.put(None)
+        self._closed.append(None)
+        self._wake.put(None)
 
     def next_batch(self) -> list[ClosedWindow]:
         """Wait for the next due windows of one rank identity; empty once no more follow.
@@ -78,7 +91,10 @@ class WindowQueue:
         They stay in the queue until ``remove``.
         """
         while self._is_open and not self._is_due():
-            self._receive()
+            if self._closed:
+                self._receive()
+            else:
+                self._sleep()
         return [closed for closed in self._waiting if closed.rank is self._waiting[0].rank]
 
     def remove(self, count: int) -> None:
@@ -116,13 +132,15 @@ class WindowQueue:
             or time.monotonic() >= first.closed_at + LONGEST_WAIT
         )
 
+    def _sleep(self) -> None:
+        """Wait until woken, at most until a window can be due that did not wake this thread."""
+        first = self._waiting[0].closed_at if self._waiting else time.monotonic()
+        with suppress(queue.Empty):
+            self._wake.get(timeout=max(0.0, first + LONGEST_WAIT - time.monotonic()))
+
     def _receive(self) -> None:
-        """Wait for another window, at most until the waiting ones are due."""
-        timeout = self._waiting[0].closed_at + LONGEST_WAIT - time.monotonic() if self._waiting else None
-        try:
-            closed = self._queue.get(timeout=None if timeout is None else max(0.0, timeout))
-        except queue.Empty:
-            return
+        """Take one window, since all ranks gather the same number at once."""
+        closed = self._closed.popleft()
         if closed is None:
             self._is_open = False
         else:
