@@ -35,6 +35,9 @@ MEANINGS = (*WHOLE, *TIMES, *TEXTS)
 """Possible meanings of a column. ``wall`` is a rank's whole step; ``micro_step`` counts within a step."""
 
 MAX_JSON_BYTES = 2**28
+MAX_JSON_VALUES = 2**21
+"""Largest number of values in JSON, and of lists and objects: an empty one has two bytes, and takes 64 of
+memory."""
 MAX_ROW_GROUP_BYTES = 2**31
 
 _BLOCK = 2**22
@@ -233,8 +236,11 @@ def _nested(path: Path, mapping: Mapping) -> Iterator[ColumnBatch]:
     for meaning in rules:
         if meaning not in TIMES:
             raise TraceError(f"[rows] of the mapping: unknown kind {meaning!r}; known: {', '.join(TIMES)}")
+    data = expand(path, MAX_JSON_BYTES)
+    if max(data.count(b"[") + data.count(b"{"), data.count(b",")) > MAX_JSON_VALUES:
+        raise TraceError(f"holds more than {MAX_JSON_VALUES:,} values: convert it to CSV or Parquet")
     try:
-        document = msgspec.json.decode(expand(path, MAX_JSON_BYTES))
+        document = msgspec.json.decode(data)
     except UNREADABLE_JSON as error:
         raise TraceError(f"is not valid JSON: {first_line(str(error))}") from error
     rows: dict[tuple[tuple[str, str], ...], dict[str, float]] = {}

@@ -202,6 +202,16 @@ def test_a_json_bomb_stays_small(tmp_path: Path) -> None:
     assert "holds more than" in only_error(imported("table", path, mapping)).reason
 
 
+@pytest.mark.parametrize("value", ["[]", "{}", "1"])
+def test_json_with_too_many_values_is_refused_before_they_are_made(tmp_path: Path, value: str) -> None:
+    path = tmp_path / "a.json.gz"
+    path.write_bytes(gzip.compress(f"[{f'{value},' * 2**21}{value}, 2]".encode(), 1))
+
+    mapping = Mapping(unit="s", rows={"duration": "{step}/{stage}"})
+
+    assert "more than 2,097,152 values" in only_error(imported("table", path, mapping)).reason
+
+
 def test_deeply_nested_json_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path, "[" * 100_000 + "]" * 100_000, "a.json")
 
