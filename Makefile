@@ -11,10 +11,14 @@ part = @mkdir -p $(CACHE); rm -f $(CACHE)/$@.status; $(3) $(BIN)/pytest -o cache
 	status=$$?; echo $$status > $(CACHE)/$@.status; exit $$status
 PARTS := test-inside test-torchrun test-browser
 
-.PHONY: demo test test-quiet $(PARTS) test-again lint style types bench bench-recorder fuzz audit gpu soak evidence evidence-traces docs man screenshots sample headless-shell chromium clean
+.PHONY: demo test test-quiet $(PARTS) test-again lint style types bench bench-recorder fuzz audit gpu soak evidence evidence-traces docs man fleet-demo screenshots sample headless-shell chromium clean
 
 demo: $(VENV)/installed  ## browse the recorded sample job on 127.0.0.1:8642
 	$(BIN)/sfapp demo --open
+
+fleet-demo: $(VENV)/installed  ## put 200 generated jobs into an S3 server of this machine, ingest them on Ray and browse them on 127.0.0.1:8642
+	$(BIN)/pip install --quiet --disable-pip-version-check $(PIP_ARGS) -c constraints.txt -e '.[app,ray,s3]'
+	$(BIN)/python -m benchmarks.fleet_demo
 
 test: $(VENV)/installed headless-shell style  ## all tests: first those that need an idle machine, then types and the rest, three parts at a time
 	@$(MAKE) --no-print-directory test-quiet
