@@ -234,7 +234,6 @@ EXTRA_OF_MODULE = {
     **dict.fromkeys(
         (
             *("cachetools", "duckdb", "fastapi", "filelock", "jinja2", "nicegui", "orjson"),
-            *("plotly", "polars"),
             *("prometheus_client", "rich", "starlette", "typst", "uvicorn", "watchfiles"),
         ),
         "app",
@@ -244,7 +243,7 @@ EXTRA_OF_MODULE = {
     **dict.fromkeys(("apprise",), "alerts"),
     **dict.fromkeys(("obstore",), "s3"),
     **dict.fromkeys(("opentelemetry",), "otlp"),
-    **dict.fromkeys(("IPython", "anywidget", "ipywidgets"), "jupyter"),
+    **dict.fromkeys(("IPython", "anywidget", "ipywidgets", "plotly", "polars"), "jupyter"),
     **dict.fromkeys(("mcp",), "mcp"),
     **dict.fromkeys(("ray",), "ray"),
     **dict.fromkeys(("dask", "distributed"), "dask"),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 import tomllib
 from pathlib import Path
 
 import httpx
 
 from sfapp.assets import sample_packets
+from sfapp.model.view import WindowKey
+from sfapp.views.address import window_page
 from tests.app.served import PROGRAM, served
 
 ROOT = Path(__file__).parents[2]
@@ -34,6 +37,21 @@ def test_the_demo_serves_a_copy_of_the_sample_and_leaves_nothing(tmp_path: Path)
     assert (code, error) == (0, "")
     assert not folder.parent.exists()
     assert list(tmp_path.iterdir()) == []
+
+
+WITHOUT_NOTEBOOKS = (
+    "import sys; sys.modules.update(dict.fromkeys(('plotly', 'polars'))); from sfapp.cli import main; main()"
+)
+"""The program where the packages of notebooks are not installed."""
+
+
+def test_pages_draw_plots_without_the_python_packages_of_plotly_and_polars(tmp_path: Path) -> None:
+    with served(cwd=tmp_path, command=(sys.executable, "-c", WITHOUT_NOTEBOOKS, "demo")) as server:
+        page = httpx.get(f"{server.url.rstrip('/')}{window_page(WindowKey('gpt-small-ddp', 1))}", timeout=60)
+        code, error = server.stop()
+    assert (page.status_code, code, error) == (200, 0, "")
+    assert "nicegui-plotly" in page.text
+    assert "Traceback" not in page.text
 
 
 def test_a_wheel_carries_the_whole_sample_and_nothing_else() -> None:
