@@ -35,7 +35,7 @@ class LateRows(Dataset[Any]):
 def lightning() -> None:
     import lightning.pytorch as pl
 
-    class Model(pl.LightningModule):
+    class LinearModule(pl.LightningModule):
         def __init__(self) -> None:
             super().__init__()
             self.layer = torch.nn.Linear(WIDTH, 8)
@@ -57,7 +57,7 @@ def lightning() -> None:
         enable_progress_bar=False,
         enable_checkpointing=False,
         enable_model_summary=False,
-    ).fit(Model(), DataLoader(LateRows(labelled=False), batch_size=1))
+    ).fit(LinearModule(), DataLoader(LateRows(labelled=False), batch_size=1))
 
 
 def trainer() -> None:
