@@ -198,7 +198,42 @@ def _of_all(stage: StageLateness, some: Ints, ranks: int) -> StageLateness:
 
 def _saved(measures: Measures, key: tuple[int | None, int, tuple[int, ...], SingleSteps]) -> SavedTime:
     boundary, broad, always, single = key
-    late_NR = _late_NR(measures, broad)
+    ranks = [*always, *(rank for rank, _ in single)]
+    parts = [
+        _saved_before(measures, boundary, members, always, single)
+        for members in _before_each_wait(measures, broad)
+    ]
+    together_N = parts[0][0] if len(parts) == 1 else np.sum([part_N for part_N, _ in parts], axis=0)
+    if len(ranks) == 1:
+        return SavedTime(together_N, {ranks[0]: float(together_N.sum())})
+    alone_R = np.sum([part_R for _, part_R in parts], axis=0)
+    return SavedTime(together_N, dict(zip(ranks, alone_R.tolist(), strict=True)))
+
+
+def _before_each_wait(measures: Measures, broad: int) -> list[tuple[int, ...]]:
+    """Return the recorded stages of a broad stage, those before the same known wait together.
+
+    With gradient accumulation ranks may wait for each other in every micro-step: lateness in one of them is
+    made up for by the wait that follows it.
+    """
+    members = measures.members(broad)
+    known = np.flatnonzero(_split_SN(measures).any(axis=1))
+    before: dict[int, list[int]] = defaultdict(list)
+    for stage, wait in zip(members, np.searchsorted(known, members).tolist(), strict=True):
+        before[wait].append(stage)
+    return [tuple(stages) for stages in before.values()]
+
+
+def _saved_before(
+    measures: Measures,
+    boundary: int | None,
+    members: tuple[int, ...],
+    always: tuple[int, ...],
+    single: SingleSteps,
+) -> tuple[Floats, Floats]:
+    """Return what the lateness in some recorded stages before the same wait costs: by step [N] together, and
+    in all steps that of each rank alone, ns."""
+    late_NR = _late_of(measures, members)
     ranks = [*always, *(rank for rank, _ in single)]
     counted_NR = np.zeros((measures.steps, len(ranks)))
     counted_NR[:, : len(always)] = late_NR[:, list(always)].mean(axis=0)
@@ -206,7 +241,7 @@ def _saved(measures: Measures, key: tuple[int | None, int, tuple[int, ...], Sing
     if late:
         step_E, column_E = np.array(late).T
         counted_NR[step_E, column_E] = late_NR[step_E, np.array(ranks)[column_E]]
-    last = measures.members(broad)[-1]
+    last = members[-1]
     position_NR = _position_NR(measures, boundary, last)
     together_N, alone_R = saved_by_ranks(position_NR, counted_NR, ranks)
     sync = _next_sync(measures, boundary, last)
@@ -218,9 +253,7 @@ def _saved(measures: Measures, key: tuple[int | None, int, tuple[int, ...], Sing
         together_there_N, alone_there_R = saved_by_ranks(position_NR, counted_NR, ranks)
         together_N = min(together_N, together_there_N, key=np.sum)
         alone_R = np.minimum(alone_R, alone_there_R)
-    if len(ranks) == 1:
-        return SavedTime(together_N, {ranks[0]: float(together_N.sum())})
-    return SavedTime(together_N, dict(zip(ranks, alone_R.tolist(), strict=True)))
+    return together_N, alone_R
 
 
 def _next_sync(measures: Measures, boundary: int | None, stage: int) -> tuple[int, bool] | None:
@@ -273,9 +306,13 @@ def _late_SNR(measures: Measures) -> Floats:
 
 
 def _late_NR(measures: Measures, broad: int) -> Floats:
-    """Return each rank's time less that of the others of its role, ns [N, R]; 0 where there are none."""
-    members = measures.members(broad)
-    own_NR = own_in_stage(measures, broad)
+    return _late_of(measures, measures.members(broad))
+
+
+def _late_of(measures: Measures, members: Sequence[int]) -> Floats:
+    """Return each rank's time in some recorded stages less that of the others of its role, ns [N, R]; 0 where
+    there are none."""
+    own_NR = broad_own(measures.window, members, _split_SN(measures))
     roles = _roles(measures)
     if len(roles) > 1:
         late_NR = np.zeros(own_NR.shape)
