@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import sfapp
 from sfapp.model import Window
 from sfapp.packets import read_window
 from sfapp.recorder.auto import torch_hooks
@@ -122,3 +123,6 @@ def test_every_stage_of_zero_is_recorded(tmp_path: Path, extensions: Path, zero:
     # Rank 0 waits where gradients are exchanged: ZeRO 2 and 3 do so in every micro-step.
     exchange = f"{BACKWARD}[{0 if zero >= 2 else 1}]"
     assert np.median(window.waits[exchange][:, 0]) > 80 * MS
+    aim = sfapp.diagnose(window).aim
+    assert aim is not None
+    assert (aim.stage, aim.rank) == (DATA, 1)
