@@ -15,7 +15,7 @@ from sfapp.alerts.message import AlertMessage, message_of
 from sfapp.alerts.pauses import Pauses
 from sfapp.alerts.sources import AlertSource
 from sfapp.alerts.targets import AlertTarget
-from sfapp.errors import DeliveryError, RemoteError
+from sfapp.errors import DeliveryError, RemoteError, StorageError
 from sfapp.service.problems import ListedProblem
 
 ATTEMPTS = 3
@@ -160,7 +160,7 @@ def notify_until(
             if is_silent:
                 report(f"{source.place} answers again")
             is_silent = False
-        except RemoteError as error:  # It may be restarted.
+        except (RemoteError, StorageError) as error:  # It may be restarted, or be reached again.
             if not is_silent:
                 report(f"{error}; it is asked again until it answers")
             is_silent, present = True, None

@@ -1,4 +1,4 @@
-"""Where problems come from: a folder of packets, or a running app."""
+"""Where problems come from: packets in a folder or a bucket, or a running app."""
 
 from __future__ import annotations
 
@@ -7,21 +7,24 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Protocol
 from urllib.parse import quote
 
 import msgspec
 
-from sfapp.errors import AlertError, SfappError
+from sfapp.errors import AlertError, IncidentError, SfappError, StorageError
 from sfapp.model.problems import Problem, ProblemMark, ProblemStatus
 from sfapp.service.app_client import AppClient
 from sfapp.service.problems import ListedProblem, listed
 from sfapp.service.workspace import Workspace
+from sfapp.storage import StoragePath
 from sfapp.store import Store
 
 FOLDER_SECONDS = 10.0
 """Longest time between two looks at a folder's problems: a mute may have ended."""
+
+BUCKET_PAUSE_SECONDS = 10.0
+"""Time until a bucket that could not be read is read again."""
 
 APP_SECONDS = 2.0
 """Time between two requests to an app."""
@@ -52,11 +55,11 @@ class AlertSource(Protocol):
 
 
 class FolderProblems:
-    """Problems of the packets in a folder, as the app shows them."""
+    """Problems of the packets in a folder or a bucket, as the app shows them."""
 
     link_base: str | None = None
 
-    def __init__(self, store: Store, path: Path, run_id: str | None) -> None:
+    def __init__(self, store: Store, path: StoragePath, run_id: str | None) -> None:
         """Start with what the store holds; ``open`` also reads the folder."""
         self.place = str(path)
         self._workspace = Workspace(store, [path])
@@ -66,7 +69,7 @@ class FolderProblems:
 
     @classmethod
     @contextmanager
-    def open(cls, path: Path, run_id: str | None, follows: bool) -> Iterator[FolderProblems]:
+    def open(cls, path: StoragePath, run_id: str | None, follows: bool) -> Iterator[FolderProblems]:
         """Read a folder and, if asked, follow it on another thread within the block.
 
         Raises:
@@ -92,7 +95,13 @@ class FolderProblems:
         if self._fault is not None:
             raise self._fault
         self._changed.clear()
-        return listed(self._workspace.problems(self._run_id), self._workspace.incident_log.state())
+        found = self._workspace.problems(self._run_id)
+        try:
+            return listed(found, self._workspace.incident_log.state())
+        except IncidentError as error:
+            if self._workspace.folders:
+                raise
+            raise StorageError(str(error)) from error  # The log is in the bucket, too.
 
     def wait(self, stop: threading.Event) -> None:
         """Wait for a change of the folder (``AlertSource.wait``)."""
@@ -103,7 +112,17 @@ class FolderProblems:
     def _follow(self, stop: threading.Event) -> None:
         fault: Exception = AlertError(f"{self.place} is not followed any more")
         try:
-            self._workspace.store.watch(stop, lambda _: self._changed.set())
+            while not stop.is_set():
+                try:
+                    if self._fault is not None:
+                        self._workspace.store.ingest(cancel=stop)
+                        self._fault = None
+                        self._changed.set()
+                    self._workspace.store.watch(stop, lambda _: self._changed.set())
+                except StorageError as error:  # A bucket cannot be reached for a while.
+                    self._fault = error
+                    self._changed.set()
+                    stop.wait(BUCKET_PAUSE_SECONDS)
         except (SfappError, OSError) as error:
             fault = error
         finally:

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sfapp.cli.packet_paths import given_storage_options, storage_options
 from sfapp.cli.serve import LARGEST_TOKEN_FILE, read_token
 from sfapp.cli.signals import wait_for_stop_signal
 from sfapp.cli.top import FolderOrAddress
 from sfapp.errors import AlertError, DeliveryError
 from sfapp.files import read_regular
+from sfapp.storage import location
 from sfapp.terminal import printable
 
 if TYPE_CHECKING:
@@ -26,9 +28,12 @@ if TYPE_CHECKING:
     from sfapp.alerts.sources import AlertSource
     from sfapp.alerts.targets import AlertTarget
 
+_OF_APPS = ("http:", "https:")
+
 
 @click.command()
 @click.argument("where", type=FolderOrAddress(exists=True, path_type=Path), metavar="WHERE")
+@storage_options
 @click.option(
     "--notify",
     "texts",
@@ -101,11 +106,13 @@ def watch(
     """Send a message when a problem begins, changes, ends or returns, or a job stands still: each once, also
     after a restart.
 
-    WHERE is the folder that recorders or an aggregator write to, or the address of a running app. The first
-    message lists the problems that are ongoing. The exit code is 1 if --once or --test could not deliver.
+    WHERE is the folder that recorders or an aggregator write to, the address of a bucket (docs/fleet.md), or
+    that of a running app. The first message lists the problems that are ongoing. The exit code is 1 if --once
+    or --test could not deliver.
 
     \b
     sfapp watch packets --notify slack://TOKENS --link-base https://sfapp.example.org
+    sfapp watch s3://bucket/packets --notify slack://TOKENS
     sfapp watch http://node0:8642 --notify webhook+https://example.org/hook --secret-file secret
     sfapp watch packets --notify command:/usr/local/bin/page --quiet-hours 22:00-07:00
     sfapp watch packets --notify mailto://USER:PASSWORD@example.org --test
@@ -166,10 +173,11 @@ def _test(targets: Sequence[AlertTarget]) -> bool:
 def _source(where: Path | str, token: str | None, run_id: str | None, follows: bool) -> Iterator[AlertSource]:
     from sfapp.alerts.sources import AppProblems, FolderProblems
 
-    if isinstance(where, str):
+    if isinstance(where, str) and where.startswith(_OF_APPS):
         yield AppProblems(where, token, run_id)
     else:
-        with FolderProblems.open(where, run_id, follows) as source:
+        path = location(where, given_storage_options())
+        with FolderProblems.open(path, run_id, follows) as source:
             yield source
 
 

@@ -91,7 +91,11 @@ class IngestReport:
 
 
 class Ingest:
-    """One pass over the roots. It runs once: two at a time would read the same files twice."""
+    """One pass over the roots. It runs once: two at a time would read the same files twice.
+
+    Attributes:
+        is_settled: whether all windows were aligned and compared when the pass ended.
+    """
 
     def __init__(
         self,
@@ -110,6 +114,7 @@ class Ingest:
         self._stored_waits: StoredWaits = partial(stored_waits, database)
         self._gone: frozenset[str] = frozenset()
         self._runs_compared: set[str] = set()
+        self._is_aligned, self.is_settled = True, False
         self._added = self._unchanged = self._quarantined = self._conflicts = self._removed = 0
 
     def run(
@@ -118,17 +123,20 @@ class Ingest:
         cancel: threading.Event,
         *,
         everything: bool = True,
+        was_settled: bool = False,
     ) -> IngestReport:
         """Synchronise the store with the files, reading only new and changed ones.
 
         Args:
             everything: list all files; otherwise, new ones may be enough.
+            was_settled: whether the pass before was settled, and the store has not changed since. All windows
+                are then looked at again only if this pass changes something.
 
         Raises:
             StoreError: the store cannot be written. A damaged packet never raises.
             StorageError: a bucket cannot be read; what was read until then is stored.
         """
-        started = time.monotonic()
+        started, generation = time.monotonic(), self._database.generation
         report_progress = progress or (lambda progress: None)
         listings = [root.look(everything=everything) for root in self._roots]
         verdicts = follow_verdicts(self._database, listings, cancel)
@@ -144,8 +152,10 @@ class Ingest:
             with self._database.transaction(counted=False) as cursor:
                 read_again(cursor)
             verdicts += follow_verdicts(self._database, listings, cancel)
-        self._align(report_progress, cancel)
-        self._compare_runs(report_progress, cancel)
+        if self._database.generation != generation or not was_settled:
+            self._align(report_progress, cancel)
+            self._compare_runs(report_progress, cancel)
+        self.is_settled = self._is_aligned and not cancel.is_set()
         return IngestReport(
             added=self._added,
             unchanged=self._unchanged + files.unchanged,
@@ -222,6 +232,7 @@ class Ingest:
         """
         with self._database.cursor() as cursor:
             wanted = misaligned(cursor)
+        self._is_aligned = not wanted  # Packets that are not there now may be there in the next pass.
         done, files = 0, self._files_of(wanted)
         for file_batch in batches(files):
             if cancel.is_set():

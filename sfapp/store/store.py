@@ -63,6 +63,7 @@ class Store:
         self._follower = SampleFollower(database, local_paths(self.roots))
         self._operator_files = OperatorFiles()
         self._cells_are_stale = False
+        self._settled: int | None = None
 
     @classmethod
     def open(cls, roots: Sequence[StoragePath], db: Path | None = None, memory: bool = False) -> Store:
@@ -164,7 +165,9 @@ class Store:
     ) -> IngestReport:
         with self._ingesting:
             ingest = Ingest(self._database, self._followed, self._chosen, self._operator_files, reader)
-            report = ingest.run(progress, cancel, everything=everything)
+            was_settled = self._settled == self._database.generation
+            report = ingest.run(progress, cancel, everything=everything, was_settled=was_settled)
+            self._settled = self._database.generation if ingest.is_settled else None
             self._cells_are_stale |= report.changed
             return report
 

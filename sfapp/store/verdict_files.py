@@ -46,13 +46,19 @@ _BATCH_ROWS = 20_000
 _PRECEDENCE = (
     "list_max([each.mtime_ns FOR each IN packet_files]), len(packet_files), sha256(diagnosis), verdicts"
 )
+_STORED = """
+SELECT run_id, "window", bool_or(packets.verdicts IS NULL) AS was_read,
+    (max(mtime_ns), count(*), any_value(sha256(diagnosis)), any_value(packets.verdicts)) AS precedence
+FROM packets JOIN windows USING (run_id, "window")
+WHERE (run_id, "window") IN (SELECT run_id, "window" FROM new_rows) GROUP BY ALL
+"""
+_NOTHING_STORED = """
+SELECT NULL::VARCHAR AS run_id, NULL::BIGINT AS "window", false AS was_read, NULL AS precedence WHERE false
+"""
 _CHOSEN = f"""
 CREATE OR REPLACE TEMP TABLE chosen AS
 WITH stored AS (
-    SELECT run_id, "window", bool_or(packets.verdicts IS NULL) AS was_read,
-        (max(mtime_ns), count(*), any_value(sha256(diagnosis)), any_value(packets.verdicts)) AS precedence
-    FROM packets JOIN windows USING (run_id, "window")
-    WHERE (run_id, "window") IN (SELECT run_id, "window" FROM new_rows) GROUP BY ALL
+    {{stored}}
 ), offered AS (
     SELECT run_id, "window", verdicts, ({_PRECEDENCE}) AS precedence FROM new_rows
 )
@@ -223,7 +229,10 @@ def _insert(cursor: Cursor, rows: pa.Table, references: Sequence[StoredReference
     """Insert the rows that count, and return their number by file."""
     cursor.register("new_rows", rows)
     try:
-        cursor.execute(_CHOSEN)
+        # Most windows are new. Looking for the others would read every stored diagnosis once for each batch.
+        found = 'SELECT 1 FROM packets SEMI JOIN new_rows USING (run_id, "window") LIMIT 1'
+        are_stored = bool(cursor.execute(found).fetchall())
+        cursor.execute(_CHOSEN.format(stored=_STORED if are_stored else _NOTHING_STORED))
         replaced = cursor.execute('SELECT run_id, "window" FROM chosen WHERE replaces').fetchall()
         if replaced:
             leave_out(cursor, replaced)

@@ -15,6 +15,9 @@ from sfapp import diagnose
 from sfapp.accounting import diagnose_runs
 from sfapp.model.stages import stage_hash
 from sfapp.store import IngestProgress, Store
+from sfapp.store.database import Cursor
+from sfapp.store.run_waits import misaligned
+from sfapp.store.verdict_rows import Key
 from sfapp.views.text import unknown
 from tests.store.jobs import RANKS, SLOW, SLOWER, later, numbers, part, put, put_part, put_run, window
 
@@ -363,3 +366,25 @@ def test_many_threads_ask_while_one_ingests(tmp_path: Path) -> None:
                 thread.join()
         assert store.windows().total == 80
     assert all(found == sorted(found) for found in totals)
+
+
+def test_a_pass_that_finds_nothing_new_looks_at_no_window_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[str] = []
+
+    def noted(cursor: Cursor) -> set[Key]:
+        looks.append("aligned")
+        return misaligned(cursor)
+
+    monkeypatch.setattr("sfapp.store.ingest.misaligned", noted)
+    put_run(tmp_path)
+    with Store.open([tmp_path], memory=True) as store:
+        store.ingest()
+        store.ingest()
+        assert looks == ["aligned"]
+        put(tmp_path, window(number=5))
+        store.ingest()
+        store.set_reference("run", 1)
+        store.ingest()
+        assert looks == ["aligned"] * 3
