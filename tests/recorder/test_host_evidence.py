@@ -43,6 +43,14 @@ def recorder(root: Path, **options: Any) -> Recorder:
     return Recorder(root, run_id="run", **{"window_steps": 100, "stages": (DATA, FORWARD), **options})
 
 
+class SlowClock(Clock):
+    """A clock of a machine on which every look at it, and what lies between, takes 0.1 ms."""
+
+    def __call__(self) -> int:
+        self.tick(100_000)
+        return self.now
+
+
 def spin(seconds: float) -> None:
     until = time.thread_time() + seconds
     while time.thread_time() < until:
@@ -299,6 +307,22 @@ class TestFiles:
         assert [throttled.value_NR[step, 0] for step in (2, 4)] == [3.0, 3.0]
         assert [window.side[MEMORY_PRESSURE].value_NR[step, 0] for step in (2, 4)] == [8.0, 8.0]
         assert window.manifest.extra[EVIDENCE_KEY]["recorded"] == ["throttled", "pressure"]
+
+    @pytest.mark.parametrize("throttled_us", [0, 1_000])
+    def test_slow_files_are_read_rarely_until_the_thread_is_throttled(
+        self, tmp_path: Path, machine: Callable[[str, str], None], throttled_us: int
+    ) -> None:
+        """A few readings of a window could not show that its late steps are the throttled ones."""
+        clock = SlowClock()
+        machine("proc/self/cgroup", "0::/job\n")
+        machine("cgroup/job/cpu.stat", "throttled_usec 0\n")
+        with recorder(tmp_path, clock=clock, evidence=["throttled"]) as perf:
+            for step in range(20):
+                machine("cgroup/job/cpu.stat", f"throttled_usec {step * throttled_us}\n")
+                with perf.step():
+                    clock.tick(INTERVAL_NS)
+        readings = read_window(tmp_path).side[THROTTLED].sampled_NR[:, 0]
+        assert readings.sum() == pytest.approx(14 if throttled_us else 4, abs=1)
 
     def test_control_groups_of_the_first_version_count_too(
         self, tmp_path: Path, clock: Clock, machine: Callable[[str, str], None]

@@ -54,7 +54,8 @@ for none."""
 INTERVAL_NS, LONGEST_INTERVAL_NS = 100_000_000, 1_000_000_000
 READING_SHARE = 5_000
 """What is read from time to time is read this many times as long after a reading as the reading took, within
-both intervals: it takes 0.02 % of the time, on machines with slow files, too."""
+both intervals: it takes 0.02 % of the time, on machines with slow files, too. While the thread is throttled,
+it is read at every ``INTERVAL_NS``."""
 
 MAX_CPU_STAGES = 64
 """Maximum number of recorded stages, up to which their CPU time is recorded."""
@@ -257,9 +258,12 @@ class HostEvidence:
         """Read what is read from time to time; ``end`` is the step's (clock)."""
         try:
             state = self._state
+            is_throttled = False
             for name, ms in self._readings.read():
                 self._store(name, ms)
-            pause = (state.clock() - end) * READING_SHARE
+                is_throttled |= name == THROTTLED and ms > 0
+            # A few long intervals would not show that throttling goes with late steps.
+            pause = 0 if is_throttled else (state.clock() - end) * READING_SHARE
             state.host_due = end + min(max(INTERVAL_NS, pause), LONGEST_INTERVAL_NS)
             if self._readings.is_empty:
                 state.host_due = NEVER
