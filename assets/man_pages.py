@@ -22,7 +22,7 @@ NOTE = r".\" Written by assets/man_pages.py; change the code instead."
 
 def man_pages() -> dict[str, str]:
     """Return every page by the name of its file: ``sfapp.1`` and one for each command."""
-    root = click.Context(cli, info_name="sfapp")
+    root = click.Context(cli, info_name="sfapp", **cli.context_settings)
     found = {"sfapp.1": _page("sfapp", "find what makes distributed training slow", _root_sections(root))}
     for name, line in COMMANDS.items():
         command = cli.get_command(root, name)
