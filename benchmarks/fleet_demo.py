@@ -14,20 +14,19 @@ import tempfile
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import numpy as np
 import obstore
 from obstore.store import S3Store
 
-from benchmarks.accounting import job
+from benchmarks.generated_jobs import noisy_durations, window_on_hosts
 from benchmarks.s3_server import s3_environment, s3_server
 from sfapp.model import Window
 from sfapp.packets import packet_path, write_packet
 
-RANKS, NODES, STEPS, WINDOWS = 16, 2, 20, 4
+RANKS, STEPS, WINDOWS = 16, 20, 4
 LATE_HOST, LATE_RANK = "gpu-042", 11
 HOSTS = 60
 BUCKET = "fleet"
@@ -55,10 +54,7 @@ def demo_window(run: int, number: int) -> Window:
     """Return a window of a job on two hosts; every other job runs on the late host, and is late from its
     second window on."""
     is_late = run % 2 == 0
-    made = job(RANKS, STEPS)
-    noise = np.random.default_rng(run * WINDOWS + number).normal(1.0, 0.02, made.duration_SNR.shape)
-    scale = np.array([2e6, 20e6, 40e6, 1e6, 3e6, 1e5]).reshape(-1, 1, 1)
-    durations = np.ascontiguousarray((scale * noise).astype(np.int64))
+    durations = noisy_durations(RANKS, STEPS, run * WINDOWS + number)
     if is_late and number >= WINDOWS // 2:
         durations[0, :, LATE_RANK] += 40_000_000
         durations[2] += durations[:2].sum(axis=0).max(axis=-1, keepdims=True) - durations[:2].sum(axis=0)
@@ -66,23 +62,12 @@ def demo_window(run: int, number: int) -> Window:
         f"gpu-{100 + run % HOSTS:03d}",
         LATE_HOST if is_late else f"gpu-{100 + (run * 7 + 1) % HOSTS:03d}",
     )
-    nodes = tuple(rank * NODES // RANKS for rank in range(RANKS))
     at = datetime.now(UTC) - timedelta(hours=run, minutes=10 * (WINDOWS - number))
-    manifest = replace(
-        made.manifest,
-        run_id=f"job-{run:04d}",
-        window=number,
-        started_at=f"{at:%Y-%m-%dT%H:%M:%SZ}",
-        ended_at=f"{at + timedelta(minutes=5):%Y-%m-%dT%H:%M:%SZ}",
-    )
-    return replace(
-        made,
-        manifest=manifest,
-        duration_SNR=durations,
-        wall_NR=durations.sum(axis=0),
-        step_N=np.arange(number * STEPS, (number + 1) * STEPS),
-        ranks=replace(made.ranks, hostname=tuple(hosts[node] for node in nodes), node_rank=nodes),
-    )
+    times = {
+        "started_at": f"{at:%Y-%m-%dT%H:%M:%SZ}",
+        "ended_at": f"{at + timedelta(minutes=5):%Y-%m-%dT%H:%M:%SZ}",
+    }
+    return window_on_hosts(f"job-{run:04d}", number, durations, hosts, **times)
 
 
 def put_jobs(store: S3Store, jobs: int) -> None:

@@ -17,17 +17,15 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 import psutil
 import pyarrow as pa
 
-from benchmarks.accounting import job
+from benchmarks.generated_jobs import noisy_durations, window_on_hosts
 from sfapp.model import Window
 from sfapp.packets import packet_path, write_packet
 from sfapp.packets.paths import folder_name
@@ -49,22 +47,10 @@ PAGES = ("/fleet", "/", "/fleet.json")
 
 def _window(run: str, number: int, *, is_late: bool) -> Window:
     """Return a window of a job whose ranks differ by noise only, except that one may be late."""
-    made = job(RANKS, STEPS)
-    noise = np.random.default_rng(number).normal(1.0, 0.02, made.duration_SNR.shape)
-    scale = np.array([2e6, 20e6, 40e6, 1e6, 3e6, 1e5]).reshape(-1, 1, 1)
-    durations = np.ascontiguousarray((scale * noise).astype(np.int64))
+    durations = noisy_durations(RANKS, STEPS, number)
     if is_late:
         durations[0, :, 5] += 30_000_000
-    nodes = tuple(rank * NODES // RANKS for rank in range(RANKS))
-    names = tuple(f"host-{node:04d}" for node in nodes)
-    return replace(
-        made,
-        manifest=replace(made.manifest, run_id=run, window=number),
-        duration_SNR=durations,
-        wall_NR=durations.sum(axis=0),
-        step_N=np.arange(number * STEPS, (number + 1) * STEPS),
-        ranks=replace(made.ranks, hostname=names, node_rank=nodes),
-    )
+    return window_on_hosts(run, number, durations, [f"host-{node:04d}" for node in range(NODES)])
 
 
 def templates(folder: Path) -> dict[str, Verdicts]:

@@ -203,7 +203,7 @@ def _saved(measures: Measures, key: tuple[int | None, int, tuple[int, ...], Sing
         _saved_before(measures, boundary, members, always, single)
         for members in _before_each_wait(measures, broad)
     ]
-    together_N = parts[0][0] if len(parts) == 1 else np.sum([part_N for part_N, _ in parts], axis=0)
+    together_N = np.sum([part_N for part_N, _ in parts], axis=0)
     if len(ranks) == 1:
         return SavedTime(together_N, {ranks[0]: float(together_N.sum())})
     alone_R = np.sum([part_R for _, part_R in parts], axis=0)

@@ -5,11 +5,12 @@ Apprise limits how long a service may keep silent, not how long or how large its
 
 from __future__ import annotations
 
-import resource
 import sys
 
 import apprise
 import msgspec
+
+from sfapp.process_limits import limit_process
 
 MEMORY_BYTES = 1 << 30
 """Limit of memory, so that an answer without end ends the process."""
@@ -26,9 +27,7 @@ class ServiceMessage(msgspec.Struct, kw_only=True):
 
 def main() -> int:
     """Deliver the message on standard input; return 0 if the service has accepted it."""
-    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    limit = MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(MEMORY_BYTES, hard)
-    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    limit_process(MEMORY_BYTES)
     message = msgspec.json.decode(sys.stdin.buffer.read(), type=ServiceMessage)
     service = apprise.Apprise()
     kind = apprise.NotifyType.WARNING if message.needs_attention else apprise.NotifyType.SUCCESS

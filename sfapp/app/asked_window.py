@@ -53,7 +53,7 @@ def judge_asked(
 def window_document(workspace: Workspace, request: Request, key: WindowKey) -> dict[str, Any]:
     """Return a window's diagnosis under the view of a query as plain data, with the effect of its fix.
 
-    If not all rows are there, the default view is answered by the stored verdict, which was made from all of
+    If not all rows are here, the default view is answered by the stored verdict, which was made from all of
     them.
 
     Raises:
@@ -61,14 +61,24 @@ def window_document(workspace: Workspace, request: Request, key: WindowKey) -> d
         StoreError: its rows are not here, and the query needs them.
         GateError: the query has values that mean nothing.
     """
-    view, store = asked_view(request), workspace.store_of(key.run_id)
-    try:
-        judged = judge_asked(workspace, request, key)
-    except StoreError as error:
-        if isinstance(error, WindowNotFoundError) or view != ViewState():
-            raise
-        return store.diagnosis(key.run_id, key.window).document()
-    if view == ViewState() and store.thinned_at(key.run_id, key.window) is not None:
-        return store.diagnosis(key.run_id, key.window).document()
+    view = asked_view(request)
+    if view == ViewState() and not _has_all_rows(workspace, key):
+        return workspace.store_of(key.run_id).diagnosis(key.run_id, key.window).document()
+    judged = judge_asked(workspace, request, key)
     chosen = {} if view.fix is None else {"what_if": asdict(workspace.what_if(judged, view.fix))}
     return judged.diagnosis.document() | chosen
+
+
+def _has_all_rows(workspace: Workspace, key: WindowKey) -> bool:
+    """Return whether a window's packets are here, and not thinned.
+
+    Raises:
+        WindowNotFoundError: no such window.
+    """
+    try:
+        workspace.window(workspace.source(key))
+    except WindowNotFoundError:
+        raise
+    except StoreError:
+        return False
+    return workspace.store_of(key.run_id).thinned_at(key.run_id, key.window) is None

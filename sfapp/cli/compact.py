@@ -48,7 +48,7 @@ def compact(folder: Path, days: float, steps: int, dry_run: bool, as_json: bool)
     sfapp compact packets --older-than 30 --dry-run
     sfapp compact packets --older-than 30
     """
-    from sfapp.service.thinning import named_windows, thin_packets, words_of
+    from sfapp.service.thinning import thin_packets
 
     is_shown = shows_progress()
 
@@ -63,12 +63,13 @@ def compact(folder: Path, days: float, steps: int, dry_run: bool, as_json: bool)
     if is_shown:
         click.echo("\r\x1b[K", nl=False, err=True)
     if as_json:
-        found = {"windows": named_windows(plan.windows), "bytes": plan.bytes, "kept": plan.kept}
+        windows = [str(key) for key, _, _ in plan.windows]
+        found = {"windows": windows, "bytes": plan.bytes, "kept": plan.kept}
         click.echo(json.dumps(found | {"report": asdict(report)}, ensure_ascii=False))
     elif dry_run:
         click.echo(f"{len(plan.windows):,} windows of {plan.bytes / 1e6:,.1f} MB would be thinned; kept:")
-        for line in words_of(plan):
-            click.echo(line)
+        for reason, number in sorted(plan.kept.items(), key=lambda one: -one[1]):
+            click.echo(f"  {number:>9,}  {reason}")
     else:
         click.echo(
             f"{report.thinned:,} windows thinned to {steps} steps: {report.before / 1e6:,.1f} MB became "

@@ -29,8 +29,7 @@ def packet_reader(engine: str = "local", address: str | None = None) -> Iterator
         EngineError: there is no such engine, or the cluster cannot be reached.
         MissingExtraError: the library is not installed.
     """
-    if engine == "local":
-        _check_local(address)
+    if engine == "local" and address is None:
         yield read_all
         return
     with _tasks_of(engine, address) as cluster:
@@ -38,31 +37,24 @@ def packet_reader(engine: str = "local", address: str | None = None) -> Iterator
 
 
 @contextmanager
-def task_runner(engine: str, address: str | None = None) -> Iterator[Any]:
+def task_runner(engine: str, address: str | None) -> Iterator[Any]:
     """Connect to a cluster, and yield what calls a function of a module with each of some arguments there and
     returns the results in their order; disconnect at the end.
 
     Args:
-        engine, address: as of ``packet_reader``; ``local`` calls it in this process.
+        engine: ``ray`` or ``dask``. address: as of ``packet_reader``.
 
     Raises:
         EngineError, MissingExtraError: as ``packet_reader``.
     """
-    if engine == "local":
-        _check_local(address)
-        yield lambda function, arguments: [function(argument) for argument in arguments]
-        return
     with _tasks_of(engine, address) as cluster:
         yield partial(results_on, cluster)
 
 
-def _check_local(address: str | None) -> None:
-    if address is not None:
-        raise EngineError("an address is for the engines ray and dask")
-
-
 def _tasks_of(engine: str, address: str | None) -> AbstractContextManager[Any]:
     """Return the connection to a cluster."""
+    if engine == "local":
+        raise EngineError("an address is for the engines ray and dask")
     if engine not in ENGINES:
         raise EngineError(f"no engine {engine!r}; there are: {', '.join(ENGINES)}")
     connect: Callable[[str | None], AbstractContextManager[Any]]

@@ -8,7 +8,6 @@ starts it with the lowest priority, and it limits its own memory and CPU time.
 from __future__ import annotations
 
 import contextlib
-import resource
 import sys
 from collections.abc import Mapping as Table
 from dataclasses import replace
@@ -25,6 +24,7 @@ from sfapp.importers.mapping import NO_MAPPING
 from sfapp.model import Operators
 from sfapp.model.operators import NONE
 from sfapp.packets import operators_path, write_operators
+from sfapp.process_limits import limit_process
 
 MEMORY_BYTES, CPU_SECONDS = 4 << 30, 300
 """Limits of this process."""
@@ -125,10 +125,7 @@ def limit_resources() -> None:
     """Limit memory and CPU time; if memory runs out, the kernel ends this process before training."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
-    for kind, most in ((resource.RLIMIT_DATA, MEMORY_BYTES), (resource.RLIMIT_CPU, CPU_SECONDS)):
-        _, hard = resource.getrlimit(kind)
-        limit = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(kind, (limit, limit))
+    limit_process(MEMORY_BYTES, CPU_SECONDS)
 
 
 def main() -> int:

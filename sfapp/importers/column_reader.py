@@ -24,7 +24,7 @@ import pyarrow.parquet
 from sfapp.errors import TraceError
 from sfapp.files import check_regular
 from sfapp.importers.mapping import UNITS, Mapping
-from sfapp.importers.source_files import expand
+from sfapp.importers.source_files import expand, most_values
 from sfapp.model.parse import UNREADABLE_JSON, whole_number
 from sfapp.terminal import first_line, quoted
 
@@ -237,7 +237,7 @@ def _nested(path: Path, mapping: Mapping) -> Iterator[ColumnBatch]:
         if meaning not in TIMES:
             raise TraceError(f"[rows] of the mapping: unknown kind {meaning!r}; known: {', '.join(TIMES)}")
     data = expand(path, MAX_JSON_BYTES)
-    if max(data.count(b"[") + data.count(b"{"), data.count(b",")) > MAX_JSON_VALUES:
+    if max(most_values(data)) > MAX_JSON_VALUES:
         raise TraceError(f"holds more than {MAX_JSON_VALUES:,} values: convert it to CSV or Parquet")
     try:
         document = msgspec.json.decode(data)

@@ -10,7 +10,7 @@ import msgspec
 
 from sfapp.errors import TraceError
 from sfapp.importers.safe_pickle import MAX_CONTAINERS, MAX_VALUES, plain_data, too_many
-from sfapp.importers.source_files import expand
+from sfapp.importers.source_files import expand, most_values
 from sfapp.model.manifest import MAX_WORLD_SIZE
 from sfapp.model.parse import UNREADABLE_JSON
 from sfapp.packets.packet_layout import MAX_RANK_VALUE
@@ -88,7 +88,8 @@ def read_dump(path: Path, kind: type[Dump]) -> Dump:
     data = expand(path, MAX_BYTES)
     try:
         if data.lstrip()[:1] == b"{":
-            if data.count(b"[") + data.count(b"{") > MAX_CONTAINERS or data.count(b",") > MAX_VALUES:
+            containers, values = most_values(data)
+            if containers > MAX_CONTAINERS or values > MAX_VALUES:
                 raise TraceError(too_many())
             dump = msgspec.json.decode(data, type=kind, strict=False)
         else:

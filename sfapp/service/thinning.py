@@ -10,7 +10,7 @@ from __future__ import annotations
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -235,14 +235,3 @@ def some_steps(window: Window, most: int) -> Window:
         },
         waits={stage: wait_NR[chosen] for stage, wait_NR in window.waits.items()},
     )
-
-
-def words_of(plan: ThinningPlan) -> Iterator[str]:
-    """Yield one line for each reason why windows are kept."""
-    for reason, number in sorted(plan.kept.items(), key=lambda one: -one[1]):
-        yield f"  {number:>9,}  {reason}"
-
-
-def named_windows(keys: Sequence[tuple[WindowKey, Path, str]]) -> list[str]:
-    """Return windows as RUN/WINDOW."""
-    return [str(key) for key, _, _ in keys]

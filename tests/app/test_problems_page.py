@@ -123,20 +123,25 @@ async def test_a_link_to_the_list_of_windows_still_opens_it(user: User) -> None:
     assert chooser(user, "loud").value is True
 
 
+async def mute(user: User, page: str, length: str, reason: str = "") -> None:
+    """Mute a problem on its page for one of the lengths, and return to the list."""
+    await user.open(page)
+    user.find("mute").click()
+    one(user, ui.select, "mute-until").value = length
+    one(user, ui.input, "mute-reason").value = reason
+    user.find("mute-now").click()
+    await user.should_see(f"Muted {problem_actions.MUTES[length][0]}")
+    await user.should_see(reason or "muted")
+    await user.open("/")
+    await user.should_see("1 problem muted or marked as fixed")
+
+
 async def test_a_muted_problem_leaves_the_list_and_comes_back(
     watching_user: User, own_workspace: Workspace
 ) -> None:
     user = watching_user
     page = f"/problems/{problem_of(own_workspace, 3)}"
-    await user.open(page)
-    user.find("mute").click()
-    one(user, ui.input, "mute-reason").value = "node is drained"
-    user.find("mute-now").click()
-    await user.should_see("Muted for a day")
-    await user.should_see("muted until")
-    await user.should_see("node is drained")
-    await user.open("/")
-    await user.should_see("1 problem muted or marked as fixed")
+    await mute(user, page, "day", "node is drained")
     await user.should_see("2 problems, 1 not ended when recording stopped")
     await user.open(page)
     user.find("unmute").click()
@@ -151,13 +156,7 @@ async def test_an_open_page_shows_that_a_mute_has_ended(
     monkeypatch.setattr(problems, "CLOCK_S", 0.1)
     monkeypatch.setitem(problem_actions.MUTES, "good", ("for some seconds", timedelta(seconds=5)))
     user = watching_user
-    await user.open(f"/problems/{problem_of(own_workspace, 3)}")
-    user.find("mute").click()
-    one(user, ui.select, "mute-until").value = "good"
-    user.find("mute-now").click()
-    await user.should_see("Muted for some seconds")
-    await user.open("/")
-    await user.should_see("1 problem muted or marked as fixed")
+    await mute(user, f"/problems/{problem_of(own_workspace, 3)}", "good")
     await user.should_see("3 problems, 1 not ended when recording stopped")
     await user.should_not_see(marker="decided")
 

@@ -76,14 +76,12 @@ class LaneWords:
     def notes(self) -> tuple[str, ...]:
         """Notes on omissions in the plot."""
         notes = []
-        if self.found.carried_in is not None and self.found.step is None:
+        if self.found.carried_in is not None:
+            wait = "ranks wait for a delay before the window"
             notes.append(
-                f"Step {self.found.carried_in} is left out: in it, ranks wait for a delay before the window."
-            )
-        elif self.found.carried_in is not None:
-            notes.append(
-                "In this step, ranks wait for a delay before the window. Solid blocks may include that "
-                "waiting."
+                f"Step {self.found.carried_in} is left out: in it, {wait}."
+                if self.found.step is None
+                else f"In this step, {wait}. Solid blocks may include that waiting."
             )
         if any(lane.kind == "band" for lane in self.found.lanes):
             ranks = format.counted(self.measures.ranks, "rank")

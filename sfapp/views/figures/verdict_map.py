@@ -156,7 +156,7 @@ def _label(region: Region, diagnosis: Diagnosis, dark: bool) -> dict[str, object
     # A narrow region has its label turned upright.
     return note(
         text, *middle, dark, textangle=0 if right - left >= 0.25 else -90, font={"size": 12},
-        bgcolor=palette.alpha(palette.theme(dark).surface, 0.85), borderpad=1,
+        bgcolor=palette.alpha(palette.theme(dark).surface, 0.85), borderpad=4,
     )  # fmt: skip
 
 
