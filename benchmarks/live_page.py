@@ -43,7 +43,8 @@ NODES, LOCAL = 128, 8
 HISTORY_S = 300
 """Time range that the page shows by default."""
 
-WATCHED_S = 15.0
+WATCHED_S = 45.0
+"""Longer than DuckDB's checkpoints are apart, one of which would otherwise count for or against a page."""
 BAR_S = 0.100
 
 

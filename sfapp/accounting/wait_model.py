@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sfapp.accounting.carry_over import frontier_before
-from sfapp.accounting.kernels import as_float, full, median_last, two_largest_last
+from sfapp.accounting.kernels import as_float, full, max_last, median_last
 from sfapp.model.arrays import Array, namespace
 
 _BLOCK_CELLS = 1 << 17
@@ -100,18 +100,17 @@ def slopes_since_sync(duration_SNR: Array) -> WaitSlopes:
     if steps <= MIN_STEPS or ranks < 2:
         nan = full((stages,), np.nan, duration_SNR)
         return WaitSlopes(nan, nan)
-    largest: Array = None  # own time: the largest, and that of the others
-    for block in _rank_blocks(stages * steps, ranks):
-        own = _own_since_sync(duration_SNR[..., block])
-        largest = two_largest_last(own if largest is None else xp.concatenate((largest, own), axis=-1))
-    first, second = largest[..., 0, None], largest[..., 1, None]
+    cells = stages * 4 * steps  # four values of each are kept at a time
+    latest: Array = None  # own time of the rank that the others wait for
+    for block in _rank_blocks(cells, ranks):
+        most = max_last(_own_since_sync(duration_SNR[..., block]))[..., None]
+        latest = most if latest is None else xp.maximum(latest, most)
     products = full((stages, 4, 4), 0.0, duration_SNR)
     step_sums = full((stages, 4, steps - 1), 0.0, duration_SNR)
-    for block in _rank_blocks(stages * steps, ranks):
+    for block in _rank_blocks(cells, ranks):
         own = _own_since_sync(duration_SNR[..., block])
-        late = (xp.where(own == first, second, first) - own).clip(min=0)
         spent = duration_SNR[..., block]
-        rows = as_float(xp.stack((late, own, spent[:, :-1], spent[:, 1:]), axis=1))
+        rows = as_float(xp.stack((latest - own, own, spent[:, :-1], spent[:, 1:]), axis=1))
         rows -= rows.mean(axis=-2, keepdims=True)
         step_sums += rows.sum(axis=-1)
         rows = rows.reshape(stages, 4, -1)
