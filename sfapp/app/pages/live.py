@@ -225,7 +225,7 @@ class LivePage:
         if len(nodes) > NODE_TABS:
             chooser = ui.select(
                 self._nodes_offered(), value=self.state.node, on_change=self._pick_node, with_input=True
-            ).props("dense outlined options-dense aria-label='Node'")
+            ).props("dense outlined options-dense placeholder='node' aria-label='Node'")
             another = number_field("another node", "Another node", self._pick_node).mark("another-node")
             another.set_visibility(len(nodes) > MOST_LISTED)
             self._node = chooser.mark("node"), another
