@@ -14,8 +14,8 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 
 OWN_MAPPING_BYTES = 8 << 20
 """Size from which a buffer is a mapping of its own, which ends with it, and size of a free end of the heap
-that is returned. By default glibc raises the size up to 32 MiB. With 128 KiB, with which it begins, the kernel
-clears each array of a live page's judgement anew, which takes three times as long."""
+that is returned. By default glibc raises the size up to 32 MiB. With 128 KiB, with which it begins, the
+kernel clears each array of a live page's judgement anew, which takes three times as long."""
 
 HEAPS = 2
 """Number of heaps that the threads share; the default is eight for each core."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -33,6 +33,7 @@ from sfapp.service.standstills import standstills
 
 if TYPE_CHECKING:
     from sfapp.store import Store
+    from sfapp.store.verdict_rows import Key
 
 MOST_WINDOWS = 2_000
 """Maximum number of windows of a stored run that are searched for problems: the latest that need attention,
@@ -41,7 +42,10 @@ lack ranks, or are next to one that needs attention."""
 ENDS = 2
 """Number of episodes of a problem that show where it began and ended: the first and the last."""
 
-_CACHED_RUNS = 1_000
+_READ_TOGETHER = 10_000
+"""Maximum number of verdicts, of several runs, that are read and kept at a time."""
+
+_CACHED_RUNS = 5_000
 _CACHED_VERDICTS = 20_000
 
 # Verdicts are cached as bytes: a garbage collection looks at every object that is kept, and stops the server
@@ -138,6 +142,36 @@ def _timed(diagnosis: Diagnosis, window: Window) -> TimedDiagnosis:
     return TimedDiagnosis(diagnosis, parse_time(manifest.started_at), parse_time(manifest.ended_at))
 
 
+@dataclass(frozen=True, slots=True)
+class _RunFacts:
+    """That from which a run's problems are derived.
+
+    Attributes:
+        verdicts: on its telling windows, encoded, ascending. numbers: of all its windows, ascending.
+        standstills: as problems.
+    """
+
+    run_id: str
+    verdicts: list[bytes]
+    numbers: list[int]
+    standstills: list[Problem]
+
+
+def _portions(run_ids: Sequence[str], telling: Mapping[str, Sized]) -> Iterator[list[str]]:
+    """Yield runs in portions whose verdicts are read together, at most about ``_READ_TOGETHER`` of them."""
+    portion: list[str] = []
+    size = 0
+    for run_id in run_ids:
+        added = len(telling.get(run_id, ()))
+        if portion and size + added > _READ_TOGETHER:
+            yield portion
+            portion, size = [], 0
+        portion.append(run_id)
+        size += added
+    if portion:
+        yield portion
+
+
 class StoredProblems:
     """The problems of stored runs: all ranks, default thresholds. Cached until the store changes."""
 
@@ -154,8 +188,18 @@ class StoredProblems:
         self._reading = threading.Lock()
 
     def of_run(self, run_id: str, locates: bool = True, each: int = MOST_LOCATED) -> list[Problem]:
-        """Return the problems of a run: a standstill that lasts first, then missing data, then by rank-hours
-        lost; none without such a run.
+        """Return the problems of a run, as ``of_runs`` does."""
+        return self.of_runs([run_id], locates, each)
+
+    def of_window(self, run_id: str, window: int) -> list[Problem]:
+        """Return the problems that a window belongs to; none without such a window. Reads their packets."""
+        return self._located(run_id, lambda one: window in one.windows)
+
+    def of_runs(
+        self, run_ids: Iterable[str], locates: bool = False, each: int = MOST_LOCATED
+    ) -> list[Problem]:
+        """Return the problems of some runs: standstills that last first, then missing data, then by
+        rank-hours lost.
 
         Args:
             locates: whether packets are read for the steps at which episodes began and ended, and for what
@@ -163,60 +207,93 @@ class StoredProblems:
             each: maximum number of episodes of one problem for which they are read: ``ENDS`` or
                 ``MOST_LOCATED``.
         """
-        store = self._store_of(run_id)
-        key = (run_id, id(store), store.generation)
         asked = each if locates else 0
+        found: list[Problem] = []
+        missing: dict[int, tuple[Store, list[str]]] = {}
+        for run_id in run_ids:
+            store = self._store_of(run_id)
+            known = self._known(store, run_id, asked)
+            if known is None:
+                missing.setdefault(id(store), (store, []))[1].append(run_id)
+            else:
+                found += known
+        for store, of_store in missing.values():
+            generation = store.generation
+            for facts in self._facts(store, of_store):
+                problems = self._problems(facts, locates, each=each)
+                found += self._runs.put((facts.run_id, id(store), generation, asked), problems)
+        return by_cost(found)
+
+    def _known(self, store: Store, run_id: str, asked: int) -> list[Problem] | None:
+        key = (run_id, id(store), store.generation)
         for located in (MOST_LOCATED, ENDS, 0):
             known = self._runs.get((*key, located)) if located >= asked else None
             if known is not None:
                 return known
-        found = self._found(run_id, locates, each=each)
-        return self._runs.put((*key, asked), found)
+        return None
 
-    def of_window(self, run_id: str, window: int) -> list[Problem]:
-        """Return the problems that a window belongs to; none without such a window. Reads their packets."""
-        return self._found(run_id, True, lambda one: window in one.windows)
+    def _located(self, run_id: str, is_wanted: Callable[[Problem], bool]) -> list[Problem]:
+        (facts,) = self._facts(self._store_of(run_id), [run_id])
+        return by_cost(self._problems(facts, True, is_wanted))
 
-    def _found(
+    def _problems(
         self,
-        run_id: str,
+        facts: _RunFacts,
         locates: bool,
         is_wanted: Callable[[Problem], bool] = lambda problem: True,
         each: int = MOST_LOCATED,
     ) -> list[Problem]:
-        store = self._store_of(run_id)
-        still = [one.problem() for one in standstills(store, run_id)]
         locator = self._locator if locates else None
         found = problems_of(
-            self._telling(store, run_id),
-            store.window_numbers(run_id),
+            [_DECODER.decode(verdict) for verdict in facts.verdicts],
+            facts.numbers,
             None if locator is None else locator.locate,
             None if locator is None else locator.ranks_of,
             is_wanted,
             each,
         )
-        return by_cost([*filter(is_wanted, still), *found])
+        return [*filter(is_wanted, facts.standstills), *found]
 
-    def _telling(self, store: Store, run_id: str) -> list[TimedDiagnosis]:
-        """Return the verdicts from which problems are derived. Unchanged ones are not read again, because a
-        running job adds windows one by one."""
+    def _facts(self, store: Store, run_ids: Sequence[str]) -> Iterator[_RunFacts]:
+        """Yield the facts of some runs of a store, in order.
+
+        The store is asked for many runs at a time: each question takes some milliseconds, and a fleet has
+        hundreds of runs with problems.
+        """
+        telling = store.telling_windows(run_ids, MOST_WINDOWS)
+        numbers = store.window_numbers(run_ids)
+        stood_still = store.runs_that_stood_still()
+        for portion in _portions(run_ids, telling):
+            verdicts = self._verdicts_on(store, {run: telling.get(run, {}) for run in portion})
+            for run_id in portion:
+                still = standstills(store, run_id) if run_id in stood_still else []
+                yield _RunFacts(
+                    run_id, verdicts[run_id], numbers.get(run_id, []), [one.problem() for one in still]
+                )
+
+    def _verdicts_on(self, store: Store, telling: Mapping[str, Mapping[int, int]]) -> dict[str, list[bytes]]:
+        """Return verdicts by run. Unchanged ones are not read again, because a running job adds windows one
+        by one.
+
+        Args:
+            telling: windows by run, each with a hash of its verdict.
+        """
         with self._reading:  # Not by the page and by the thread that follows the packets at the same time.
-            telling = dict(store.telling_windows(run_id, MOST_WINDOWS))
-            kept: dict[int, bytes | None] = {}
-            for number, digest in telling.items():
-                known = self._verdicts.get((id(store), run_id, number))
-                kept[number] = known[1] if known is not None and known[0] == digest else None
-            for one in store.verdicts(run_id, [number for number, found in kept.items() if found is None]):
-                number = one.diagnosis.window
-                kept[number] = encoded = _ENCODER.encode(_without_evidence(one))
-                self._verdicts.put((id(store), run_id, number), (telling[number], encoded))
-        return [_DECODER.decode(found) for found in kept.values() if found is not None]
-
-    def of_runs(
-        self, run_ids: Iterable[str], locates: bool = False, each: int = MOST_LOCATED
-    ) -> list[Problem]:
-        """Return the problems of several runs, the costliest first."""
-        return by_cost(problem for run_id in run_ids for problem in self.of_run(run_id, locates, each))
+            kept: dict[Key, bytes | None] = {}
+            for run_id, windows in telling.items():
+                for number, verdict_hash in windows.items():
+                    known = self._verdicts.get((id(store), run_id, number))
+                    is_current = known is not None and known[0] == verdict_hash
+                    kept[run_id, number] = known[1] if known is not None and is_current else None
+            for one in store.verdicts([key for key, verdict in kept.items() if verdict is None]):
+                key = one.diagnosis.run_id, one.diagnosis.window
+                kept[key] = encoded = _ENCODER.encode(_without_evidence(one))
+                self._verdicts.put((id(store), *key), (telling[key[0]][key[1]], encoded))
+        found: dict[str, list[bytes]] = {run_id: [] for run_id in telling}
+        for (run_id, _), verdict in kept.items():
+            if verdict is not None:
+                found[run_id].append(verdict)
+        return found
 
     def named(self, problem_id: str, run_ids: Iterable[str]) -> Problem:
         """Return the problem with this id, or with this id among its other ids.
@@ -232,5 +309,5 @@ class StoredProblems:
                 f"there is no problem {problem_id!r}: its windows may have been removed, or judged again"
             )
         run_id, found_id = matches[0].run_id, matches[0].id
-        (found,) = self._found(run_id, True, lambda one: one.id == found_id)
+        (found,) = self._located(run_id, lambda one: one.id == found_id)
         return found

@@ -149,7 +149,7 @@ def _telling(store: Store, run_id: str) -> set[int]:
     """Return the windows of a run's problems, and their neighbours, which show where they began."""
     problems = StoredProblems(lambda _: store, EpisodeLocator(WindowJudge(lambda _: store)))
     found = {window for one in problems.of_run(run_id, locates=False) for window in one.windows}
-    return found | {number for number, _ in store.telling_windows(run_id, _EVERY)}
+    return found | set(store.telling_windows([run_id], _EVERY).get(run_id, ()))
 
 
 def _notes_of(root: Path) -> IncidentState:

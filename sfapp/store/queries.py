@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -10,8 +10,9 @@ from sfapp.errors import WindowNotFoundError
 from sfapp.model import Diagnosis, Reference
 from sfapp.model.problems import TimedDiagnosis
 from sfapp.storage import StoragePath, path_in
+from sfapp.store.bulk_insert import IN_KEYS, IN_RUNS, key_values
 from sfapp.store.database import Database
-from sfapp.store.verdict_rows import decode_diagnosis, decode_reference
+from sfapp.store.verdict_rows import Key, decode_diagnosis, decode_reference
 from sfapp.store.window_queries import aware, aware_time
 
 
@@ -106,31 +107,41 @@ def diagnoses(database: Database, run: str) -> list[Diagnosis]:
     return [decode_diagnosis(diagnosis) for (diagnosis,) in found]
 
 
-def telling_windows(database: Database, run: str, most: int) -> list[tuple[int, int]]:
-    """Return the latest windows that need attention or lack ranks, and neighbours of those that need
-    attention, ascending, each with a hash of its verdict; none if there is no such run.
-    """
+def telling_windows(database: Database, runs: Sequence[str], most: int) -> dict[str, dict[int, int]]:
+    """Return, by run, the latest ``most`` windows that need attention or lack ranks, and neighbours of those
+    that need attention, ascending, each with a hash of its verdict. Runs without any are left out."""
     found = database.tuples(
-        """
-        SELECT "window", hash(diagnosis) FROM windows WHERE run_id = $run
-        WINDOW in_order AS (ORDER BY "window")
-        QUALIFY needs_attention OR lag(needs_attention) OVER in_order OR lead(needs_attention) OVER in_order
-            OR lacks_data
-        ORDER BY "window" DESC LIMIT $most
+        f"""
+        FROM (
+            SELECT run_id, "window", verdict_hash FROM windows WHERE {IN_RUNS}
+            WINDOW in_order AS (PARTITION BY run_id ORDER BY "window")
+            QUALIFY needs_attention OR lag(needs_attention) OVER in_order
+                OR lead(needs_attention) OVER in_order OR lacks_data
+        )
+        QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY "window" DESC) <= $most
+        ORDER BY run_id, "window"
         """,
-        {"run": run, "most": most},
+        {"runs": list(runs), "most": most},
     )
-    return [(number, digest) for number, digest in reversed(found)]
+    telling: dict[str, dict[int, int]] = {}
+    for run, number, verdict_hash in found:
+        telling.setdefault(run, {})[number] = verdict_hash
+    return telling
 
 
-def verdicts(database: Database, run: str, windows: Sequence[int]) -> list[TimedDiagnosis]:
-    """Return the verdicts on some windows of a run, ascending; missing windows are left out."""
+def verdicts(database: Database, keys: Collection[Key]) -> list[TimedDiagnosis]:
+    """Return the verdicts on some windows, by run and window; missing windows are left out."""
+    if not keys:
+        return []
+    # The runs are listed as constants too, because DuckDB then does not decompress the verdicts of others.
+    runs = sorted({run for run, _ in keys})
+    marks = ", ".join(f"$run{place}" for place in range(len(runs)))
     found = database.tuples(
-        """
+        f"""
         SELECT diagnosis, started_at, ended_at FROM windows
-        WHERE run_id = $run AND list_contains($windows, "window") ORDER BY "window"
+        WHERE run_id IN ({marks}) AND {IN_KEYS} ORDER BY run_id, "window"
         """,
-        {"run": run, "windows": list(windows)},
+        {**key_values(keys), **{f"run{place}": run for place, run in enumerate(runs)}},
     )
     return [
         TimedDiagnosis(decode_diagnosis(diagnosis), aware_time(started_at), aware_time(ended_at))
@@ -148,10 +159,18 @@ def troubled_runs(database: Database) -> list[str]:
     return [run for (run,) in found]
 
 
-def window_numbers(database: Database, run: str) -> list[int]:
-    """Return the numbers of a run's windows, ascending; none if there is no such run."""
-    found = database.tuples('SELECT "window" FROM windows WHERE run_id = ? ORDER BY 1', [run])
-    return [number for (number,) in found]
+def runs_that_stood_still(database: Database) -> set[str]:
+    """Return the runs that have stood still."""
+    return {run for (run,) in database.tuples("SELECT DISTINCT run_id FROM standstill_samples")}
+
+
+def window_numbers(database: Database, runs: Sequence[str]) -> dict[str, list[int]]:
+    """Return the numbers of the windows of some runs, ascending; runs without windows are left out."""
+    found = database.tuples(
+        f'SELECT run_id, list("window" ORDER BY "window") FROM windows WHERE {IN_RUNS} GROUP BY run_id',
+        {"runs": list(runs)},
+    )
+    return dict(found)
 
 
 def neighbours(database: Database, run: str, number: int) -> tuple[int | None, int | None]:

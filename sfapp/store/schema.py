@@ -24,7 +24,7 @@ from sfapp.model.samples import (
     sample_fields,
 )
 
-SCHEMA_VERSION = 24
+SCHEMA_VERSION = 25
 """Version of the tables and of the diagnoses in them; a store of another version is built again."""
 
 
@@ -244,6 +244,7 @@ WINDOWS = SchemaTable(
             "BOOLEAN",
             "whether it is one of the healthy windows that the run is compared with",
         ),
+        SchemaColumn("verdict_hash", "BIGINT", "of `diagnosis`: another one after another verdict"),
         SchemaColumn("diagnosis", "JSON", "the whole diagnosis, from which it is restored exactly"),
     ),
 )

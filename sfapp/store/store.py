@@ -7,7 +7,7 @@ a store that is lost, old or damaged is built again.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -32,6 +32,7 @@ from sfapp.store.run_waits import stored_waits
 from sfapp.store.samples import MOST_SUBJECTS, Paces, SampleFollower, SampleQuery
 from sfapp.store.scan import FollowedRoot
 from sfapp.store.stored_windows import read_stored_window, thinned_at
+from sfapp.store.verdict_rows import Key
 from sfapp.store.verdict_writer import DatasetReport, write_verdicts
 from sfapp.store.watch import watch
 from sfapp.store.window_queries import WindowQuery, WindowRows
@@ -228,23 +229,27 @@ class Store:
         """
         return queries.diagnoses(self._database, run)
 
-    def telling_windows(self, run: str, most: int) -> list[tuple[int, int]]:
-        """Return the latest windows that need attention or lack ranks, and neighbours of those that need
-        attention, in order, each with a hash of its verdict; none if there is no such run."""
-        return queries.telling_windows(self._database, run, most)
+    def telling_windows(self, runs: Sequence[str], most: int) -> dict[str, dict[int, int]]:
+        """Return, by run, the latest ``most`` windows that need attention or lack ranks, and neighbours of
+        those that need attention, each with a hash of its verdict. Runs without any are left out."""
+        return queries.telling_windows(self._database, runs, most)
 
-    def verdicts(self, run: str, windows: Sequence[int]) -> list[TimedDiagnosis]:
-        """Return the verdicts on some windows of a run, in order; missing windows are left out."""
-        return queries.verdicts(self._database, run, windows)
+    def verdicts(self, keys: Collection[Key]) -> list[TimedDiagnosis]:
+        """Return the verdicts on some windows, by run and window; missing windows are left out."""
+        return queries.verdicts(self._database, keys)
 
     def troubled_runs(self) -> list[str]:
         """Return the runs with a window that needs attention or lacks ranks, or that have stood still, in
         alphabetical order."""
         return queries.troubled_runs(self._database)
 
-    def window_numbers(self, run: str) -> list[int]:
-        """Return the numbers of a run's windows, ascending; none if there is no such run."""
-        return queries.window_numbers(self._database, run)
+    def runs_that_stood_still(self) -> set[str]:
+        """Return the runs that have stood still."""
+        return queries.runs_that_stood_still(self._database)
+
+    def window_numbers(self, runs: Sequence[str]) -> dict[str, list[int]]:
+        """Return the numbers of some runs' windows, ascending; runs without windows are left out."""
+        return queries.window_numbers(self._database, runs)
 
     def window(self, run: str, window: int) -> Window:
         """Return a window with its matrix, read from its packets; see ``read_stored_window``.

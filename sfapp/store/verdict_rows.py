@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from hashlib import blake2b
 from typing import Any
 
 import msgspec
@@ -134,7 +135,8 @@ def _window_row(diagnosis: Diagnosis, origin: WindowOrigin) -> dict[str, Any]:
         "complete": origin.complete,
         "reference_window": reference.window if reference else None,
         "is_reference": diagnosis.is_reference,
-        "diagnosis": encode(diagnosis),
+        "verdict_hash": _hash(text := encode(diagnosis)),
+        "diagnosis": text,
     }
 
 
@@ -181,6 +183,10 @@ def stages_table(diagnoses: Sequence[Diagnosis]) -> pa.Table:
 def encode(value: Diagnosis | Reference) -> str:
     """Return the JSON from which the value is restored exactly."""
     return _ENCODER.encode(value).decode()
+
+
+def _hash(text: str) -> int:
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little", signed=True)
 
 
 def decode_diagnosis(text: str) -> Diagnosis:

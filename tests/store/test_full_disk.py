@@ -110,9 +110,9 @@ with Store.open([packets], db=db) as store:
     resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
     store.recover()
     store.ingest()
-    print(len(store.window_numbers("run")))
+    print(len(store.window_numbers(["run"])["run"]))
 with Store.open([packets], db=db) as store:
-    print(len(store.window_numbers("run")), store.note)
+    print(len(store.window_numbers(["run"])["run"]), store.note)
 """
 
 

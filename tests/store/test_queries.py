@@ -127,11 +127,11 @@ def test_a_runs_diagnoses_are_those_of_its_windows_in_order(store: Store) -> Non
 
 def test_windows_that_need_attention_are_found_with_those_next_to_them(store: Store) -> None:
     telling = [store.diagnosis("a", number) for number in range(1, 6)]
-    numbers = [number for number, _ in store.telling_windows("a", 100)]
-    assert [one.diagnosis for one in store.verdicts("a", numbers)] == telling
-    assert [number for number, _ in store.telling_windows("a", 2)] == numbers[-2:]
-    assert store.telling_windows("b", 100) == store.telling_windows("no-such-run", 100) == []
-    assert store.verdicts("a", [99]) == []
+    numbers = list(store.telling_windows(["a"], 100)["a"])
+    assert [one.diagnosis for one in store.verdicts([("a", number) for number in numbers])] == telling
+    assert list(store.telling_windows(["a"], 2)["a"]) == numbers[-2:]
+    assert store.telling_windows(["b", "no-such-run"], 100) == {}
+    assert store.verdicts([("a", 99)]) == store.verdicts([]) == []
 
 
 def test_neighbours_are_of_the_same_run(store: Store) -> None:

@@ -105,7 +105,7 @@ def test_parts_of_a_later_attempt_follow_the_windows_of_the_earlier_one(tmp_path
     assert [window.manifest.attempt for window in after] == ["first", "first", "second", "second"]
     with Store.open([job.root], db=tmp_path / "store.duckdb") as store:
         store.ingest()
-        assert sorted(store.window_numbers(RUN)) == [0, 1, 2, 3]
+        assert sorted(store.window_numbers([RUN])[RUN]) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("world", [1, 2])
