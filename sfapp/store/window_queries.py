@@ -11,14 +11,15 @@ from sfapp.store.database import Database
 from sfapp.store.schema import WINDOWS, quote_identifier
 from sfapp.store.window_search import searched
 
-_UNSORTABLE = frozenset({"diagnosis", "shares", "carry_over_shares"})
+_UNLISTED = frozenset({"diagnosis", "verdict_hash"})
+_UNSORTABLE = _UNLISTED | {"shares", "carry_over_shares"}
 SORTABLE = tuple(name for name in WINDOWS.names if name not in _UNSORTABLE)
 """Columns of ``windows`` that a query may sort by."""
 
 WORST_FIRST = (("lacks_data", "desc"), ("severity", "desc"))
 """Default order: windows that lack data first, then by severity."""
 
-_ROW = ", ".join(quote_identifier(name) for name in WINDOWS.names if name != "diagnosis")
+_ROW = ", ".join(quote_identifier(name) for name in WINDOWS.names if name not in _UNLISTED)
 
 
 @dataclass(frozen=True, slots=True)

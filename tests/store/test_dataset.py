@@ -15,6 +15,7 @@ from sfapp.packets import packet_path
 from sfapp.service.fleet import fleet_of
 from sfapp.store import DatasetReport, IngestReport, Store, ingest_to_dataset
 from sfapp.store.lock import StoreLock
+from sfapp.store.schema import SCHEMA_VERSION
 from sfapp.store.verdict_encoding import decode_verdicts
 from tests.hostile_text import SCRIPT
 from tests.store.jobs import SLOW, contents, later, numbers, part, put, put_part, put_run, window
@@ -131,7 +132,7 @@ class TestReading:
         with Store.open([target], memory=True) as store:
             store.ingest()
             assert {file.reason.partition(":")[0] for file in store.quarantine()} == {
-                "holds verdicts of version 7, and this sfapp has 24"
+                f"holds verdicts of version 7, and this sfapp has {SCHEMA_VERSION}"
             }
 
 
