@@ -6,6 +6,7 @@ every second. By default glibc keeps such buffers in a heap per thread, with hol
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 from contextlib import suppress
 
@@ -20,8 +21,11 @@ kernel clears each array of a live page's judgement anew, which takes three time
 HEAPS = 2
 """Number of heaps that the threads share; the default is eight for each core."""
 
+RETURN_S = 30.0
+"""Time after which the holes of the heaps are returned again. It takes some milliseconds."""
 
-def return_freed_memory() -> None:
+
+def bound_heaps() -> None:
     """Set these bounds, before other threads have begun to allocate. Without glibc, nothing is set."""
     with suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
@@ -31,3 +35,17 @@ def return_freed_memory() -> None:
             (_ARENA_MAX, HEAPS),
         ):
             mallopt(parameter, value)
+
+
+def return_freed_memory() -> None:
+    """Return the free pages of all heaps to the system, also those between objects that stay. Without glibc,
+    nothing is returned."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+async def return_freed_memory_regularly() -> None:
+    """Return it every ``RETURN_S`` seconds, on another thread, until cancelled."""
+    while True:
+        await asyncio.sleep(RETURN_S)
+        await asyncio.to_thread(return_freed_memory)

@@ -25,7 +25,7 @@ from starlette.types import ASGIApp
 import sfapp
 from sfapp.app import api
 from sfapp.app.address import set_root_path
-from sfapp.app.heap import return_freed_memory
+from sfapp.app.heap import bound_heaps, return_freed_memory_regularly
 from sfapp.app.listening import bind, check_paths, check_reach, check_token, serve_until_signal
 from sfapp.app.pages import not_found
 from sfapp.app.public_address import PublicAddress
@@ -91,7 +91,7 @@ def serve(
         StoreBusyError: another process holds the store.
     """
     _check(options)
-    return_freed_memory()
+    bound_heaps()
     exporter = _exporter(options)
     listener = bind(options.host, options.port)
     port = listener.getsockname()[1]
@@ -140,7 +140,9 @@ def build(
         if on_ready is not None:
             loop.call_soon(on_ready)
         loop.call_later(LOAD_PAGES_S, loop.run_in_executor, None, load_pages)
+        returning = asyncio.create_task(return_freed_memory_regularly())
         yield
+        returning.cancel()
         workspace.stop()
 
     application = FastAPI(

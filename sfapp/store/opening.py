@@ -41,6 +41,8 @@ _CONFIG: dict[str, Any] = {
     # the samples of a running job are tens of MB.
     "checkpoint_threshold": "1MB",
     "allocator_flush_threshold": "1MB",
+    # Otherwise a thread's freed memory is returned only when that thread allocates again.
+    "allocator_background_threads": "true",
 }
 
 _LEAST_MEMORY_BYTES, _MOST_MEMORY_BYTES = 256 << 20, 2 << 30

@@ -9,14 +9,13 @@ import pytest
 
 MESSAGES = """
 import os, sys
-from sfapp.app.heap import return_freed_memory
+from sfapp.app.heap import bound_heaps, return_freed_memory
 
 def resident() -> int:
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
-if sys.argv[1] == "returned":
-    return_freed_memory()
+bound_heaps()
 bytes(1 << 20)  # the first free of a large buffer raises glibc's threshold
 before, kept = resident(), []
 messages = []
@@ -24,6 +23,8 @@ for _ in range(200):  # a message of a page, and a small object that stays
     messages.append(b"a" * (512 << 10))
     kept.append(os.urandom(2_000))
 messages.clear()
+if sys.argv[1] == "returned":
+    return_freed_memory()
 print((resident() - before) >> 20)
 """
 
