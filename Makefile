@@ -117,6 +117,7 @@ evidence-traces: $(VENV)/installed  ## import public traces (SFAPP_TRACES) and w
 
 docs: $(VENV)/installed  ## build the documentation site in out/site, with warnings as errors
 	$(BIN)/python assets/reference_pages.py
+	$(BIN)/python assets/live_figures.py
 	NO_COLOR=1 $(BIN)/zensical build --strict --clean
 
 man: $(VENV)/installed  ## write the manual pages of all commands into assets/man

@@ -2,43 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import subprocess
-import sys
 import tomllib
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 CONFIGURATION = "zensical.toml"
 
 LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
 """What a browser loads by itself, by element and attribute."""
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site, built as ``make docs`` does, with warnings as errors."""
-    folder = tmp_path_factory.mktemp("site")
-    shutil.copy(ROOT / CONFIGURATION, folder)
-    shutil.copytree(ROOT / "docs", folder / "docs")
-    (folder / "sfapp").symlink_to(ROOT / "sfapp")
-    result = subprocess.run(
-        [sys.executable, "-m", "zensical", "build", "--strict", "--clean"],
-        cwd=folder,
-        env={**os.environ, "NO_COLOR": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
-    return folder / "out" / "site"
 
 
 class Elements(HTMLParser):
