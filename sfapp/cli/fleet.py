@@ -10,6 +10,7 @@ import click
 
 from sfapp.cli.packet_paths import PacketPath, storage_options
 from sfapp.model.fleet import Fleet
+from sfapp.model.trends import Trends
 from sfapp.storage import StoragePath
 from sfapp.terminal import printable
 
@@ -22,6 +23,13 @@ _MOST_RUNS = 20
 @click.argument("paths", nargs=-1, required=True, type=PacketPath())
 @storage_options
 @click.option("--text", default="", help="Only hosts and runs whose name, stage or state has these words.")
+@click.option(
+    "--by",
+    default="day",
+    show_default=True,
+    metavar="FIELD",
+    help="Field by which runs are compared: `day`, or what jobs state, such as `image` or `torch_version`.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object with every host and run.")
 @click.option(
     "--db",
@@ -29,26 +37,27 @@ _MOST_RUNS = 20
     help="Keep results in this file, so that the next call reads new packets only. It may be the store of "
     "`sfapp serve` while that does not run.",
 )
-def fleet(paths: Sequence[StoragePath], text: str, as_json: bool, db: Path | None) -> None:
+def fleet(paths: Sequence[StoragePath], text: str, by: str, as_json: bool, db: Path | None) -> None:
     """Show what the runs under PATHS have in common.
 
     It names hosts that have the late rank in more runs than expected by chance, and says where time is lost
-    and which runs need attention.
+    which runs need attention, and whether runs became slower.
 
     \b
     sfapp fleet packets
     sfapp fleet s3://bucket/packets --db fleet.duckdb --json | jq '.suspects'
     """
     from sfapp.service.fleet import FleetQuery, fleet_document, fleet_of
+    from sfapp.service.trends import trends_of
     from sfapp.store import Store
 
     with Store.open(paths, db, memory=db is None) as store:
         store.ingest()
-        found = FleetQuery(text).select(fleet_of(store))
+        found, trends = FleetQuery(text).select(fleet_of(store)), trends_of(store, by)
     if as_json:
-        click.echo(json.dumps(fleet_document(found), ensure_ascii=False, separators=(",", ":")))
+        click.echo(json.dumps(fleet_document(found, trends=trends), ensure_ascii=False, separators=(",", ":")))
         return
-    for line in _lines(found):
+    for line in (*_lines(found), *_trend_lines(trends)):
         click.echo(printable(line))
 
 
@@ -76,3 +85,30 @@ def _lines(fleet: Fleet) -> Iterator[str]:
         yield f"  {name:<40}{STATE_WORDS[run.state]:<17}{troubled:>10}{rank_time(run.above_healthy):>22}"
     if len(fleet.runs) > _MOST_RUNS:
         yield f"  … {len(fleet.runs) - _MOST_RUNS:,} more runs: --json has all"
+
+
+def _trend_lines(trends: Trends) -> Iterator[str]:
+    from sfapp.views import format
+    from sfapp.views.text.trends import (
+        basis_text,
+        difference_text,
+        field_name,
+        left_out_text,
+        lost_share,
+        points_text,
+        trends_headline,
+    )
+
+    yield from ("", trends_headline(trends))
+    if not trends.groups:
+        return
+    name = field_name(trends.by).lower() if trends.by == "day" else field_name(trends.by)
+    yield f"{name:<42}{'runs':>6}{'healthy step':>14}{'difference':>31}{'lost':>8}{'difference':>33}"
+    for group in trends.groups:
+        yield (
+            f"  {format.clip(group.value, 38):<40}{group.runs:>6,}{format.duration(group.step_ns):>14}"
+            f"{difference_text(group.step):>31}{lost_share(group):>8}{points_text(group.lost):>33}"
+        )
+    if left_out := left_out_text(trends):
+        yield f"  … {left_out}"
+    yield basis_text(trends)

@@ -12,6 +12,8 @@ import msgspec
 from sfapp.accounting.fleet_hosts import fleet_hosts
 from sfapp.model.fleet import Fleet, FleetHost, FleetRun, LostTime
 from sfapp.model.search_words import is_found, search_words
+from sfapp.model.trends import Trends
+from sfapp.service.trends import trends_document
 
 if TYPE_CHECKING:
     from sfapp.store import Store
@@ -95,11 +97,12 @@ def _names_of_host(host: FleetHost) -> str:
     return "\n".join((host.hostname, *(stage for stage, _ in host.stages), *host.run_ids))
 
 
-def fleet_document(fleet: Fleet, most: int | None = None) -> dict[str, Any]:
+def fleet_document(fleet: Fleet, most: int | None = None, trends: Trends | None = None) -> dict[str, Any]:
     """Return a fleet as plain data for JSON (docs/json.md), times as RFC 3339.
 
     Args:
         most: number of hosts and of runs that are listed; all if None.
+        trends: groups of the runs; left out if None.
     """
     return {
         "suspects": [one.hostname for one in fleet.suspects],
@@ -108,6 +111,7 @@ def fleet_document(fleet: Fleet, most: int | None = None) -> dict[str, Any]:
         "lost": _listed(fleet.lost, None),
         "runs": _listed(fleet.runs, most),
         "total_runs": len(fleet.runs),
+        **({} if trends is None else {"trends": trends_document(trends)}),
     }
 
 

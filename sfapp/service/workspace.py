@@ -20,6 +20,7 @@ from sfapp.model import Fix, Operators, Reference, Window
 from sfapp.model.examples import EXAMPLES, Example
 from sfapp.model.fleet import Fleet
 from sfapp.model.problems import Problem
+from sfapp.model.trends import BY_DAY, Trends
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.operators import events_of
 from sfapp.service.examples import ExampleStore
@@ -33,6 +34,7 @@ from sfapp.service.problems import ENDS, StoredProblems
 from sfapp.service.store_activity import StoreStatus
 from sfapp.service.streaming_runs import StreamingRuns
 from sfapp.service.subscribers import Subscribers
+from sfapp.service.trends import StoredTrends
 from sfapp.service.what_if import StepPredictor
 from sfapp.storage import StoragePath, local_paths
 from sfapp.store import IngestProgress, IngestReport, RunSummary, Store, WindowQuery, WindowRows
@@ -75,6 +77,7 @@ class Workspace:
         self._judge = WindowJudge(self.store_of)
         self._problems = StoredProblems(self.store_of, EpisodeLocator(self._judge))
         self._fleet = StoredFleet(store)
+        self._trends = StoredTrends(store)
         self._predictor = StepPredictor()
         self._rolling = RollingFeed(store, self.folders)
         self._findings: MemoryCache[Examined] = MemoryCache(FINDINGS_BYTES, lambda found: found.nbytes)
@@ -253,6 +256,10 @@ class Workspace:
     def fleet(self) -> Fleet:
         """Return what all runs of the user's store show together; cached until the store changes."""
         return self._fleet.read()
+
+    def trends(self, by: str = BY_DAY) -> Trends:
+        """Return whether runs became slower, by a field; cached until the store changes."""
+        return self._trends.read(by)
 
     def locate_problems(self) -> Future[list[Problem]]:
         """Find the steps at which the problems of all runs began and ended, from the packets of their first

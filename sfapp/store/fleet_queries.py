@@ -12,7 +12,7 @@ from sfapp.model.fleet import FleetRun, LostTime
 from sfapp.store.database import Database
 from sfapp.store.window_queries import aware_time
 
-_RANK_HOURS = "(ranks + len(missing_ranks)) / 3.6e12"
+RANK_HOURS = "(ranks + len(missing_ranks)) / 3.6e12"
 """Rank-hours of one nanosecond of a window; missing ranks wait as well."""
 
 
@@ -79,8 +79,8 @@ def _lost_time(database: Database) -> list[tuple[str, LostTime]]:
     rows = database.tuples(
         f"""
         SELECT run_id, stage,
-            coalesce(sum(delta_ns * steps * {_RANK_HOURS}) FILTER (is_healthy), 0.0),
-            coalesce(sum(coalesce(carry_over_excess, excess) * step_mean_ns * steps * {_RANK_HOURS}), 0.0)
+            coalesce(sum(delta_ns * steps * {RANK_HOURS}) FILTER (is_healthy), 0.0),
+            coalesce(sum(coalesce(carry_over_excess, excess) * step_mean_ns * steps * {RANK_HOURS}), 0.0)
         FROM stages JOIN windows USING (run_id, "window")
         LEFT JOIN (SELECT run_id, NOT bool_or(needs_attention) AS is_healthy
                    FROM windows WHERE is_reference GROUP BY run_id) USING (run_id)

@@ -165,7 +165,7 @@ def compare(cursor: Cursor, keys: Sequence[Key], reference: Reference | None) ->
 def _load(cursor: Cursor, keys: Collection[Key]) -> list[DerivedWindow]:
     """Return stored windows; missing ones are left out."""
     rows = cursor.execute(
-        "SELECT diagnosis, started_at, ended_at, wrapper, world_size, complete FROM windows "
+        "SELECT diagnosis, started_at, ended_at, wrapper, job_fields, world_size, complete FROM windows "
         f'WHERE {IN_KEYS} ORDER BY run_id, "window"',
         key_values(keys),
     ).fetchall()

@@ -19,7 +19,7 @@ from sfapp.model.problems import TimedDiagnosis
 from sfapp.model.samples import PaceSample, Sample
 from sfapp.packets import read_packet_operators
 from sfapp.storage import StoragePath, local_paths
-from sfapp.store import cells_view, fleet_queries, opening, queries, samples, window_queries
+from sfapp.store import cells_view, fleet_queries, opening, queries, samples, trend_queries, window_queries
 from sfapp.store.database import Database
 from sfapp.store.fleet_queries import FleetRows
 from sfapp.store.ingest import Ingest, IngestProgress, IngestReport
@@ -34,6 +34,7 @@ from sfapp.store.scan import FollowedRoot
 from sfapp.store.stored_windows import read_stored_window, thinned_at
 from sfapp.store.verdict_rows import Key
 from sfapp.store.verdict_writer import DatasetReport, write_verdicts
+from sfapp.store.trend_queries import TrendRows
 from sfapp.store.watch import watch
 from sfapp.store.window_queries import WindowQuery, WindowRows
 
@@ -319,6 +320,10 @@ class Store:
     def fleet(self) -> FleetRows:
         """Return hosts, lost time and states of all runs."""
         return fleet_queries.fleet(self._database)
+
+    def trends(self, by: str, most: int) -> TrendRows:
+        """Return parts of runs by the value of a field; see ``trend_queries.trends``."""
+        return trend_queries.trends(self._database, by, most)
 
     def samples(self, query: SampleQuery) -> list[dict[str, Any]]:
         """Return samples of nodes, GPUs, processes or the pace of ranks over time; see ``SampleQuery``.

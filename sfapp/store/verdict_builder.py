@@ -159,7 +159,7 @@ def _derive(
         grouped, windows, more = _derive(usable, stored_waits)
         return grouped, windows, unusable + more
     windows = [
-        DerivedWindow(diagnosis, WindowOrigin.of(found.window.manifest, diagnosis))
+        DerivedWindow(diagnosis, WindowOrigin.of(found.window, diagnosis))
         for diagnosis, found in zip(_diagnose(measures, stored_waits), grouped.windows, strict=True)
     ]
     return grouped, windows, []

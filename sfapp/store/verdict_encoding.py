@@ -6,7 +6,7 @@ A row holds all columns of ``windows`` and, nested, the window's rows of ``packe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,6 +77,10 @@ class StoredReference(msgspec.Struct, frozen=True):
     reference: str
 
 
+_ADDED: Mapping[int, tuple[str, ...]] = {24: ("job_fields",)}
+"""Earlier versions whose files are still read, with the columns that they lack and that are null then."""
+
+
 class _Head(msgspec.Struct, frozen=True):
     """Value of the footer's key."""
 
@@ -107,15 +111,19 @@ def decode_verdicts(data: bytes) -> Verdicts:
     """
     file = PacketFile(data, texts=(), manifest_key=VERDICTS_KEY)
     head = _head(file.manifest_json)
-    missing = [name for name in SCHEMA.names if file.names.count(name) != 1]
+    names = [name for name in SCHEMA.names if name not in _ADDED.get(head.schema, ())]
+    missing = [name for name in names if file.names.count(name) != 1]
     if missing:
         raise PacketError("the column is missing, or there several times", column=missing[0])
-    expanded = file.expanded_bytes(len(SCHEMA.names))
+    expanded = file.expanded_bytes(len(names))
     if expanded > max(_LEAST_EXPANDED, _MOST_RATIO * file.size):
         raise PacketError(f"expands from {file.size:,} to {expanded:,} bytes, more than allowed for its size")
     with PROCESS_BUDGET.reserve(2 * expanded):
         with arrow_errors():
-            table = pa.table(file.decode(SCHEMA.names)).select(SCHEMA.names).cast(SCHEMA)
+            table = pa.table(file.decode(names))
+            for name in _ADDED.get(head.schema, ()):
+                table = table.append_column(SCHEMA.field(name), pa.nulls(table.num_rows, SCHEMA.field(name).type))
+            table = table.select(SCHEMA.names).cast(SCHEMA)
             table.validate(full=True)
         _check_rows(table)
     return Verdicts(table, tuple(head.references))
@@ -132,7 +140,7 @@ def _head(raw: bytes | None) -> _Head:
             RUN_REFERENCES.arrow([reference_row(one) for one in head.references])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise PacketError(f"its footer cannot be read: {error}") from None
-    if head.schema != SCHEMA_VERSION:
+    if head.schema not in (SCHEMA_VERSION, *_ADDED):
         raise PacketError(
             f"holds verdicts of version {head.schema}, and this sfapp has {SCHEMA_VERSION}: write the "
             "dataset again from the packets, into an empty folder"

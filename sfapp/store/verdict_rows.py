@@ -12,8 +12,9 @@ import msgspec
 import pyarrow as pa
 
 from sfapp.accounting import is_complete, own_wait_stages
-from sfapp.model import Diagnosis, Manifest, Reference
+from sfapp.model import Diagnosis, Reference, Window
 from sfapp.model.findings import StepNoise
+from sfapp.model.job_fields import encode_fields, job_fields
 from sfapp.model.labels import heaviest_label
 from sfapp.model.parse import parse_time
 from sfapp.store.schema import STAGES, WINDOWS
@@ -32,21 +33,25 @@ class WindowOrigin:
 
     Attributes:
         started_at, ended_at: naive UTC.
+        job_fields: what the job ran with (``job_fields``), as JSON.
         complete: whether it may be the run's reference if it is not the run's first window.
     """
 
     started_at: datetime | None
     ended_at: datetime | None
     wrapper: str
+    job_fields: str | None
     world_size: int
     complete: bool
 
     @classmethod
-    def of(cls, manifest: Manifest, diagnosis: Diagnosis) -> WindowOrigin:
+    def of(cls, window: Window, diagnosis: Diagnosis) -> WindowOrigin:
+        manifest = window.manifest
         return cls(
             utc(manifest.started_at),
             utc(manifest.ended_at),
             manifest.wrapper,
+            encode_fields(job_fields(manifest, window.attributes)),
             manifest.world_size,
             is_complete(diagnosis),
         )
@@ -84,6 +89,7 @@ def _window_row(diagnosis: Diagnosis, origin: WindowOrigin) -> dict[str, Any]:
         "ended_at": origin.ended_at,
         "closed_by": diagnosis.closed_by,
         "wrapper": origin.wrapper,
+        "job_fields": origin.job_fields,
         "first_step": diagnosis.first_step,
         "last_step": diagnosis.last_step,
         "steps": diagnosis.steps,

@@ -63,9 +63,10 @@ def problem_page(problem: Problem) -> str:
     return f"{page}?run={quote(problem.run_id, safe='')}" if problem.run_id in EXAMPLES else page
 
 
-def fleet_page(text: str = "") -> str:
-    """Return the page of all runs, filtered by a search."""
-    return f"/fleet?text={quote(text, safe='')}" if text else "/fleet"
+def fleet_page(text: str = "", by: str = "") -> str:
+    """Return the page of all runs, filtered by a search and grouped by a field."""
+    pairs = [f"{name}={quote(value, safe='')}" for name, value in (("text", text), ("by", by)) if value]
+    return f"/fleet?{'&'.join(pairs)}" if pairs else "/fleet"
 
 
 def incident_page(incident_id: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fastapi import Request
 from nicegui import events, ui
@@ -11,6 +11,7 @@ from nicegui import events, ui
 from sfapp.app.connection import connected
 from sfapp.app.notifications import follow
 from sfapp.app.panels.tables import titled
+from sfapp.app.panels.trends import trends_table
 from sfapp.app.routes import Handler
 from sfapp.app.theme import (
     Crumb,
@@ -27,7 +28,9 @@ from sfapp.app.theme import (
 from sfapp.app.window_list import ListState
 from sfapp.model.fleet import Fleet, FleetHost, FleetRun, LostTime
 from sfapp.model.search_words import MAX_SEARCH
+from sfapp.model.trends import BY_DAY, Trends
 from sfapp.service.fleet import FleetQuery
+from sfapp.service.trends import MOST_FIELD
 from sfapp.service.workspace import Workspace
 from sfapp.store import IngestReport
 from sfapp.views import format
@@ -49,12 +52,13 @@ def build(workspace: Workspace) -> tuple[Handler, ...]:
     """Return the page's handler."""
 
     async def show_fleet(request: Request) -> None:
-        page = FleetPage(await asyncio.to_thread(workspace.fleet), request.query_params.get("text", ""))
+        page = FleetPage(workspace, request.query_params)
+        await page.read()
         with frame(workspace, request, "fleet", (Crumb("Problems", "/"), Crumb("Fleet"))):
             page.build()
 
         async def refresh(_: IngestReport) -> None:
-            page.show(await asyncio.to_thread(workspace.fleet))
+            await page.refresh()
 
         if await connected():
             follow(workspace.changed, refresh)
@@ -65,9 +69,19 @@ def build(workspace: Workspace) -> tuple[Handler, ...]:
 class FleetPage:
     """One open page of all runs."""
 
-    def __init__(self, fleet: Fleet, text: str) -> None:
-        self._fleet = fleet
-        self._query = FleetQuery(text[:MAX_SEARCH])
+    def __init__(self, workspace: Workspace, query: Mapping[str, str]) -> None:
+        self._workspace = workspace
+        self._query = FleetQuery(query.get("text", "")[:MAX_SEARCH])
+        self._by = query.get("by", "")[:MOST_FIELD] or BY_DAY
+        self._fleet, self._trends = Fleet(), Trends()
+
+    async def read(self) -> bool:
+        """Read the state of the store; return whether it changed."""
+        before = self._fleet, self._trends
+        self._fleet, self._trends = await asyncio.gather(
+            asyncio.to_thread(self._workspace.fleet), asyncio.to_thread(self._workspace.trends, self._by)
+        )
+        return (self._fleet, self._trends) != before
 
     def build(self) -> None:
         """Build the page inside the current container."""
@@ -86,21 +100,29 @@ class FleetPage:
             self._content = box("stack")
         self._draw()
 
-    def show(self, fleet: Fleet) -> None:
-        """Show another state of the store."""
-        if fleet != self._fleet:
-            self._fleet = fleet
+    async def refresh(self) -> None:
+        """Show the present state of the store."""
+        if await self.read() and not self._content.is_deleted:
             self._draw()
+
+    async def _group_by(self, by: str) -> None:
+        self._by = by
+        show_address(self._address)
+        await self.refresh()
+
+    @property
+    def _address(self) -> str:
+        return fleet_page(self._query.text, "" if self._by == BY_DAY else self._by)
 
     def _search(self, event: events.ValueChangeEventArguments[str | None]) -> None:
         self._query = FleetQuery((event.value or "")[:MAX_SEARCH])
-        show_address(fleet_page(self._query.text))
+        show_address(self._address)
         self._draw()
 
     def _draw(self) -> None:
         found = self._query.select(self._fleet)
         self._headline.text = fleet_headline(self._fleet)
-        set_address(self._json, fleet_page(self._query.text).replace("/fleet", "/fleet.json", 1))
+        set_address(self._json, self._address.replace("/fleet", "/fleet.json", 1))
         self._content.clear()
         with self._content:
             if not self._fleet.runs:
@@ -110,6 +132,7 @@ class FleetPage:
             for host in found.suspects[:MOST_SUSPECTS]:
                 _suspect(host)
             _hosts(found.hosts)
+            trends_table(self._trends, self._group_by)
             _lost(self._fleet.lost)
             _runs(found.runs)
 
