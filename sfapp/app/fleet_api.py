@@ -17,7 +17,8 @@ from sfapp.service.workspace import Workspace
 FIELDS = (
     "`suspects` (names of hosts that have the late rank in more runs than expected by chance), `hosts` ("
     "all that have the late rank in some run) and `total_hosts`, `lost` (rank-hours by stage), `runs` and "
-    "`total_runs`, `trends` (groups of runs by a field: whether they are slower than others); docs/json.md lists their fields."
+    "`total_runs`, `trends` (groups of runs by a field: whether they are slower than others); "
+    "docs/json.md lists their fields."
 )
 
 

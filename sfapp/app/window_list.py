@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
@@ -158,8 +158,3 @@ def parse_sort(text: str) -> tuple[tuple[str, str], ...]:
             )
         terms.append((column, direction or "asc"))
     return tuple(terms) or WORST_FIRST
-
-
-def count_windows(rows: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
-    """Return the number of windows that need attention, and of those that lack data."""
-    return sum(bool(row["needs_attention"]) for row in rows), sum(bool(row["lacks_data"]) for row in rows)

@@ -55,7 +55,9 @@ def fleet(paths: Sequence[StoragePath], text: str, by: str, as_json: bool, db: P
         store.ingest()
         found, trends = FleetQuery(text).select(fleet_of(store)), trends_of(store, by)
     if as_json:
-        click.echo(json.dumps(fleet_document(found, trends=trends), ensure_ascii=False, separators=(",", ":")))
+        click.echo(
+            json.dumps(fleet_document(found, trends=trends), ensure_ascii=False, separators=(",", ":"))
+        )
         return
     for line in (*_lines(found), *_trend_lines(trends)):
         click.echo(printable(line))

@@ -37,7 +37,7 @@ from sfapp.service.subscribers import Subscribers
 from sfapp.service.trends import StoredTrends
 from sfapp.service.what_if import StepPredictor
 from sfapp.storage import StoragePath, local_paths
-from sfapp.store import IngestProgress, IngestReport, RunSummary, Store, WindowQuery, WindowRows
+from sfapp.store import IngestProgress, IngestReport, RunSummary, Store, WindowCounts, WindowQuery, WindowRows
 from sfapp.views.operator_findings import Examined, Read, ReportProgress, examined
 
 FINDINGS_BYTES = 1 << 29
@@ -222,6 +222,10 @@ class Workspace:
         """
         store = self.store if query.run is None else self.store_of(query.run)
         return store.timeline_of(query, latest, is_sorted=is_sorted)
+
+    def window_counts(self, run_id: str | None) -> WindowCounts:
+        """Return how many windows there are of a run or of all, and the worst."""
+        return (self.store if run_id is None else self.store_of(run_id)).window_counts(run_id)
 
     def windows(self, query: WindowQuery) -> WindowRows:
         """Return one page of windows; windows of an example only if its run is requested.

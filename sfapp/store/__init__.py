@@ -11,7 +11,7 @@ from sfapp.store.queries import (
 from sfapp.store.samples import SampleQuery
 from sfapp.store.store import Store
 from sfapp.store.verdict_writer import DatasetReport
-from sfapp.store.window_queries import SORTABLE, WORST_FIRST, WindowQuery, WindowRows
+from sfapp.store.window_queries import SORTABLE, WORST_FIRST, WindowCounts, WindowQuery, WindowRows
 
 __all__ = [
     "SORTABLE",
@@ -25,6 +25,7 @@ __all__ = [
     "SampleQuery",
     "Store",
     "WindowConflict",
+    "WindowCounts",
     "WindowQuery",
     "WindowRows",
     "ingest_to_dataset",

@@ -175,7 +175,9 @@ WINDOWS = SchemaTable(
         SchemaColumn("ended_at", "TIMESTAMP", "UTC, by the writing rank's clock; display only"),
         SchemaColumn("closed_by", "VARCHAR", "why the window ended"),
         SchemaColumn("wrapper", "VARCHAR", "`ddp`, `fsdp2`, …"),
-        SchemaColumn("job_fields", "VARCHAR", "what the job ran with, such as its image: texts by name, as JSON"),
+        SchemaColumn(
+            "job_fields", "VARCHAR", "what the job ran with, such as its image: texts by name, as JSON"
+        ),
         SchemaColumn("first_step", "BIGINT", "first logical step"),
         SchemaColumn("last_step", "BIGINT", "last logical step"),
         SchemaColumn("steps", "BIGINT", "number of steps"),

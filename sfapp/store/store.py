@@ -32,11 +32,11 @@ from sfapp.store.run_waits import stored_waits
 from sfapp.store.samples import MOST_SUBJECTS, Paces, SampleFollower, SampleQuery
 from sfapp.store.scan import FollowedRoot
 from sfapp.store.stored_windows import read_stored_window, thinned_at
+from sfapp.store.trend_queries import TrendRows
 from sfapp.store.verdict_rows import Key
 from sfapp.store.verdict_writer import DatasetReport, write_verdicts
-from sfapp.store.trend_queries import TrendRows
 from sfapp.store.watch import watch
-from sfapp.store.window_queries import WindowQuery, WindowRows
+from sfapp.store.window_queries import WindowCounts, WindowQuery, WindowRows
 
 
 class Store:
@@ -197,22 +197,20 @@ class Store:
         return window_queries.windows(self._database, query or WindowQuery())
 
     def timeline(self, run: str | None = None, latest: int | None = None) -> list[dict[str, Any]]:
-        """Return every window of one or all runs, or the ``latest`` so many, in order, with ``run_id, window,
-        started_at, ended_at, first_step, last_step, step_time_ns, shares, label, severity, needs_attention,
-        aim_stage, aim_rank, aim_hostname, culprit_kind, is_reference, missing_ranks, first_missing_rank,
-        lacks_data``; ``missing_ranks`` is their number.
-        """
+        """Return what a timeline plots of every window of one or all runs, or of the ``latest`` so many, in
+        order; ``missing_ranks`` is their number."""
         return window_queries.timeline(self._database, WindowQuery(run), latest)
 
     def timeline_of(
         self, query: WindowQuery, latest: int | None = None, *, is_sorted: bool = False
     ) -> list[dict[str, Any]]:
-        """Return what ``timeline`` does of the windows that match, all pages of them.
-
-        Args:
-            is_sorted: in the order of the query instead of by run and window.
-        """
+        """Return what ``timeline`` does of the windows that match, all pages of them or the ``latest``; if
+        ``is_sorted``, in the order of the query, of which ``latest`` are the first."""
         return window_queries.timeline(self._database, query, latest, is_sorted=is_sorted)
+
+    def window_counts(self, run: str | None = None) -> WindowCounts:
+        """Return how many windows there are of one run or of all, and the worst."""
+        return window_queries.counts(self._database, run)
 
     def diagnosis(self, run: str, window: int) -> Diagnosis:
         """Return the stored diagnosis: all ranks, default thresholds, compared with the run's reference.

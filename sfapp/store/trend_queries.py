@@ -55,9 +55,7 @@ def trends(database: Database, by: str, most: int) -> TrendRows:
         most: number of values that are shown: the latest days, or the values with the most rank-hours.
     """
     # Grouping by the whole text is faster than reading a field from the JSON of every window.
-    value = (
-        "strftime(day, '%Y-%m-%d')" if by == BY_DAY else "json_extract_string(text, $pointer)"
-    )
+    value = "strftime(day, '%Y-%m-%d')" if by == BY_DAY else "json_extract_string(text, $pointer)"
     order = "value DESC" if by == BY_DAY else "sum(rank_hours) DESC, value"
     rows = database.tuples(
         f"""

@@ -122,7 +122,9 @@ def decode_verdicts(data: bytes) -> Verdicts:
         with arrow_errors():
             table = pa.table(file.decode(names))
             for name in _ADDED.get(head.schema, ()):
-                table = table.append_column(SCHEMA.field(name), pa.nulls(table.num_rows, SCHEMA.field(name).type))
+                table = table.append_column(
+                    SCHEMA.field(name), pa.nulls(table.num_rows, SCHEMA.field(name).type)
+                )
             table = table.select(SCHEMA.names).cast(SCHEMA)
             table.validate(full=True)
         _check_rows(table)

@@ -43,7 +43,8 @@ def test_a_slower_image_is_named_with_an_interval_that_covers_the_truth() -> Non
     covered = 0
     for seed in range(50):
         step = by_value(runs_of_images(seed, 0.08))["new"].step
-        assert step is not None and step.verdict == "slower"
+        assert step is not None
+        assert step.verdict == "slower"
         covered += step.low <= 0.08 <= step.high
     assert covered >= 45
 
@@ -94,7 +95,8 @@ def test_a_day_is_compared_with_earlier_days_and_those_not_shown() -> None:
     parts += [part(f"first-{number}", "2026-03-01", 100.5 + number) for number in range(4)]
     parts += [part(f"later-{number}", "2026-03-02", 150.0 + number, day=1) for number in range(4)]
     first, second = trend_groups(parts, in_order=True)
-    assert first.step is not None and second.step is not None
+    assert first.step is not None
+    assert second.step is not None
     assert (first.step.other_runs, second.step.other_runs) == (4, 8)
     assert (first.step.verdict, second.step.verdict) == ("none", "slower")
 
@@ -112,7 +114,8 @@ def test_a_run_without_healthy_windows_still_counts_for_lost_time() -> None:
     ]
     new = by_value(parts)["new"]
     assert (new.step, new.step_ns) == (None, None)
-    assert new.lost is not None and new.lost.verdict == "slower"
+    assert new.lost is not None
+    assert new.lost.verdict == "slower"
 
 
 @pytest.mark.parametrize("step_ms", [1e-9, 1e12])

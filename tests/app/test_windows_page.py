@@ -88,8 +88,8 @@ async def test_a_run_picked_while_new_windows_are_read_stays_picked(
     await user.should_see("2 runs")
     reading, resume = threading.Event(), threading.Event()
 
-    def read_slowly(run_id: str | None) -> list[dict[str, Any]]:
-        rows = timeline(run_id)
+    def read_slowly(run_id: str | None, latest: int | None = None) -> list[dict[str, Any]]:
+        rows = timeline(run_id, latest)
         if run_id is None:
             reading.set()
             resume.wait(20)

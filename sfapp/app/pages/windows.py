@@ -22,17 +22,23 @@ from sfapp.app.panels.windows_toolbar import WindowsToolbar
 from sfapp.app.routes import Handler
 from sfapp.app.theme import Crumb, box, empty, frame, is_dark, label_text, link
 from sfapp.app.view_history import UndoableView
-from sfapp.app.window_list import ListState, count_windows, parse_list, parse_sort
+from sfapp.app.window_list import ListState, parse_list, parse_sort
 from sfapp.errors import StoreError
 from sfapp.model import Gates
 from sfapp.model.view import WindowKey
 from sfapp.service.workspace import Workspace
-from sfapp.store import RunSummary
+from sfapp.store import RunSummary, WindowCounts
 from sfapp.views import format
 from sfapp.views import text as words
 from sfapp.views.address import window_page
 
 Rows = Sequence[Mapping[str, Any]]
+
+TIMELINE_WINDOWS = 2_000
+"""Windows that the timeline shows at most: the latest, or the first as listed."""
+
+RUNS_OFFERED = 500
+"""Runs to choose from, those with the newest windows; the search finds the windows of others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,32 +51,32 @@ class StoreOverview:
     generation: int
     reading: bool
     runs: list[RunSummary]
+    counts: WindowCounts
     rows: list[dict[str, Any]]
     refused: int
     conflicts: int
 
     @classmethod
     def of(cls, workspace: Workspace, run_id: str | None) -> StoreOverview:
-        """Read the overview from the store, with the rows of one run or of all. Blocking."""
+        """Read the overview from the store, with the latest rows of one run or of all. Blocking."""
         store = workspace.store
         return cls(
             store.generation,
             workspace.status().kind == "reading",
             store.runs(),
-            workspace.timeline(run_id),
+            workspace.window_counts(run_id),
+            workspace.timeline(run_id, TIMELINE_WINDOWS),
             len(store.quarantine()),
             len(store.conflicts()),
         )
 
     @property
-    def stages(self) -> list[str]:
-        """Stages that occur in any window."""
-        return list(dict.fromkeys(stage for row in self.rows for stage in row["shares"] or ()))
-
-    @property
     def run_choices(self) -> dict[str, str]:
         """Runs to choose from, with their numbers of windows."""
-        return {run.run_id: f"{format.clip(run.run_id)} · {format.count(run.windows)}" for run in self.runs}
+        return {
+            run.run_id: f"{format.clip(run.run_id)} · {format.count(run.windows)}"
+            for run in self.runs[:RUNS_OFFERED]
+        }
 
 
 def build(workspace: Workspace) -> tuple[Handler, ...]:
@@ -115,11 +121,12 @@ class WindowsPage:
                 self._head = box("overview-head")
                 self._empty = box("card")
                 self._timeline = WindowsTimeline(self._filter_range)
+                self._timeline_note = label_text("", "p", "muted").mark("timeline-note")
                 self._list_box = box("stack")
                 with self._list_box:
                     overview = self._overview
                     self._toolbar = WindowsToolbar(
-                        self._state, overview.run_choices, overview.stages, self._change
+                        self._state, overview.run_choices, overview.counts.stages, self._change
                     )
                     with self._toolbar.undo_place:
                         self._views.button()
@@ -156,22 +163,21 @@ class WindowsPage:
         self._list_box.set_visibility(bool(overview.rows))
 
     def _headline(self) -> None:
-        rows = self._overview.rows
-        slow, incomplete = count_windows(rows)
+        counts = self._overview.counts
+        worst = counts.worst
         with box():
-            label_text(words.attention_count(slow, len(rows), incomplete), "h1").mark("headline")
+            headline = words.attention_count(counts.slow, counts.windows, counts.incomplete)
+            label_text(headline, "h1").mark("headline")
             with box("subtitle", "p"):
-                runs = len({row["run_id"] for row in rows})
-                label_text(format.counted(runs, "run"), "span")
-                if slow:
-                    worst = max(rows, key=lambda row: (row["needs_attention"], row["severity"] or 0.0))
+                label_text(format.counted(counts.runs, "run"), "span")
+                if worst is not None:
                     rank = "" if worst["aim_rank"] is None else f" on rank {worst['aim_rank']}"
                     run_id = format.clip(worst["run_id"])
                     stage = format.short_stage(worst["aim_stage"])
                     cause = f"{stage}{rank}, window {worst['window']} of {run_id}"
                     label_text("· slowest:", "span")
                     link(cause, window_page(WindowKey(worst["run_id"], worst["window"])))
-                    label_text(f"· {words.attention_by_chance(len(rows), Gates().alpha)}", "span")
+                    label_text(f"· {words.attention_by_chance(counts.windows, Gates().alpha)}", "span")
 
     def _nothing(self) -> None:
         if self._state.run is not None:
@@ -255,9 +261,17 @@ class WindowsPage:
 
         if is_current():
             self._shown = rows
+            self._note_timeline()
             await self._timeline.draw(
                 rows, self._state.axis, dark=dark, brushed=brushed, is_current=is_current
             )
+
+    def _note_timeline(self) -> None:
+        """Say that the timeline shows only a part of the windows, if it does."""
+        which = "first as listed" if self._state.axis == "sorted" else "latest"
+        shown = format.count(len(self._shown))
+        self._timeline_note.text = f"The timeline shows the {shown} {which}; the table has all windows."
+        self._timeline_note.set_visibility(len(self._shown) >= TIMELINE_WINDOWS)
 
     async def _follow(self) -> None:
         """Update the parts of the page whose data changed."""
@@ -279,11 +293,12 @@ class WindowsPage:
     def _announce(self, before: StoreOverview) -> None:
         """Notify the user of the windows that arrived."""
         known = {(row["run_id"], row["window"]) for row in before.rows}
+        number = self._overview.counts.windows - before.counts.windows
         arrived = [row for row in self._overview.rows if (row["run_id"], row["window"]) not in known]
-        if len(arrived) == 1:
+        if number == 1 and len(arrived) == 1:
             ui.notify(f"Window {arrived[0]['window']} of {format.clip(arrived[0]['run_id'])} arrived")
-        elif arrived:
-            ui.notify(f"{format.counted(len(arrived), 'window')} arrived")
+        elif number > 0:
+            ui.notify(f"{format.counted(number, 'window')} arrived")
 
 
 def _places(low: float, high: float, count: int) -> tuple[int, int] | None:
@@ -298,4 +313,4 @@ def _timeline_rows(workspace: Workspace, overview: StoreOverview, state: ListSta
     if state.axis is None and not state.is_filtered:
         return overview.rows
     asked = state.asked if state.axis is not None else replace(state.asked, first=None, last=None)
-    return workspace.timeline_of(asked, is_sorted=state.axis == "sorted")
+    return workspace.timeline_of(asked, TIMELINE_WINDOWS, is_sorted=state.axis == "sorted")

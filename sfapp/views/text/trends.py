@@ -26,7 +26,9 @@ def field_name(by: str) -> str:
 def trends_headline(trends: Trends) -> str:
     """Return the answer to "did it get slower?" in one or two sentences."""
     if not trends.groups:
-        return "No windows with a start." if trends.by == BY_DAY else f"No run states {field_name(trends.by)}."
+        return (
+            "No windows with a start." if trends.by == BY_DAY else f"No run states {field_name(trends.by)}."
+        )
     compared = [group for group in trends.groups if group.step or group.lost]
     if not compared:
         return "Too few comparable runs to tell whether steps became slower."
@@ -95,8 +97,8 @@ def basis_text(trends: Trends) -> str:
     """Return what is compared with what, and what the intervals assume."""
     with_what = "earlier days" if trends.by == BY_DAY else "other values"
     return (
-        f"Each is compared with {with_what}, in runs of the same world size, wrapper and stages. Intervals hold "
-        "together at 95 %; a run counts once, however long it is, and runs are taken to be independent."
+        f"Each is compared with {with_what}, in runs of the same world size, wrapper and stages. Intervals "
+        "hold together at 95 %; a run counts once, however long it is, and runs are taken to be independent."
     )
 
 
