@@ -194,17 +194,18 @@ def _add_windows(routes: APIRouter, workspace: Workspace) -> None:
     def windows_json(
         asked: Asked,
         offset: Annotated[int, Query(ge=0, description="number of windows to skip")] = 0,
-        limit: Annotated[int, Query(ge=0, le=MAX_ROWS, description="of windows")] = 100,
+        limit: Annotated[int, Query(ge=0, le=MAX_ROWS, description="of windows and of runs")] = 100,
         as_text: Annotated[bool, Query(description="add `shown`: values as displayed on the page")] = False,
     ) -> Response:
-        page = workspace.windows(replace(asked, offset=offset, limit=limit))
+        page, runs = workspace.windows(replace(asked, offset=offset, limit=limit)), workspace.runs()
         rows = [{**row, "shown": window_row(row)} for row in page.rows] if as_text else page.rows
         return json_answer(
             {
                 "windows": rows,
                 "total": page.total,
                 "offset": offset,
-                "runs": [asdict(run) for run in store.runs()],
+                "runs": [asdict(run) for run in runs[:limit]],
+                "total_runs": len(runs),
                 "quarantined": len(store.quarantine()),
                 "conflicts": len(store.conflicts()),
                 "newest_packet_at": store.newest_packet_at(),

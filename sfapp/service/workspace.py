@@ -36,6 +36,7 @@ from sfapp.service.streaming_runs import StreamingRuns
 from sfapp.service.subscribers import Subscribers
 from sfapp.service.trends import StoredTrends
 from sfapp.service.what_if import StepPredictor
+from sfapp.service.window_overview import StoredOverviews, WindowsOverview
 from sfapp.storage import StoragePath, local_paths
 from sfapp.store import IngestProgress, IngestReport, RunSummary, Store, WindowCounts, WindowQuery, WindowRows
 from sfapp.views.operator_findings import Examined, Read, ReportProgress, examined
@@ -78,6 +79,7 @@ class Workspace:
         self._problems = StoredProblems(self.store_of, EpisodeLocator(self._judge))
         self._fleet = StoredFleet(store)
         self._trends = StoredTrends(store)
+        self._overviews = StoredOverviews(self)
         self._predictor = StepPredictor()
         self._rolling = RollingFeed(store, self.folders)
         self._findings: MemoryCache[Examined] = MemoryCache(FINDINGS_BYTES, lambda found: found.nbytes)
@@ -226,6 +228,14 @@ class Workspace:
     def window_counts(self, run_id: str | None) -> WindowCounts:
         """Return how many windows there are of a run or of all, and the worst."""
         return (self.store if run_id is None else self.store_of(run_id)).window_counts(run_id)
+
+    def windows_overview(self, run_id: str | None) -> WindowsOverview:
+        """Return runs, counts and the latest windows of a run or of all; cached until the store changes."""
+        return self._overviews.read(run_id)
+
+    def runs(self) -> list[RunSummary]:
+        """Return every run of the user's store, the one with the newest window first; cached likewise."""
+        return self._overviews.runs()
 
     def windows(self, query: WindowQuery) -> WindowRows:
         """Return one page of windows; windows of an example only if its run is requested.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from fastapi import Request
@@ -26,57 +26,24 @@ from sfapp.app.window_list import ListState, parse_list, parse_sort
 from sfapp.errors import StoreError
 from sfapp.model import Gates
 from sfapp.model.view import WindowKey
+from sfapp.service.window_overview import TIMELINE_WINDOWS, WindowsOverview
 from sfapp.service.workspace import Workspace
-from sfapp.store import RunSummary, WindowCounts
 from sfapp.views import format
 from sfapp.views import text as words
 from sfapp.views.address import window_page
 
 Rows = Sequence[Mapping[str, Any]]
 
-TIMELINE_WINDOWS = 2_000
-"""Windows that the timeline shows at most: the latest, or the first as listed."""
-
 RUNS_OFFERED = 500
 """Runs to choose from, those with the newest windows; the search finds the windows of others."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoreOverview:
-    """The store's contents for the head of the page.
-
-    ``generation`` and ``reading`` are read before the rest, so that later changes are noticed.
-    """
-
-    generation: int
-    reading: bool
-    runs: list[RunSummary]
-    counts: WindowCounts
-    rows: list[dict[str, Any]]
-    refused: int
-    conflicts: int
-
-    @classmethod
-    def of(cls, workspace: Workspace, run_id: str | None) -> StoreOverview:
-        """Read the overview from the store, with the latest rows of one run or of all. Blocking."""
-        store = workspace.store
-        return cls(
-            store.generation,
-            workspace.status().kind == "reading",
-            store.runs(),
-            workspace.window_counts(run_id),
-            workspace.timeline(run_id, TIMELINE_WINDOWS),
-            len(store.quarantine()),
-            len(store.conflicts()),
-        )
-
-    @property
-    def run_choices(self) -> dict[str, str]:
-        """Runs to choose from, with their numbers of windows."""
-        return {
-            run.run_id: f"{format.clip(run.run_id)} · {format.count(run.windows)}"
-            for run in self.runs[:RUNS_OFFERED]
-        }
+def _run_choices(overview: WindowsOverview) -> dict[str, str]:
+    """Return runs to choose from, with their numbers of windows."""
+    return {
+        run.run_id: f"{format.clip(run.run_id)} · {format.count(run.windows)}"
+        for run in overview.runs[:RUNS_OFFERED]
+    }
 
 
 def build(workspace: Workspace) -> tuple[Handler, ...]:
@@ -84,7 +51,7 @@ def build(workspace: Workspace) -> tuple[Handler, ...]:
 
     async def windows_page(request: Request) -> None:
         state, messages = parse_list(request.query_params.multi_items())
-        overview = await asyncio.to_thread(StoreOverview.of, workspace, state.run)
+        overview = await asyncio.to_thread(workspace.windows_overview, state.run)
         page = WindowsPage(workspace, state, overview, is_dark(request))
         page.build(request, messages)
         if await connected():
@@ -96,7 +63,7 @@ def build(workspace: Workspace) -> tuple[Handler, ...]:
 class WindowsPage:
     """One open page of windows."""
 
-    def __init__(self, workspace: Workspace, state: ListState, overview: StoreOverview, dark: bool) -> None:
+    def __init__(self, workspace: Workspace, state: ListState, overview: WindowsOverview, dark: bool) -> None:
         self._workspace = workspace
         self._views = UndoableView(
             state, parse=lambda query: parse_list(query)[0], href=lambda view: view.href, show=self._show_view
@@ -126,7 +93,7 @@ class WindowsPage:
                 with self._list_box:
                     overview = self._overview
                     self._toolbar = WindowsToolbar(
-                        self._state, overview.run_choices, overview.counts.stages, self._change
+                        self._state, _run_choices(overview), overview.counts.stages, self._change
                     )
                     with self._toolbar.undo_place:
                         self._views.button()
@@ -216,7 +183,7 @@ class WindowsPage:
 
     async def _show_other_run(self) -> None:
         run = self._state.run
-        overview = await asyncio.to_thread(StoreOverview.of, self._workspace, run)
+        overview = await asyncio.to_thread(self._workspace.windows_overview, run)
         if run != self._state.run:
             return
         self._overview = overview
@@ -279,18 +246,18 @@ class WindowsPage:
         if (self._workspace.store.generation, reading) == (self._overview.generation, self._overview.reading):
             return
         before, run = self._overview, self._state.run
-        overview = await asyncio.to_thread(StoreOverview.of, self._workspace, run)
+        overview = await asyncio.to_thread(self._workspace.windows_overview, run)
         if run != self._state.run:
             return  # The windows of the run that was picked meanwhile are being read.
         self._overview = overview
         if not before.reading:  # During the first ingest, windows are not new.
             self._announce(before)
         self._show_head()
-        self._toolbar.offer_runs(self._overview.run_choices)
+        self._toolbar.offer_runs(_run_choices(self._overview))
         self._grid.refresh()
         await self._draw_timeline(self._dark)
 
-    def _announce(self, before: StoreOverview) -> None:
+    def _announce(self, before: WindowsOverview) -> None:
         """Notify the user of the windows that arrived."""
         known = {(row["run_id"], row["window"]) for row in before.rows}
         number = self._overview.counts.windows - before.counts.windows
@@ -308,7 +275,7 @@ def _places(low: float, high: float, count: int) -> tuple[int, int] | None:
     return (first, last) if first <= last else None
 
 
-def _timeline_rows(workspace: Workspace, overview: StoreOverview, state: ListState) -> Rows:
+def _timeline_rows(workspace: Workspace, overview: WindowsOverview, state: ListState) -> Rows:
     """Return the windows of the timeline. Blocking."""
     if state.axis is None and not state.is_filtered:
         return overview.rows
