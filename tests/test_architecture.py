@@ -287,7 +287,7 @@ ONE_CONCEPT = frozenset(
         explanation findings fleet frequency frontier glossary hang heatmap history host_evidence incidents
         ingest labels live live_rows manifest notebook onsets operator_findings operators packets
         parallel_layout pipeline plot_help problems rank_similarity recorder reduced relay routing run_waits
-        samples stacks standstill swim_lane tables verdict_map watch what_if window
+        samples stacks standstill swim_lane tables trends verdict_map watch what_if window
         """,
     )
 )

@@ -113,3 +113,84 @@ def test_the_command_names_the_host_and_the_runs(root: Path) -> None:
     assert "needs attention" in printed.output
     searched = CliRunner().invoke(fleet, [str(root), "--text", "past"])
     assert "run-7" not in searched.output
+
+
+IMAGES = 8
+"""Runs with each image."""
+
+
+def with_image(window: Window, image: str, factor: float) -> Window:
+    """The window of a job with an image, whose steps take longer by a factor."""
+    durations = (window.duration_SNR * factor).astype(window.duration_SNR.dtype)
+    extra = {"image": image, "nested": {"ignored": 1}, "nested_ns": 7}
+    return replace(window, duration_SNR=durations, manifest=replace(window.manifest, extra=extra))
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sixteen healthy runs, of which half have an image with which steps take a fifth longer."""
+    folder = tmp_path_factory.mktemp("images")
+    for number in range(2 * IMAGES):
+        is_new = number >= IMAGES
+        factor = (1.2 if is_new else 1.0) * (1.0 + number % IMAGES / 400.0)
+        window = job_window(0, {}, f"run-{number}")
+        put(folder, with_image(window, HOSTILE if is_new else "train:1", factor))
+    put(folder, job_window(0, {}, "without"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def stored_images(images: Path) -> Iterator[Store]:
+    with Store.open([images], memory=True) as found:
+        found.ingest()
+        yield found
+
+
+async def test_a_slower_image_is_named_with_its_interval(images: Path, stored_images: Store) -> None:
+    async with simulated(Workspace(stored_images, [images])) as user:
+        await user.open("/fleet?by=image")
+        await user.should_see(HOSTILE[:20])
+        headline = one(user, ui.element, "trends-headline").text
+        await user.should_see("slower")
+        await user.should_see("1 run without image")
+        one(user, ui.select, "trends-by").set_value("day")
+        await user.should_see("Each is compared with earlier days")
+    assert "healthy steps differ by +20.0 % (+19." in headline
+
+
+async def test_the_groups_of_runs_are_in_the_document(images: Path, stored_images: Store) -> None:
+    async with client_of(Workspace(stored_images, [images])) as client:
+        found = (await client.get("/fleet.json?by=image")).json()
+        absent = (await client.get("/fleet.json", params={"by": '/~"$'})).json()["trends"]
+        refused = await client.get("/fleet.json", params={"by": "x" * 201})
+    trends = found["trends"]
+    assert (trends["total_groups"], trends["runs"], trends["unstated_runs"]) == (2, 2 * IMAGES + 1, 1)
+    assert trends["fields"][0] == "day"
+    assert "image" in trends["fields"]
+    assert not {"nested", "nested_ns"} & set(trends["fields"])
+    steps = {group["value"]: group["step"] for group in trends["groups"]}
+    assert steps["train:1"]["verdict"] == "faster"
+    slower = next(step for value, step in steps.items() if value != "train:1")
+    assert slower["low"] < 0.2 < slower["high"]
+    assert (slower["verdict"], slower["runs"], slower["other_runs"]) == ("slower", IMAGES, IMAGES)
+    assert (absent["groups"], absent["unstated_runs"]) == ([], 2 * IMAGES + 1)
+    assert refused.status_code == 422
+    printed = CliRunner().invoke(fleet, [str(images), "--by", "image", "--json"])
+    assert json.loads(printed.output) == found
+
+
+def test_the_command_names_the_slower_image(images: Path) -> None:
+    printed = CliRunner().invoke(fleet, [str(images), "--by", "image"])
+    assert printed.exit_code == 0, printed.output
+    assert "healthy steps differ by +20.0 % (+19." in printed.output
+    assert "1 run without image" in printed.output
+    assert printed.output.isprintable() or all(line.isprintable() for line in printed.output.splitlines())
+
+
+def test_only_so_many_values_are_shown_and_the_rest_is_compared_with(
+    images: Path, stored_images: Store
+) -> None:
+    every = stored_images.trends("image", 14)
+    few = stored_images.trends("image", 1)
+    assert (few.total_values, len({part.value for part in few.parts})) == (2, 2)
+    assert sum(part.windows for part in few.parts) == sum(part.windows for part in every.parts)

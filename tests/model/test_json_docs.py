@@ -17,6 +17,7 @@ from sfapp.model.onsets import Episode
 from sfapp.model.parallel_layout import LayoutPattern, LayoutTable
 from sfapp.model.pipeline import Pipeline, PipelineStage, StageGrowth, StagePast
 from sfapp.model.problems import Cost, Problem
+from sfapp.model.trends import Difference, TrendGroup, Trends
 
 PAGE = Path(__file__).parents[2] / "docs" / "json.md"
 
@@ -44,10 +45,13 @@ SECTIONS: dict[str, tuple[type, set[str]]] = {
     "Problem": (Problem, {"status", "mark"}),
     "Episode": (Episode, set()),
     "Cost": (Cost, set()),
-    "Fleet": (Fleet, {"suspects", "total_runs"}),
+    "Fleet": (Fleet, {"suspects", "total_runs", "trends"}),
     "Fleet host": (FleetHost, set()),
     "Lost time": (LostTime, set()),
     "Fleet run": (FleetRun, set()),
+    "Trends": (Trends, set()),
+    "Trend group": (TrendGroup, set()),
+    "Trend difference": (Difference, {"verdict"}),
 }
 """Class behind each section, and the keys that its JSON object has besides its fields."""
 

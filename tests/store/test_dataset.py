@@ -139,6 +139,21 @@ class TestReading:
 >>>>>>> cc79147d (Bound what the page of windows reads of a large store)
             }
 
+    def test_files_of_the_version_before_fields_are_read_without_them(
+        self, packets: Path, tmp_path: Path
+    ) -> None:
+        target = tmp_path / "verdicts"
+        ingested(target, packets)
+        for name in target.rglob("*.verdicts.parquet"):
+            table = pq.read_table(name, partitioning=None).drop_columns("job_fields")
+            head = pq.read_metadata(name).metadata[b"sfapp.verdicts"]
+            metadata = {b"sfapp.verdicts": head.replace(b'"schema":25', b'"schema":24')}
+            pq.write_table(table.replace_schema_metadata(metadata), name)
+        with Store.open([target], memory=True) as store:
+            assert store.ingest().verdicts == 12
+            assert not store.quarantine()
+            assert store.trends("torch_version", 14).unstated_runs == len(store.runs())
+
 
 class TestAdding:
     def test_again_writes_nothing(self, packets: Path, tmp_path: Path) -> None:

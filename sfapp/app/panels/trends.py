@@ -9,7 +9,7 @@ from nicegui import ui
 
 from sfapp.app.panels.tables import titled
 from sfapp.app.theme import box, label_text
-from sfapp.model.trends import Difference, TrendGroup, Trends
+from sfapp.model.trends import BY_DAY, Difference, TrendGroup, Trends
 from sfapp.views import format
 from sfapp.views.text.trends import (
     DIFFERENCE_WORDS,
@@ -30,10 +30,9 @@ def trends_table(trends: Trends, choose: Callable[[str], Any]) -> None:
     """Build the card; ``choose`` is called with a field that the user picks."""
     with titled("Did runs become slower?", basis_text(trends)):
         with box("toolbar"):
+            label_text("By", "span", "muted")
             options = {name: field_name(name) for name in dict.fromkeys((*trends.fields, trends.by))}
-            chooser = ui.select(
-                options, value=trends.by, label="By", on_change=lambda event: choose(str(event.value))
-            )
+            chooser = ui.select(options, value=trends.by, on_change=lambda event: choose(str(event.value)))
             chooser.props("dense outlined options-dense aria-label='Group runs by'").mark("trends-by")
             label_text(trends_headline(trends), "p").mark("trends-headline")
         if trends.groups:
@@ -49,7 +48,8 @@ def trends_table(trends: Trends, choose: Callable[[str], Any]) -> None:
 
 
 def _head(trends: Trends) -> None:
-    titles = ("Runs", "Healthy step", "Difference", "", "", "Lost", "Difference")
+    others = "vs earlier days" if trends.by == BY_DAY else "vs others"
+    titles = (f"Step {others}", "", "", "Healthy step", "Lost", f"Lost {others}", "Runs")
     with box("", "thead"), box("", "tr"):
         label_text(field_name(trends.by), "th")
         for title in titles:
@@ -59,15 +59,15 @@ def _head(trends: Trends) -> None:
 def _row(group: TrendGroup, scale: float) -> None:
     with box("", "tr").mark("trend-row"):
         label_text(format.clip(group.value), "td")
-        label_text(f"{group.runs:,}", "td", "number")
-        label_text(format.duration(group.step_ns), "td", "number")
         label_text(difference_text(group.step), "td", "number")
         with box("", "td"):
             if group.step is not None:
                 _bar(group.step, scale)
         label_text("" if group.step is None else DIFFERENCE_WORDS[group.step.verdict], "td")
+        label_text(format.duration(group.step_ns), "td", "number")
         label_text(lost_share(group), "td", "number")
         label_text(points_text(group.lost), "td", "number")
+        label_text(f"{group.runs:,}", "td", "number")
 
 
 def _scale(trends: Trends) -> float:

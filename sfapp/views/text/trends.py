@@ -15,7 +15,7 @@ TOO_FEW = "too few comparable runs"
 
 _MOST_NAMED = 3
 _MOST = 10.0
-"""Differences above this are only said to be larger."""
+"""Differences above this are shown as larger."""
 
 
 def field_name(by: str) -> str:
