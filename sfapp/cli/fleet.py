@@ -40,7 +40,7 @@ _MOST_RUNS = 20
 def fleet(paths: Sequence[StoragePath], text: str, by: str, as_json: bool, db: Path | None) -> None:
     """Show what the runs under PATHS have in common.
 
-    It names hosts that have the late rank in more runs than expected by chance, and says where time is lost
+    It names hosts that have the late rank in more runs than expected by chance, and says where time is lost,
     which runs need attention, and whether runs became slower.
 
     \b
