@@ -19,7 +19,8 @@ _LEAST_RUNS = 2
 """Runs of one kind that each side of a comparison needs."""
 
 _LEAST_PAIRS = 5
-"""Runs on both sides from which only these are compared."""
+"""Runs on both sides from which only these are compared, if they are also half of a group's runs: a few long
+runs do not show what was new for the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +132,10 @@ def _cells(parts: Iterable[RunPart], measure: Callable[[Sequence[RunPart]], floa
 def _difference(mine: Cells, others: Cells, tails: float) -> Difference | None:
     """Return the difference of means with a t-interval, or None with too few runs.
 
-    If enough runs are on both sides, it is the mean of their own differences. Otherwise it is the mean over
-    the kinds of the differences of means, weighted by the number of runs, with the degrees of freedom of
-    Welch and Satterthwaite: runs of a group vary independently, and by other amounts than those of another.
+    If enough runs are on both sides, at least half of the group, it is the mean of their own differences.
+    Otherwise it is the mean over the kinds of the differences of means, weighted by the number of runs, with
+    the degrees of freedom of Welch and Satterthwaite: runs of a group vary independently, and by other
+    amounts than those of another.
     """
     pairs = {
         (kind, run_id): value - others[kind][run_id]
@@ -141,7 +143,7 @@ def _difference(mine: Cells, others: Cells, tails: float) -> Difference | None:
         for run_id, value in of_kind.items()
         if run_id in others.get(kind, {})
     }
-    if len(pairs) >= _LEAST_PAIRS:
+    if len(pairs) >= max(_LEAST_PAIRS, sum(map(len, mine.values())) / 2.0):
         values = list(pairs.values())
         reach = _reach([(variance(values) / len(values), len(values) - 1)], tails)
         runs = len({run_id for _, run_id in pairs})

@@ -90,6 +90,15 @@ def test_runs_that_go_on_are_compared_with_themselves() -> None:
     assert second.step.high == pytest.approx(np.expm1(expected.high), abs=2e-3)
 
 
+def test_a_few_runs_that_go_on_do_not_hide_that_new_runs_are_slower() -> None:
+    parts = [part(f"old-{number}", "2026-03-01", 100.0 + number % 3) for number in range(30)]
+    parts += [part(f"old-{number}", "2026-03-02", 100.0 + number % 3, day=1) for number in range(6)]
+    parts += [part(f"new-{number}", "2026-03-02", 130.0 + number % 3, day=1) for number in range(20)]
+    step = trend_groups(parts, in_order=True)[1].step
+    assert step is not None
+    assert (step.verdict, step.same_runs) == ("slower", False)
+
+
 def test_a_day_is_compared_with_earlier_days_and_those_not_shown() -> None:
     parts = [part(f"hidden-{number}", None, 100.0 + number) for number in range(4)]
     parts += [part(f"first-{number}", "2026-03-01", 100.5 + number) for number in range(4)]

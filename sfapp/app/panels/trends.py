@@ -63,7 +63,7 @@ def _row(group: TrendGroup, scale: float) -> None:
         with box("", "td"):
             if group.step is not None:
                 _bar(group.step, scale)
-        label_text("" if group.step is None else DIFFERENCE_WORDS[group.step.verdict], "td")
+        label_text("" if group.step is None else DIFFERENCE_WORDS[group.step.verdict], "td", "trend-word")
         label_text(format.duration(group.step_ns), "td", "number")
         label_text(lost_share(group), "td", "number")
         label_text(points_text(group.lost), "td", "number")
