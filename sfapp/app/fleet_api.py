@@ -9,9 +9,8 @@ from starlette.responses import Response
 
 from sfapp.app.answers import MAX_ROWS, json_answer
 from sfapp.model.search_words import MAX_SEARCH
-from sfapp.model.trends import BY_DAY
+from sfapp.model.trends import BY_DAY, MOST_FIELD
 from sfapp.service.fleet import FleetQuery, fleet_document
-from sfapp.service.trends import MOST_FIELD
 from sfapp.service.workspace import Workspace
 
 FIELDS = (

@@ -19,6 +19,7 @@ from sfapp.views import format
 from sfapp.views import text as words
 from sfapp.views.text.fleet import fleet_headline, host_advice, host_sentence
 from sfapp.views.text.problems import problem_title
+from sfapp.views.text.trends import trends_headline
 
 _ORDERS = {
     "worst": WORST_FIRST,
@@ -110,12 +111,14 @@ def show_fleet(workspace: Workspace, asked: FleetArguments) -> ToolAnswer:
         {"hostname": host.hostname, "finding": host_sentence(host), "advice": host_advice(host)}
         for host in fleet.suspects
     ]
-    document = fleet_document(fleet, asked.limit)
+    trends = workspace.trends(asked.by)
+    document = fleet_document(fleet, asked.limit, trends)
     hosts, runs = len(fleet.hosts), len(fleet.runs)
     left_out = [
         f"{name}: {total - asked.limit:,} more"
         for name, total in (("hosts", hosts), ("runs", runs))
         if total > asked.limit
     ]
-    data = {"headline": fleet_headline(fleet), "findings": findings, **document}
+    headlines = {"headline": fleet_headline(fleet), "trends_headline": trends_headline(trends)}
+    data = {**headlines, "findings": findings, **document}
     return ToolAnswer(data, left_out=tuple(left_out))

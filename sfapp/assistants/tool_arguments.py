@@ -10,6 +10,7 @@ from msgspec import Meta
 from sfapp.errors import ParseError
 from sfapp.model.fleet import RunState
 from sfapp.model.search_words import MAX_SEARCH
+from sfapp.model.trends import BY_DAY, MOST_FIELD
 from sfapp.terminal import first_line
 
 MOST_ROWS = 100
@@ -133,6 +134,10 @@ class FleetArguments(ToolArguments, frozen=True):
     """Arguments of ``fleet``."""
 
     text: _Search = ""
+    by: Annotated[
+        str,
+        Meta(max_length=MOST_FIELD, description="field by which runs are compared, such as image"),
+    ] = BY_DAY
     limit: _Limit = 20
 
 

@@ -138,8 +138,8 @@ _EVERY = (
     AssistantTool(
         "fleet",
         "Show what all runs have in common",
-        "Hosts that have the late rank in more runs than expected by chance, rank-hours lost by stage, and "
-        "the runs.",
+        "Hosts that have the late rank in more runs than expected by chance, rank-hours lost by stage, the "
+        "runs, and whether they became slower, by day or by a field of their jobs.",
         FleetArguments,
         run_tools.show_fleet,
         "filter with `text`, or lower `limit`",

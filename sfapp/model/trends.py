@@ -9,6 +9,9 @@ from typing import Literal
 BY_DAY = "day"
 """The field that groups windows by the day (UTC) on which they began."""
 
+MOST_FIELD = 200
+"""Characters of a field's name in an address."""
+
 LEVEL = 0.95
 """Chance that all intervals of one measure hold together."""
 

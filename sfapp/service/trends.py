@@ -15,9 +15,6 @@ if TYPE_CHECKING:
 MOST_GROUPS = 14
 """Groups that are shown."""
 
-MOST_FIELD = 200
-"""Characters of a field's name in an address."""
-
 _MOST_CACHED = 16
 
 

@@ -28,9 +28,8 @@ from sfapp.app.theme import (
 from sfapp.app.window_list import ListState
 from sfapp.model.fleet import Fleet, FleetHost, FleetRun, LostTime
 from sfapp.model.search_words import MAX_SEARCH
-from sfapp.model.trends import BY_DAY, Trends
+from sfapp.model.trends import BY_DAY, MOST_FIELD, Trends
 from sfapp.service.fleet import FleetQuery
-from sfapp.service.trends import MOST_FIELD
 from sfapp.service.workspace import Workspace
 from sfapp.store import IngestReport
 from sfapp.views import format
