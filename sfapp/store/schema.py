@@ -242,11 +242,7 @@ WINDOWS = SchemaTable(
         ),
         SchemaColumn("complete", "BOOLEAN", "whether it can be the run's reference"),
         SchemaColumn("reference_window", "BIGINT", "the window of the run that it was compared with"),
-        SchemaColumn(
-            "is_reference",
-            "BOOLEAN",
-            "whether it is one of the healthy windows that the run is compared with",
-        ),
+        SchemaColumn("is_reference", "BOOLEAN", "whether the run is compared with it as a healthy window"),
         SchemaColumn("verdict_hash", "BIGINT", "of `diagnosis`: another one after another verdict"),
         SchemaColumn("diagnosis", "JSON", "the whole diagnosis, from which it is restored exactly"),
     ),

@@ -149,8 +149,7 @@ class Store:
     def follow(self) -> int:
         """Read the samples that running jobs have written since the last call, and return their number.
 
-        ``ingest`` and ``watch`` do the same. ``generation`` changes with standstills only, because other
-        samples arrive every second.
+        ``ingest`` and ``watch`` do too. ``generation`` changes with standstills only, not every second.
 
         Raises:
             StoreError: the store cannot be written. A bad file never raises.
@@ -197,8 +196,7 @@ class Store:
         return window_queries.windows(self._database, query or WindowQuery())
 
     def timeline(self, run: str | None = None, latest: int | None = None) -> list[dict[str, Any]]:
-        """Return what a timeline plots of every window of one or all runs, or of the ``latest`` so many, in
-        order; ``missing_ranks`` is their number."""
+        """Return what a timeline plots of all windows of one or all runs, or of the latest, in order."""
         return window_queries.timeline(self._database, WindowQuery(run), latest)
 
     def timeline_of(
@@ -229,8 +227,7 @@ class Store:
         return queries.diagnoses(self._database, run)
 
     def telling_windows(self, runs: Sequence[str], most: int) -> dict[str, dict[int, int]]:
-        """Return, by run, the latest ``most`` windows that need attention or lack ranks, and neighbours of
-        those that need attention, each with a hash of its verdict. Runs without any are left out."""
+        """Return, by run, the latest ``most`` windows from which problems are derived, and their hashes."""
         return queries.telling_windows(self._database, runs, most)
 
     def verdicts(self, keys: Collection[Key]) -> list[TimedDiagnosis]:

@@ -28,7 +28,7 @@ from sfapp.store.schema import (
     WINDOWS,
     SchemaTable,
 )
-from sfapp.store.verdict_rows import decode_diagnosis, decode_reference
+from sfapp.store.verdict_rows import decode_diagnosis, decode_reference, verdict_hash
 
 VERDICTS_KEY = b"sfapp.verdicts"
 """Parquet footer key of a file of verdicts."""
@@ -77,8 +77,8 @@ class StoredReference(msgspec.Struct, frozen=True):
     reference: str
 
 
-_ADDED: Mapping[int, tuple[str, ...]] = {24: ("job_fields",)}
-"""Earlier versions whose files are still read, with the columns that they lack and that are null then."""
+_ADDED: Mapping[int, tuple[str, ...]] = {24: ("job_fields", "verdict_hash")}
+"""Earlier versions whose files are still read, with the columns that they lack."""
 
 
 class _Head(msgspec.Struct, frozen=True):
@@ -122,13 +122,20 @@ def decode_verdicts(data: bytes) -> Verdicts:
         with arrow_errors():
             table = pa.table(file.decode(names))
             for name in _ADDED.get(head.schema, ()):
-                table = table.append_column(
-                    SCHEMA.field(name), pa.nulls(table.num_rows, SCHEMA.field(name).type)
-                )
+                table = table.append_column(SCHEMA.field(name), _added(table, name))
             table = table.select(SCHEMA.names).cast(SCHEMA)
             table.validate(full=True)
         _check_rows(table)
     return Verdicts(table, tuple(head.references))
+
+
+def _added(table: pa.Table, name: str) -> pa.Array:
+    """Return the values of a column that a file of an earlier version lacks: unknown, unless they follow from
+    another column."""
+    if name == "verdict_hash":
+        texts = table.column("diagnosis").to_pylist()
+        return pa.array([None if text is None else verdict_hash(text) for text in texts], pa.int64())
+    return pa.nulls(table.num_rows, SCHEMA.field(name).type)
 
 
 def _head(raw: bytes | None) -> _Head:

@@ -141,7 +141,7 @@ def _window_row(diagnosis: Diagnosis, origin: WindowOrigin) -> dict[str, Any]:
         "complete": origin.complete,
         "reference_window": reference.window if reference else None,
         "is_reference": diagnosis.is_reference,
-        "verdict_hash": _hash(text := encode(diagnosis)),
+        "verdict_hash": verdict_hash(text := encode(diagnosis)),
         "diagnosis": text,
     }
 
@@ -191,7 +191,8 @@ def encode(value: Diagnosis | Reference) -> str:
     return _ENCODER.encode(value).decode()
 
 
-def _hash(text: str) -> int:
+def verdict_hash(text: str) -> int:
+    """Return a hash of an encoded diagnosis, as a signed integer of 64 bits."""
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little", signed=True)
 
 

@@ -124,7 +124,7 @@ class WindowCounts:
 
 def counts(database: Database, run: str | None) -> WindowCounts:
     """Return how many windows there are of a run or of all runs, and the worst one."""
-    (found,) = database.tuples(
+    ((windows, runs, slow, incomplete, worst),) = database.tuples(
         """
         SELECT count(*), count(DISTINCT run_id), count(*) FILTER (needs_attention),
             count(*) FILTER (lacks_data),
@@ -135,7 +135,7 @@ def counts(database: Database, run: str | None) -> WindowCounts:
         {"run": run},
     )
     stages = database.tuples("SELECT stage FROM stages GROUP BY stage ORDER BY min(position), stage")
-    return WindowCounts(*found, tuple(stage for (stage,) in stages))
+    return WindowCounts(windows, runs, slow, incomplete, worst, tuple(stage for (stage,) in stages))
 
 
 def timeline(
