@@ -143,17 +143,6 @@ def chips(texts: Sequence[tuple[str, str, str]]) -> None:
             label_text(content, "li", f"chip chip-{kind}").props["title"] = meaning
 
 
-def notices(messages: Sequence[str]) -> None:
-    """Add messages on invalid parts of a request; each remains until it is dismissed."""
-    with box("notices"):
-        for message in messages:
-            with box("notice") as element:
-                element.props["role"] = "status"
-                label_text(message, "span")
-                button = with_keys(label_text("×", "button", "plain"), label="Dismiss")
-                button.on("click", element.delete)
-
-
 def welcome(request: Request, message: str) -> None:
     """Add a message for first-time visitors; once dismissed, the browser remembers that."""
     if request.cookies.get(SEEN_COOKIE):

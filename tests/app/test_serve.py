@@ -8,13 +8,14 @@ import signal
 import socket
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
 from click.testing import CliRunner
 from websockets.exceptions import InvalidStatus
-from websockets.sync.client import connect
+from websockets.sync.client import ClientConnection, connect
 
 from sfapp.app.server import ServeOptions, serve
 from sfapp.cli.log_lines import MOST_MESSAGES
@@ -149,26 +150,44 @@ def test_a_foreign_websocket_is_refused_by_the_running_server(server: Served) ->
         assert own.recv(timeout=5).startswith("0{")  # engine.io's greeting
 
 
+@contextmanager
+def open_page(server: Served) -> Iterator[tuple[ClientConnection, str]]:
+    """Open the first page; yield its websocket and its id."""
+    page = httpx.get(server.url, follow_redirects=True).text
+    client = re.search(r"'client_id': '([0-9a-f-]+)'", page)
+    assert client is not None
+    named = f"client_id={client[1]}&tab_id=tab&document_id=document"
+    options = f"EIO=4&transport=websocket&{named}&next_message_id=0&implicit_handshake=true"
+    address = f"ws://127.0.0.1:{server.port}/_nicegui_ws/socket.io/?{options}"
+    with connect(address, origin=f"http://127.0.0.1:{server.port}") as own:
+        own.recv(timeout=5)
+        own.send("40")
+        own.recv(timeout=5)
+        yield own, client[1]
+
+
+def wait_until_read(own: ClientConnection, client: str) -> None:
+    """Wait for the server's answer to a message after all others."""
+    own.send("427" + json.dumps(["ack", {"client_id": client, "next_message_id": 0}]))
+    while not str(own.recv(timeout=5)).startswith("437"):
+        pass
+
+
 def log_of_visitor(recorded: Path, folder: Path, reports: Sequence[dict[str, object]]) -> list[str]:
     """Return what a server has written after a page sent it these messages for the log."""
     with served(recorded, "--memory", cwd=folder) as server:
-        page = httpx.get(server.url, follow_redirects=True).text
-        client = re.search(r"'client_id': '([0-9a-f-]+)'", page)
-        assert client is not None
-        named = f"client_id={client[1]}&tab_id=tab&document_id=document"
-        options = f"EIO=4&transport=websocket&{named}&next_message_id=0&implicit_handshake=true"
-        address = f"ws://127.0.0.1:{server.port}/_nicegui_ws/socket.io/?{options}"
-        with connect(address, origin=f"http://127.0.0.1:{server.port}") as own:
-            own.recv(timeout=5)
-            own.send("40")
-            own.recv(timeout=5)
+        with open_page(server) as (own, client):
             for report in reports:
-                own.send("42" + json.dumps(["log", {"client_id": client[1], **report}]))
-            own.send("427" + json.dumps(["ack", {"client_id": client[1], "next_message_id": 0}]))
-            while not own.recv(timeout=5).startswith("437"):  # the answer to the last message
-                pass
+                own.send("42" + json.dumps(["log", {"client_id": client, **report}]))
+            wait_until_read(own, client)
         _, written = server.stop()
     return written.splitlines()
+
+
+def test_a_message_that_announces_attachments_is_not_kept_for_them(server: Served) -> None:
+    with open_page(server) as (own, client):
+        own.send('459999999999-["event",{"_placeholder":true,"num":0}]')
+        wait_until_read(own, client)  # instead of taking this and all others as attachments
 
 
 def test_what_a_visitor_has_logged_does_not_steer_the_server_s_terminal(

@@ -256,3 +256,11 @@ async def test_a_missing_window_lists_those_that_exist(watching_user: User) -> N
     response = await watching_user.http_client.get("/w/job/77")
     assert response.status_code == 404
     assert "it has 5, from 0 to 4" in response.text
+
+
+async def test_an_address_of_thousands_of_unknown_options_shows_a_few_notices(user: User) -> None:
+    unknown = "&".join(f"option{number}=1" for number in range(3000))
+    for page in (SICK, "/", "/windows", "/compare"):
+        answer = await user.http_client.get(f"{page}?{unknown}")
+        assert "2,992 more like these are not shown." in answer.text
+        assert "option2999" not in answer.text

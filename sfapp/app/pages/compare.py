@@ -13,6 +13,7 @@ from nicegui import background_tasks, ui
 
 from sfapp.accounting import LETTERS, Comparison
 from sfapp.app.connection import connected
+from sfapp.app.notices import notices
 from sfapp.app.notifications import follow
 from sfapp.app.panels.add_to_incident import IncidentPicker
 from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
@@ -30,7 +31,6 @@ from sfapp.app.theme import (
     is_dark,
     label_text,
     link,
-    notices,
     set_address,
     with_keys,
 )

@@ -8,6 +8,7 @@ from fastapi import Request
 from nicegui import events, ui
 
 from sfapp.app.connection import connected
+from sfapp.app.notices import notices
 from sfapp.app.notifications import follow
 from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
 from sfapp.app.routes import Handler
@@ -21,7 +22,6 @@ from sfapp.app.theme import (
     label_text,
     left_out,
     link,
-    notices,
     with_keys,
 )
 from sfapp.errors import IncidentError

@@ -13,6 +13,7 @@ from nicegui import background_tasks, events, ui
 
 from sfapp.app.address import run_of
 from sfapp.app.connection import connected
+from sfapp.app.notices import notices
 from sfapp.app.pages.not_found import missing
 from sfapp.app.panels.choosers import MOST_LISTED, nodes_offered, number_field, show_options
 from sfapp.app.panels.live_header import LiveHeader
@@ -30,7 +31,6 @@ from sfapp.app.theme import (
     is_dark,
     label_text,
     link,
-    notices,
     set_address,
     with_keys,
 )

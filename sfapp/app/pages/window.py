@@ -11,6 +11,7 @@ from nicegui import background_tasks, events, ui
 
 from sfapp.app.address import run_of
 from sfapp.app.connection import connected
+from sfapp.app.notices import notices
 from sfapp.app.notifications import follow
 from sfapp.app.pages.kept_verdict import kept_verdict
 from sfapp.app.pages.not_found import missing
@@ -33,7 +34,7 @@ from sfapp.app.panels.view_model import TabViewModel
 from sfapp.app.panels.what_if_panel import WhatIfPanel
 from sfapp.app.panels.worked_example import lesson_card
 from sfapp.app.routes import Handler
-from sfapp.app.theme import Crumb, author_of, box, frame, is_dark, notices, show_address, welcome
+from sfapp.app.theme import Crumb, author_of, box, frame, is_dark, show_address, welcome
 from sfapp.app.window_session import WindowSession, judge_fitted
 from sfapp.errors import GateError, StoreError, WindowNotFoundError
 from sfapp.incidents import IncidentState
@@ -152,8 +153,7 @@ class WindowPage:
                 )
             with box("content stack"):
                 notices(messages)
-                example = self._workspace.example(key.run_id)
-                if example is not None:
+                if (example := self._workspace.example(key.run_id)) is not None:
                     lesson_card(example, model.judged)
                 self._verdict = VerdictCard()
                 self._roles = RoleButtons(model.window.ranks, self._session.choose_group)

@@ -7,12 +7,13 @@ from typing import Any
 
 from nicegui import ui
 
+from sfapp.app.notices import notices
 from sfapp.app.panels.add_to_incident import IncidentPicker
 from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
 from sfapp.app.panels.note_card import NoteCard
 from sfapp.app.panels.note_form import NoteForm
 from sfapp.app.panels.tables import titled
-from sfapp.app.theme import box, empty, label_text, left_out, notices, with_keys
+from sfapp.app.theme import box, empty, label_text, left_out, with_keys
 from sfapp.incidents import IncidentEditor, IncidentState
 from sfapp.model import Window
 from sfapp.model.incidents import Incident, Note, Pin

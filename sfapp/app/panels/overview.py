@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from sfapp.app.theme import box, empty, example_links, label_text, link, notices
+from sfapp.app.notices import notices
+from sfapp.app.theme import box, empty, example_links, label_text, link
 from sfapp.service.workspace import Workspace
 from sfapp.views import format
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from nicegui import ui
 
-from sfapp.app.theme import box, label_text, notices, with_keys
+from sfapp.app.notices import notices
+from sfapp.app.theme import box, label_text, with_keys
 from sfapp.service.workspace import Workspace
 from sfapp.views import format
 

@@ -8,11 +8,12 @@ from typing import Any
 
 from nicegui import ui
 
+from sfapp.app.notices import notices
 from sfapp.app.panels.choosers import show_options
 from sfapp.app.panels.plot_card import Reactions
 from sfapp.app.panels.tables import choice_table, data_table, refill, show_choice, titled
 from sfapp.app.panels.view_model import Follow, TabViewModel
-from sfapp.app.theme import box, label_text, link, notices
+from sfapp.app.theme import box, label_text, link
 from sfapp.importers.perfetto_export import is_within_limits
 from sfapp.model.view import ViewState
 from sfapp.operators import Findings, busiest

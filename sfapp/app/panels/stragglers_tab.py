@@ -8,11 +8,12 @@ from dataclasses import replace
 
 from nicegui import background_tasks, ui
 
+from sfapp.app.notices import notices
 from sfapp.app.panels.capture_card import CaptureCard
 from sfapp.app.panels.plot_card import Reactions
 from sfapp.app.panels.tabs import Panel, compute_items, items_of
 from sfapp.app.panels.view_model import Key, TabViewModel
-from sfapp.app.theme import box, empty, label_text, notices
+from sfapp.app.theme import box, empty, label_text
 from sfapp.errors import SfappError
 from sfapp.model.view import STRAGGLERS, ViewState
 from sfapp.operators import Agreement, Findings, agreement
