@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import resource
 import subprocess
 import sys
 import tracemalloc
@@ -15,6 +16,7 @@ import pytest
 from benchmarks.kineto_job import Shape, write_job
 from sfapp.importers import ImportOptions, ImportResult, read_traces
 from sfapp.importers.kineto import event_columns
+from sfapp.importers.kineto.processes import MAX_PROCESSES
 
 MIB = 2**20
 STEP = {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1", "pid": 1, "tid": 1, "ts": 0, "dur": 9}
@@ -81,6 +83,32 @@ def test_a_bomb_of_empty_events_is_read_in_little_memory(tmp_path: Path) -> None
     assert path.stat().st_size < MIB
 
     assert peak_of(path) < 96 * MIB
+
+
+def test_a_bomb_of_nested_objects_is_given_up_in_little_time(tmp_path: Path) -> None:
+    path = tmp_path / "a.json.gz"
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        file.write(b'{"traceEvents": [{"ph": "X", "args": ')
+        for _ in range(12):
+            file.write(b'{"a":' * MIB)
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom sfapp.importers import *\n"
+        "(refused,) = read_traces('kineto', [Path(sys.argv[1])], ImportOptions()).refused\n"
+        "assert 'is not valid JSON' in refused.reason or 'cut off' in refused.reason, refused\n"
+    )
+
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
+
+    subprocess.run([sys.executable, "-c", code, path], check=True, preexec_fn=limited)
+
+
+def test_more_processes_than_a_file_can_have_are_refused(tmp_path: Path) -> None:
+    steps = [{**STEP, "pid": pid} for pid in range(MAX_PROCESSES + 1)]
+    (refused,) = imported(written(tmp_path / "a.json", *steps)).refused
+
+    assert "steps of 1,025 processes" in refused.reason
+    assert "import one file per process" in refused.reason
 
 
 def test_importing_does_without_torch(tmp_path: Path) -> None:

@@ -61,6 +61,7 @@ class TestRefused:
             (b'{"traceEvents": [{"ph": "X", "ts": 1, "name": "\xff"}]}', "is not valid JSON"),
             (b'{"traceEvents": [{"ph": "X", "args": ' + b'{"x": [' * 100_000, "is not valid JSON"),
             (b'{"traceEvents": [{"ph": "X", "ts": 1, "name": "a"}]}', "has no steps"),
+            (b'{"a": ' + b'{"traceEvents": [1, ' * 100, "its first 16 keys 'traceEvents' are not its own"),
         ],
     )
     def test_what_is_no_trace(self, tmp_path: Path, content: bytes, reason: str) -> None:

@@ -30,11 +30,21 @@ CHUNK = 2**18
 MAX_BETWEEN_CUTS = 64 * 2**20
 """Largest size of one event, or of everything outside the events, bytes."""
 
+MAX_KEYS = 16
+"""Keys 'traceEvents' that are tried; others lie inside strings or objects of the trace's header."""
+
 MAX_BYTES = 64 * 2**30
 """Largest expanded size of one file, bytes."""
 
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
-_BEFORE_NEXT = re.compile(rb"\}\s*,\s*\Z")
+_CUT = re.compile(rb"\}\s{0,30},\s{0,30}\{")
+_LONGEST_CUT = 64
+"""Largest number of bytes that ``_CUT`` matches."""
+
+_BLOCK = 2**13
+"""Bytes in which a cut is looked for at once, from the end. Testing each brace of a deeply nested event by
+itself takes a minute."""
+
 _BYTE = re.compile(r"\(byte (\d+)\)$")
 _EVENT = re.compile(r" - at `\$\[(\d+)\](.*)`$")
 
@@ -146,12 +156,19 @@ class EventFile:
     def _head(self, text: _Text) -> None:
         """Read everything before the first event."""
         text.more()
+        tried = 0  # bytes whose keys are known to be none of the trace's own
+        tries = 0
         while True:
             start = text.buffer.lstrip(b"\xef\xbb\xbf \t\r\n")
             if start.startswith(b"["):
                 text.drop(len(text.buffer) - len(start) + 1)
                 return
-            for found in _EVENTS_KEY.finditer(text.buffer):
+            for found in _EVENTS_KEY.finditer(text.buffer, tried):
+                tried, tries = found.end(), tries + 1
+                if tries > MAX_KEYS:
+                    raise text.error(
+                        f"is not a trace: its first {MAX_KEYS} keys 'traceEvents' are not its own"
+                    )
                 header = self._header(text.buffer[: found.end()] + b"]}")
                 if header is not None:
                     self.header = header
@@ -255,9 +272,10 @@ class EventFile:
 def _last_cut(buffer: bytes) -> tuple[int, int] | None:
     """Return the end of the last ``}`` that is followed by ``,`` and ``{``, and the begin of that ``{``."""
     end = len(buffer)
-    while (brace := buffer.rfind(b"{", 0, end)) > 0:
-        found = _BEFORE_NEXT.search(buffer, max(0, brace - 64), brace)
-        if found is not None:
-            return found.start() + 1, brace
-        end = brace
+    while end > 0:
+        begin = max(0, end - _BLOCK)
+        cuts = list(_CUT.finditer(buffer, begin, end + _LONGEST_CUT))
+        if cuts:
+            return cuts[-1].start() + 1, cuts[-1].end() - 1
+        end = begin
     return None

@@ -58,15 +58,32 @@ class TraceJob:
     """Members of one window and its position in a run.
 
     Attributes:
-        members: members, ascending by rank.
+        members: members, ascending by rank; ``add`` adds one.
         run_id, window: the run that it belongs to, and its window number.
         notes: notes on guesses.
+        steps: steps that all members have.
+        begin, end: times of the first and last step of any member, ns.
     """
 
     members: list[Member]
     run_id: str = ""
     window: int = 0
     notes: list[ImportNote] = field(default_factory=list)
+    steps: frozenset[int] = field(init=False)
+    begin: int = field(init=False)
+    end: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.steps = frozenset.intersection(*(each.steps for each in self.members))
+        self.begin = min(each.begin for each in self.members)
+        self.end = max(each.end for each in self.members)
+
+    def add(self, member: Member) -> None:
+        """Add a member."""
+        self.members.append(member)
+        self.steps &= member.steps
+        self.begin = min(self.begin, member.begin)
+        self.end = max(self.end, member.end)
 
     @property
     def world_size(self) -> int | None:
@@ -75,18 +92,6 @@ class TraceJob:
     @property
     def ranks(self) -> set[int]:
         return {each.rank for each in self.members if each.rank is not None}
-
-    @property
-    def steps(self) -> frozenset[int]:
-        return frozenset.intersection(*(each.steps for each in self.members))
-
-    @property
-    def begin(self) -> int:
-        return min(each.begin for each in self.members)
-
-    @property
-    def end(self) -> int:
-        return max(each.end for each in self.members)
 
 
 def member_of(process: Process, alone: bool) -> Member:
@@ -143,7 +148,7 @@ def _together(members: Sequence[Member]) -> list[TraceJob]:
             continue
         free = [job for job in fitting if each.rank is None or each.rank not in job.ranks]
         if free:
-            free[-1].members.append(each)
+            free[-1].add(each)
         else:
             jobs.append(TraceJob([each]))
     return jobs
@@ -201,7 +206,8 @@ def _joined_by_steps(jobs: list[TraceJob]) -> list[TraceJob]:
         if other is None:
             kept.append(job)
             continue
-        other.members.extend(job.members)
+        for each in job.members:
+            other.add(each)
         other.notes += job.notes
         apart = f"{abs(job.begin - other.members[0].begin) / 1e9:.1f} s"
         other.notes.append(

@@ -15,6 +15,10 @@ from sfapp.importers.kineto.stage_rules import Bools, Process
 from sfapp.importers.mapping import Mapping, fits
 from sfapp.importers.window_builder import IntArray
 
+MAX_PROCESSES = 1_024
+"""Number of processes of one file that may take steps. The profiler writes one file per process; each process
+of a file is compared with the others, which for tens of thousands takes hours."""
+
 _CUT_STEP = 0.05
 """Share of the median step below which a first or last step counts as truncated by the profiler."""
 
@@ -28,13 +32,19 @@ def processes_of(columns: EventColumns, mapping: Mapping, *, cut: bool = True) -
         cut: whether to leave out a first or last step that the profiler truncated.
 
     Raises:
-        TraceError: no process takes steps.
+        TraceError: no process takes steps, or too many do.
     """
     marks_E, number_by_name = _step_marks(columns, mapping)
     lanes = sorted(set(columns.lane_E[marks_E].tolist()), key=lambda lane: columns.lanes[lane])
     pids = list(dict.fromkeys(columns.lanes[lane][0] for lane in lanes))
     if not pids:
         return [_by_optimizer(columns)]
+    if len(pids) > MAX_PROCESSES:
+        raise TraceError(
+            f"contains steps of {len(pids):,} processes, but at most {MAX_PROCESSES:,} of a file are read: "
+            "import one file per process",
+            path=str(columns.path),
+        )
     found = []
     for pid, of_process_E in zip(pids, _shares(columns, pids), strict=True):
         own = [lane for lane in lanes if columns.lanes[lane][0] == pid]
