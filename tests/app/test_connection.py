@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
 from nicegui import Client
@@ -65,6 +66,18 @@ async def test_so_many_pages_are_kept_for_browsers_and_no_more(
     monkeypatch.setattr(connection, "MAX_WAITING", 4)
     await load(user, *("/glossary", "/") * 5)
     assert len(Client.instances) == 4
+
+
+async def test_300_pages_without_a_browser_leave_nothing_behind(user: User, workspace: Workspace) -> None:
+    before = callbacks(workspace)
+    for number in range(300):
+        await load(user, PAGES[number % len(PAGES)])
+    assert len(Client.instances) <= connection.MAX_WAITING
+    Client.prune_instances(client_age_threshold=0)
+    await asyncio.sleep(0.5)
+    gc.collect()
+    assert callbacks(workspace) == before
+    assert not [each for each in gc.get_objects() if isinstance(each, Client)]
 
 
 async def test_a_page_with_a_browser_follows_until_it_is_closed(user: User, workspace: Workspace) -> None:
