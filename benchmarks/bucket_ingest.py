@@ -3,7 +3,6 @@ machine, and how soon a new packet in a large bucket is noticed."""
 
 from __future__ import annotations
 
-import http.client
 import os
 import tempfile
 import time
@@ -13,12 +12,11 @@ from itertools import count
 from pathlib import Path
 
 import obstore
-from obstore.store import S3Store
 
 from benchmarks.harness import Result, side_by_side
 from benchmarks.ingest import PACKETS, RANKS, STEPS, write_packets
 from benchmarks.listing_server import listed_bucket
-from benchmarks.s3_server import s3_environment, s3_server
+from benchmarks.s3_server import make_bucket, s3_environment, s3_server
 from sfapp.storage import StoragePath, location, storage_of
 from sfapp.store import Store
 from sfapp.store.scan import REMOTE_LOOK_S
@@ -90,11 +88,7 @@ def _noticed() -> Result:
 
 
 def _upload(root: Path, port: int) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", port)
-    connection.request("PUT", f"/{BUCKET}")
-    connection.getresponse().read()
-    connection.close()
-    store = S3Store(BUCKET)
+    store = make_bucket(port, BUCKET)
     with ThreadPoolExecutor(8) as pool:
         done = pool.map(
             lambda path: obstore.put(store, path.relative_to(root).as_posix(), path.read_bytes()),

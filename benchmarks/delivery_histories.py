@@ -306,7 +306,7 @@ class DeliveryHistories(RuleBasedStateMachine):
         with Store.open([self.root], db=self.folder / "store.duckdb") as store:
             store.ingest()
             store.ingest()
-            numbers = store.window_numbers(RUN)
+            numbers = store.window_numbers([RUN])[RUN]
         assert sorted(numbers) == [item.window.number for item in read_windows([self.root]).windows]
 
 

@@ -11,7 +11,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ import obstore
 from obstore.store import S3Store
 
 from benchmarks.generated_jobs import noisy_durations, window_on_hosts
-from benchmarks.s3_server import s3_environment, s3_server
+from benchmarks.s3_server import make_bucket, s3_environment, s3_server
 from sfapp.model import Window
 from sfapp.packets import packet_path, write_packet
 
@@ -85,24 +84,11 @@ def put_jobs(store: S3Store, jobs: int) -> None:
 def fleet_demo(jobs: int, engine: str) -> Iterator[FleetDemo]:
     """Start an S3 server, put jobs there, and ingest them on a cluster of this machine."""
     with s3_server() as port:
-        request = urllib.request.Request(f"http://127.0.0.1:{port}/{BUCKET}", method="PUT")
-        urllib.request.urlopen(request).close()
         environment = {**os.environ, **s3_environment(port)}
-        put_jobs(_store(environment), jobs)
+        put_jobs(make_bucket(port, BUCKET), jobs)
         demo = FleetDemo(f"s3://{BUCKET}/packets", f"s3://{BUCKET}/verdicts", environment)
         demo.run("ingest", demo.packets, "--to", demo.verdicts, "--engine", engine)
         yield demo
-
-
-def _store(environment: dict[str, str]) -> S3Store:
-    return S3Store(
-        BUCKET,
-        endpoint=environment["AWS_ENDPOINT_URL"],
-        region=environment["AWS_REGION"],
-        access_key_id=environment["AWS_ACCESS_KEY_ID"],
-        secret_access_key=environment["AWS_SECRET_ACCESS_KEY"],
-        client_options={"allow_http": True},
-    )
 
 
 def main(arguments: Sequence[str]) -> int:

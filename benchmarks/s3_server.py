@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from obstore.store import S3Store
 
 _PROGRAM = """
 import sys
@@ -39,6 +42,21 @@ def s3_server(page: int = 1000) -> Iterator[int]:
         finally:
             process.stdin.close()
             process.wait(20)
+
+
+def make_bucket(port: int, name: str) -> S3Store:
+    """Make a bucket on the server at a port and return it."""
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/{name}", method="PUT")
+    urllib.request.urlopen(request).close()
+    values = s3_environment(port)
+    return S3Store(
+        name,
+        endpoint=values["AWS_ENDPOINT_URL"],
+        region=values["AWS_REGION"],
+        access_key_id=values["AWS_ACCESS_KEY_ID"],
+        secret_access_key=values["AWS_SECRET_ACCESS_KEY"],
+        client_options={"allow_http": True},
+    )
 
 
 def s3_environment(port: int) -> dict[str, str]:
