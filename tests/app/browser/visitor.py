@@ -35,4 +35,4 @@ def visitor(context: BrowserContext, url: str) -> Iterator[Page]:
             if each not in before:
                 each.close()
         context.clear_cookies()  # nothing else is kept: a new tab has its own session storage
-    assert complaints == []
+    assert complaints == [], complaints
