@@ -233,7 +233,7 @@ class MissingExtraError(SfappError):
 EXTRA_OF_MODULE = {
     **dict.fromkeys(
         (
-            *("cachetools", "duckdb", "fastapi", "filelock", "jinja2", "nicegui", "orjson"),
+            *("cachetools", "duckdb", "fastapi", "filelock", "jinja2", "nicegui", "orjson", "socketio"),
             *("prometheus_client", "rich", "starlette", "typst", "uvicorn", "watchfiles"),
         ),
         "app",

@@ -144,7 +144,7 @@ def test_every_extra_of_pyproject_is_named() -> None:
     for module, extra in EXTRA_OF_MODULE.items():
         names = {name.lower().replace("_", "-") for name in distributions.get(module, ())}
         required = {each.partition("[")[0].partition(">")[0].partition("=")[0] for each in extras[extra]}
-        comes_with_another = module in {"fastapi", "starlette", "uvicorn", "IPython"}
+        comes_with_another = module in {"fastapi", "socketio", "starlette", "uvicorn", "IPython"}
         assert not names or names & required or comes_with_another, module
 
 
