@@ -116,12 +116,16 @@ class UndoableView(Generic[ViewT]):
         match event.args:
             case [str(query), int(depth)]:
                 self._history.move_to(depth, self.view)
-                self._sync(self._parse(query))
+                # The browser shows the address already, and may be at another one when an answer arrives.
+                self._turn_to(self._parse(query))
 
     def _sync(self, view: ViewT) -> None:
+        self._turn_to(view)
+        show_address(self._href(view), self._history.depth)
+
+    def _turn_to(self, view: ViewT) -> None:
         before, self.view = self.view, view
         if self._button is not None:
             self._button.set_visibility(bool(self._history.depth))
         if view != before:
             self._show(before)
-        show_address(self._href(view), self._history.depth)
