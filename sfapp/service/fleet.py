@@ -39,21 +39,6 @@ def fleet_of(store: Store) -> Fleet:
     )
 
 
-class StoredFleet:
-    """The fleet of a store, cached until the store changes. Any thread may read it."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._known: tuple[int, Fleet] | None = None
-
-    def read(self) -> Fleet:
-        """Return the fleet."""
-        known, generation = self._known, self._store.generation
-        if known is None or known[0] != generation:
-            known = self._known = generation, fleet_of(self._store)
-        return known[1]
-
-
 def _sums(lost: Sequence[LostTime]) -> tuple[float, float]:
     return sum(one.above_healthy for one in lost), sum(one.imbalance for one in lost)
 

@@ -1,12 +1,15 @@
-"""A cache with a budget of memory, which several threads may share."""
+"""Caches that several threads may share: with a budget of memory, and of what a store holds."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from cachetools import LRUCache
+
+if TYPE_CHECKING:
+    from sfapp.store import Store
 
 Value = TypeVar("Value")
 
@@ -30,4 +33,27 @@ class MemoryCache(Generic[Value]):
         """Keep and return a value; the least recently used values beyond the budget are dropped."""
         with self._lock:
             self._values[key] = value
+        return value
+
+
+class StoreCache(Generic[Value]):
+    """Some values derived from a store, kept until the store changes. Safe to use from several threads."""
+
+    def __init__(self, store: Store, most: int = 16) -> None:
+        """Keep at most so many values; others are derived again."""
+        self._store = store
+        self._most = most
+        self._known: tuple[int, dict[Hashable, Value]] = (-1, {})
+
+    def get(self, key: Hashable, derive: Callable[[], Value]) -> Value:
+        """Return the value of a key, derived on first use."""
+        generation, (known_at, known) = self._store.generation, self._known
+        if known_at != generation:
+            known = {}
+            self._known = generation, known
+        if key in known:
+            return known[key]
+        value = derive()
+        if len(known) < self._most:
+            known[key] = value
         return value

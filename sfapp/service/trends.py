@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 MOST_GROUPS = 14
 """Groups that are shown."""
 
-_MOST_CACHED = 16
-
 
 def trends_of(store: Store, by: str = BY_DAY) -> Trends:
     """Return the groups of a store's runs by a field. Reads no packets.
@@ -32,26 +30,6 @@ def trends_of(store: Store, by: str = BY_DAY) -> Trends:
         runs=rows.runs,
         unstated_runs=rows.unstated_runs,
     )
-
-
-class StoredTrends:
-    """The trends of a store, cached by field until the store changes. Any thread may read them."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._known: tuple[int, dict[str, Trends]] = (-1, {})
-
-    def read(self, by: str = BY_DAY) -> Trends:
-        """Return the trends by a field."""
-        generation, known = self._known
-        if generation != self._store.generation:
-            generation, known = self._known = self._store.generation, {}
-        found = known.get(by)
-        if found is None:
-            found = trends_of(self._store, by)
-            if len(known) < _MOST_CACHED:
-                known[by] = found
-        return found
 
 
 def trends_document(trends: Trends) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""The head of the page of windows: runs, counts and the latest windows, kept until the store changes."""
+"""The head of the page of windows: runs, counts and the latest windows."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
 TIMELINE_WINDOWS = 2_000
 """Windows that the timeline shows at most: the latest, or the first as listed."""
-
-_MOST_CACHED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,41 +35,15 @@ class WindowsOverview:
     conflicts: int
 
 
-class StoredOverviews:
-    """Overviews by run. Any thread may read them."""
-
-    def __init__(self, workspace: Workspace) -> None:
-        self._workspace = workspace
-        self._runs: tuple[int, list[RunSummary]] = (-1, [])
-        self._known: tuple[int, dict[str | None, WindowsOverview]] = (-1, {})
-
-    def runs(self) -> list[RunSummary]:
-        """Return every run of the user's store, the one with the newest window first."""
-        store = self._workspace.store
-        generation, runs = self._runs
-        if generation != store.generation:
-            generation = store.generation
-            runs = store.runs()
-            self._runs = generation, runs
-        return runs
-
-    def read(self, run_id: str | None) -> WindowsOverview:
-        """Return the overview of one run or of all."""
-        store, reading = self._workspace.store, self._workspace.status().kind == "reading"
-        generation, known = self._known
-        if generation != store.generation:
-            generation, known = self._known = store.generation, {}
-        found = known.get(run_id)
-        if found is None:
-            found = WindowsOverview(
-                generation,
-                reading,
-                self.runs(),
-                self._workspace.window_counts(run_id),
-                self._workspace.timeline(run_id, TIMELINE_WINDOWS),
-                len(store.quarantine()),
-                len(store.conflicts()),
-            )
-            if len(known) < _MOST_CACHED:
-                known[run_id] = found
-        return replace(found, reading=reading)
+def windows_overview(workspace: Workspace, run_id: str | None) -> WindowsOverview:
+    """Return the overview of one run or of all."""
+    store = workspace.store
+    return WindowsOverview(
+        store.generation,
+        workspace.status().kind == "reading",
+        workspace.runs(),
+        workspace.window_counts(run_id),
+        workspace.timeline(run_id, TIMELINE_WINDOWS),
+        len(store.quarantine()),
+        len(store.conflicts()),
+    )

@@ -12,6 +12,7 @@ import time
 from collections.abc import Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Literal
 
 from sfapp.accounting import WhatIf
@@ -24,19 +25,19 @@ from sfapp.model.trends import BY_DAY, Trends
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.operators import events_of
 from sfapp.service.examples import ExampleStore
-from sfapp.service.fleet import StoredFleet
+from sfapp.service.fleet import fleet_of
 from sfapp.service.incidents import IncidentService, incident_log_of
 from sfapp.service.judging import JudgedWindow, WindowJudge, WindowSource
 from sfapp.service.live_rolling import RollingFeed, RollingView
-from sfapp.service.memory_cache import MemoryCache
+from sfapp.service.memory_cache import MemoryCache, StoreCache
 from sfapp.service.onsets import EpisodeLocator
 from sfapp.service.problems import ENDS, StoredProblems
 from sfapp.service.store_activity import StoreStatus
 from sfapp.service.streaming_runs import StreamingRuns
 from sfapp.service.subscribers import Subscribers
-from sfapp.service.trends import StoredTrends
+from sfapp.service.trends import trends_of
 from sfapp.service.what_if import StepPredictor
-from sfapp.service.window_overview import StoredOverviews, WindowsOverview
+from sfapp.service.window_overview import WindowsOverview, windows_overview
 from sfapp.storage import StoragePath, local_paths
 from sfapp.store import IngestProgress, IngestReport, RunSummary, Store, WindowCounts, WindowQuery, WindowRows
 from sfapp.views.operator_findings import Examined, Read, ReportProgress, examined
@@ -77,9 +78,10 @@ class Workspace:
         self._status = StoreStatus("reading", newest=store.newest_packet_at())
         self._judge = WindowJudge(self.store_of)
         self._problems = StoredProblems(self.store_of, EpisodeLocator(self._judge))
-        self._fleet = StoredFleet(store)
-        self._trends = StoredTrends(store)
-        self._overviews = StoredOverviews(self)
+        self._fleet: StoreCache[Fleet] = StoreCache(store)
+        self._trends: StoreCache[Trends] = StoreCache(store)
+        self._runs: StoreCache[list[RunSummary]] = StoreCache(store)
+        self._overviews: StoreCache[WindowsOverview] = StoreCache(store, most=8)
         self._predictor = StepPredictor()
         self._rolling = RollingFeed(store, self.folders)
         self._findings: MemoryCache[Examined] = MemoryCache(FINDINGS_BYTES, lambda found: found.nbytes)
@@ -231,11 +233,12 @@ class Workspace:
 
     def windows_overview(self, run_id: str | None) -> WindowsOverview:
         """Return runs, counts and the latest windows of a run or of all; cached until the store changes."""
-        return self._overviews.read(run_id)
+        found = self._overviews.get(run_id, lambda: windows_overview(self, run_id))
+        return replace(found, reading=self.status().kind == "reading")
 
     def runs(self) -> list[RunSummary]:
         """Return every run of the user's store, the one with the newest window first; cached likewise."""
-        return self._overviews.runs()
+        return self._runs.get(None, self.store.runs)
 
     def windows(self, query: WindowQuery) -> WindowRows:
         """Return one page of windows; windows of an example only if its run is requested.
@@ -269,11 +272,11 @@ class Workspace:
 
     def fleet(self) -> Fleet:
         """Return what all runs of the user's store show together; cached until the store changes."""
-        return self._fleet.read()
+        return self._fleet.get(None, lambda: fleet_of(self.store))
 
     def trends(self, by: str = BY_DAY) -> Trends:
         """Return whether runs became slower, by a field; cached until the store changes."""
-        return self._trends.read(by)
+        return self._trends.get(by, lambda: trends_of(self.store, by))
 
     def locate_problems(self) -> Future[list[Problem]]:
         """Find the steps at which the problems of all runs began and ended, from the packets of their first

@@ -69,9 +69,7 @@ class Database:
     def rows(self, sql: str, parameters: Parameters = ()) -> list[dict[str, Any]]:
         """Return the rows of a query as dicts by column. Safe from any thread."""
         with self.cursor() as cursor:
-            found = cursor.execute(sql, parameters)
-            names = [column[0] for column in found.description or ()]
-            return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+            return rows_of(cursor.execute(sql, parameters))
 
     def tuples(self, sql: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
         """Return the rows of a query as tuples. Safe from any thread."""
@@ -163,6 +161,12 @@ class Database:
             if self._closed:
                 raise StoreError("the store has been closed") from error
             raise StoreError(f"the store {self.path or 'in memory'} failed: {first_line(error)}") from error
+
+
+def rows_of(cursor: Cursor) -> list[dict[str, Any]]:
+    """Return the rows of a query that a cursor has executed, as dicts by column."""
+    names = [column[0] for column in cursor.description or ()]
+    return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
 
 def first_line(error: duckdb.Error) -> str:

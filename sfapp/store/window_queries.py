@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sfapp.errors import StoreError
-from sfapp.store.database import Database
+from sfapp.store.database import Database, rows_of
 from sfapp.store.schema import WINDOWS, quote_identifier
 from sfapp.store.window_search import searched
 
@@ -97,8 +97,7 @@ def windows(database: Database, query: WindowQuery) -> WindowRows:
             f"SELECT {_ROW} FROM windows WHERE rowid IN (SELECT unnest($places::BIGINT[])) ORDER BY {order}",
             {"places": places or []},
         )
-        names = [column[0] for column in listed.description or ()]
-        rows = [aware(dict(zip(names, row, strict=True))) for row in listed.fetchall()]
+        rows = [aware(row) for row in rows_of(listed)]
         cursor.rollback()
     return WindowRows(rows, total)
 
