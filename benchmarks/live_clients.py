@@ -36,13 +36,14 @@ BAR_S = 0.300
 BAR_BYTES = 10 * 2**20
 
 # From a key until the heading of the view that it opens is visible, by the page's own clock.
-CHANGE = """([key, heading]) => new Promise((resolve) => {
+CHANGE = """([key, heading]) => new Promise((resolve, reject) => {
   const begin = performance.now();
   document.body.dispatchEvent(new KeyboardEvent("keydown", {key, bubbles: true}));
   const look = () => {
     const found = [...document.querySelectorAll("h2, h3")].some(
       (each) => each.innerText === heading && each.offsetParent !== null);
     if (found) resolve(performance.now() - begin);
+    else if (performance.now() - begin > 10_000) reject(new Error(`${heading} is not shown`));
     else requestAnimationFrame(look);
   };
   look();
@@ -134,6 +135,7 @@ def run() -> Iterator[Result]:
     ):
         page = opened(browser, address)
         page.wait_for_selector(".js-plotly-plot .main-svg")
+        page.get_by_role("tab", name="Node 1").wait_for()  # Its ranks may be the last that report.
         process = psutil.Process(pid)
         list(changes(page, len(VIEWS)))
         before = process.memory_info().rss
