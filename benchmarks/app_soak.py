@@ -16,7 +16,7 @@ import numpy as np
 import psutil
 
 from benchmarks.chromium import chromium
-from benchmarks.live_clients import BAR_S, CLIENTS, VIEWS, Crowd, changes
+from benchmarks.live_clients import BAR_S, CLIENTS, VIEWS, Crowd, changes, wait_for_views
 from benchmarks.live_verdict import opened
 from benchmarks.many_ranks_report import GROWTH, MEASURE_SECONDS, Measurement, growth, minutes
 from benchmarks.pages import server
@@ -69,7 +69,7 @@ def run_app_soak(duration: float) -> tuple[str, bool]:
         chromium() as browser,
     ):
         page = opened(browser, address)
-        page.wait_for_selector(".js-plotly-plot .main-svg")
+        wait_for_views(page)
         list(changes(page, len(VIEWS)))
         with Crowd(address, CLIENTS) as crowd, MemoryLog(pid) as log:
             end = time.monotonic() + 60 * duration

@@ -117,6 +117,12 @@ def _load(url: str) -> str:
     return found[1]
 
 
+def wait_for_views(page: Page) -> None:
+    """Wait until the page has all views that are changed: the ranks of a node may be the last that report."""
+    page.wait_for_selector(".js-plotly-plot .main-svg")
+    page.get_by_role("tab", name="Node 1").wait_for()
+
+
 def changes(page: Page, count: int) -> Iterator[float]:
     """Yield the seconds that changes of view take."""
     for number in range(count):
@@ -134,8 +140,7 @@ def run() -> Iterator[Result]:
         chromium() as browser,
     ):
         page = opened(browser, address)
-        page.wait_for_selector(".js-plotly-plot .main-svg")
-        page.get_by_role("tab", name="Node 1").wait_for()  # Its ranks may be the last that report.
+        wait_for_views(page)
         process = psutil.Process(pid)
         list(changes(page, len(VIEWS)))
         before = process.memory_info().rss
