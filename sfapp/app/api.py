@@ -6,7 +6,8 @@ Handlers are plain functions where they ask the store: the server runs those on 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 from typing import Annotated
 
@@ -17,8 +18,9 @@ from starlette.responses import PlainTextResponse, Response
 from sfapp.accounting import suspect_fix
 from sfapp.app import api_docs, finder, fleet_api, problems_api, stragglers_api
 from sfapp.app.address import run_of
-from sfapp.app.answers import MAX_ROWS, REFUSALS, CsvResponse, csv_answer, json_answer
+from sfapp.app.answers import MAX_ROWS, REFUSALS, CsvResponse, csv_answer, json_answer, saved_as
 from sfapp.app.asked_window import asked_view, judge_asked, window_document
+from sfapp.app.downloads import AT_ONCE, MadeDownload
 from sfapp.app.methods import MethodsMiddleware
 from sfapp.app.prometheus import Metrics
 from sfapp.app.window_list import SORT, parse_sort
@@ -37,13 +39,14 @@ from sfapp.model.sides import SIDE, parse_compare
 from sfapp.model.view import WindowKey, view_parameters
 from sfapp.operators import Findings
 from sfapp.service.compare import compare_sides
+from sfapp.service.csv_table import csv_parts
 from sfapp.service.judging import JudgedWindow
 from sfapp.service.live import DOCUMENT_VERSION, live_run_snapshot
 from sfapp.service.live_address import LATEST, LEAST_STEPS, MOST_STEPS, SPANS, LiveState, parse_live
 from sfapp.service.problems import episodes_in, listed
 from sfapp.service.stacks import newest_stacks_below
 from sfapp.service.workspace import Workspace
-from sfapp.store import SORTABLE, WindowQuery
+from sfapp.store import LISTED, SORTABLE, WindowQuery
 from sfapp.views import straggler_tables, tables
 from sfapp.views.glossary import glossary
 from sfapp.views.table_columns import Row
@@ -188,6 +191,7 @@ def _add_health(routes: APIRouter, workspace: Workspace, metrics: Metrics) -> No
 
 def _add_windows(routes: APIRouter, workspace: Workspace) -> None:
     store = workspace.store
+    limiter = asyncio.Semaphore(AT_ONCE)
 
     @routes.get("/index.json", include_in_schema=False)  # where it was before
     @routes.get("/windows.json", summary="Windows, filtered and sorted; runs and counts")
@@ -217,9 +221,11 @@ def _add_windows(routes: APIRouter, workspace: Workspace) -> None:
     @routes.get(
         "/windows.csv", summary="The same windows, all of them, as a table", response_class=CsvResponse
     )
-    def windows_csv(asked: Asked) -> Response:
-        every = replace(asked, limit=_EVERY)
-        return csv_answer(workspace.windows(every).rows, "windows")
+    async def windows_csv(asked: Asked) -> Response:
+        def parts() -> Iterator[bytes]:
+            return (text.encode() for text in csv_parts(LISTED, workspace.window_parts(asked)))
+
+        return MadeDownload(parts, limiter, media_type="text/csv", headers=saved_as("windows.csv"))
 
     @routes.get("/quarantine.json", summary="Refused files, and windows in conflict")
     def quarantine_json() -> Response:
@@ -292,7 +298,8 @@ def _add_runs(routes: APIRouter, workspace: Workspace) -> None:
     @routes.get("/runs/{run:run}.json", summary=api_docs.RUN, description=api_docs.EPISODES)
     def run_json(request: Request, run: str) -> Response:
         name = run_of(request, ".json")
-        found: dict[str, object] = {"run": asdict(workspace.run(name)), "windows": workspace.timeline(name)}
+        found: dict[str, object] = {"run": asdict(workspace.run(name))}
+        found["windows"] = workspace.timeline(WindowQuery(name))
         problems, marks = workspace.problems(name), workspace.incident_log.state()
         found |= {"reference": workspace.reference(name), "episodes": episodes_in(problems)}
         found["problems"] = [one.document() for one in listed(problems, marks)]
@@ -302,7 +309,7 @@ def _add_runs(routes: APIRouter, workspace: Workspace) -> None:
     def run_csv(request: Request, run: str) -> Response:
         name = run_of(request, ".csv")
         workspace.run(name)
-        return csv_answer(workspace.timeline(name), "run")
+        return csv_answer(workspace.timeline(WindowQuery(name)), "run")
 
 
 def _add_live(routes: APIRouter, workspace: Workspace) -> None:

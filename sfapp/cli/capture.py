@@ -180,10 +180,9 @@ def _root_of(packets: Path, run: str) -> Path:
 def _choose_ranks(store: Store, run: str, settings: Sampling) -> tuple[int, ...]:
     from sfapp.operators.sampling import chosen_ranks, observed
 
-    windows = [row["window"] for row in store.timeline(run)]
-    if not windows:
+    newest = _last_window(store, run)
+    if newest < 0:
         raise WindowNotFoundError(f"run {run!r} has not written a window yet: pass --ranks")
-    newest = windows[-1]
     return chosen_ranks(observed(store.window(run, newest), store.diagnosis(run, newest)), settings)
 
 
@@ -251,12 +250,12 @@ def _watch(store: Store, packets: Path, run: str | None, settings: Sampling) -> 
             name = summary.run_id
             if run is not None and name != run:
                 continue
-            for row in store.timeline(name):
-                if row["window"] <= seen.get(name, -1):
+            for window in store.window_numbers([name])[name]:
+                if window <= seen.get(name, -1):
                     continue
-                seen[name] = row["window"]
+                seen[name] = window
                 before = states.get(name, SamplingState())
-                states[name] = _consider(store, packets, name, row["window"], before, settings)
+                states[name] = _consider(store, packets, name, window, before, settings)
 
     with wait_for_stop_signal() as stop:
         message(f"watching {packets} for windows that meet a condition")
@@ -264,7 +263,7 @@ def _watch(store: Store, packets: Path, run: str | None, settings: Sampling) -> 
 
 
 def _last_window(store: Store, run: str) -> int:
-    return max((row["window"] for row in store.timeline(run)), default=-1)
+    return max(store.window_numbers([run]).get(run, []), default=-1)
 
 
 def _consider(

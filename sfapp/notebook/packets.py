@@ -113,7 +113,7 @@ class Packets:
         Raises:
             WindowNotFoundError: no such run.
         """
-        if not self.store.timeline(run):
+        if not self.store.window_numbers([run]):
             raise WindowNotFoundError(f"there is no run {run!r}")
         return pl.DataFrame(
             [
@@ -234,7 +234,7 @@ class Packets:
         def side(named: str | tuple[str, int]) -> Diagnosis | list[Diagnosis]:
             if not isinstance(named, str):
                 return judged(*named)
-            numbers = [row["window"] for row in self.store.timeline(named)]
+            numbers = self.store.window_numbers([named]).get(named)
             if not numbers:
                 raise WindowNotFoundError(f"there is no run {named!r}")
             return [judged(named, number) for number in numbers]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from numbers import Number
 from typing import Any
 
@@ -26,12 +26,19 @@ def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
 
     Every cell is one of ``csv_cell``.
     """
-    columns = list(dict.fromkeys(name for row in rows for name in row))
+    return "".join(csv_parts(list(dict.fromkeys(name for row in rows for name in row)), [rows]))
+
+
+def csv_parts(columns: Sequence[str], parts: Iterable[Sequence[Mapping[str, Any]]]) -> Iterator[str]:
+    """Yield the same text of rows that come a part at a time and have these columns."""
+    yield _lines([columns])
+    for rows in parts:
+        yield _lines([row.get(column) for column in columns] for row in rows)
+
+
+def _lines(rows: Iterable[Sequence[Any]]) -> str:
     buffer = io.StringIO()
-    writer = csv.writer(buffer)
-    writer.writerow([csv_cell(column) for column in columns])
-    for row in rows:
-        writer.writerow([csv_cell(row.get(column)) for column in columns])
+    csv.writer(buffer).writerows([csv_cell(value) for value in row] for row in rows)
     return buffer.getvalue()
 
 

@@ -12,6 +12,7 @@ from sfapp.model.view import ViewState, WindowKey
 from sfapp.operators import Agreement, agreement
 from sfapp.service.judging import JudgedWindow
 from sfapp.service.workspace import Workspace
+from sfapp.store import WindowQuery
 from sfapp.views.text.problems import is_about
 
 
@@ -66,7 +67,7 @@ class ProblemView:
                 judged = workspace.judge(source, view)
             except SfappError as error:
                 reason = str(error)
-        rows = workspace.timeline(problem.run_id)
+        rows = workspace.timeline(WindowQuery(problem.run_id))
         return cls(generation, problem, judged, reason, rows, _known_agreement(workspace, judged))
 
 

@@ -50,7 +50,7 @@ class StoreEvidence:
     def windows(self, run_id: str) -> Sequence[int]:
         """Return the window numbers of a run in order."""
         original = self.pseudonyms.real(WindowKey(run_id, 0)).run_id if self.pseudonyms else run_id
-        return [row["window"] for row in self.workspace.store_of(original).timeline(original)]
+        return self.workspace.store_of(original).window_numbers([original]).get(original, [])
 
     def problems(self, key: WindowKey) -> Sequence[Problem]:
         """Return the problems that a window belongs to."""

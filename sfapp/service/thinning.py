@@ -28,7 +28,7 @@ from sfapp.service.incidents import incident_log_of
 from sfapp.service.judging import WindowJudge
 from sfapp.service.onsets import EpisodeLocator
 from sfapp.service.problems import StoredProblems
-from sfapp.store import Store, ingest_to_dataset
+from sfapp.store import Store, WindowQuery, ingest_to_dataset
 
 DATASET = "verdicts"
 """Folder below the packets that keeps the verdicts."""
@@ -108,7 +108,7 @@ def plan_thinning(store: Store, root: Path, before: datetime, steps: int) -> Thi
     size, kept = 0, Counter[str]()
     for run in store.runs():
         telling = _telling(store, run.run_id)
-        rows = store.timeline(run.run_id)
+        rows = store.timeline(WindowQuery(run.run_id))
         newest = max(row["window"] for row in rows)
         for row in rows:
             key = WindowKey(run.run_id, row["window"])

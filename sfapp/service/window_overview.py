@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from sfapp.store import WindowQuery
+
 if TYPE_CHECKING:
     from sfapp.service.workspace import Workspace
     from sfapp.store import RunSummary, WindowCounts
@@ -43,7 +45,7 @@ def windows_overview(workspace: Workspace, run_id: str | None) -> WindowsOvervie
         workspace.status().kind == "reading",
         workspace.runs(),
         workspace.window_counts(run_id),
-        workspace.timeline(run_id, TIMELINE_WINDOWS),
+        workspace.timeline(WindowQuery(run_id), TIMELINE_WINDOWS),
         len(store.quarantine()),
         len(store.conflicts()),
     )

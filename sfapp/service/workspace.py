@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -180,8 +180,12 @@ class Workspace:
 
     # --- runs and windows ------------------------------------------------------------------------------
 
-    def store_of(self, run_id: str) -> Store:
-        """Return the store that has a run: the user's, or that of the examples if only it has the run."""
+    def store_of(self, run_id: str | None) -> Store:
+        """Return the store that has a run: the user's, or that of the examples if only it has the run.
+
+        Args:
+            run_id: None for all runs of the user's store.
+        """
         if run_id not in EXAMPLES or self.store.windows(WindowQuery(run=run_id, limit=0)).total:
             return self.store
         return self._examples.open()
@@ -210,26 +214,20 @@ class Workspace:
         self.store_of(run_id).set_reference(run_id, window)
         self._notify(IngestReport())
 
-    def timeline(self, run_id: str | None, latest: int | None = None) -> list[dict[str, Any]]:
-        """Return the windows of a run, or of all, or the ``latest`` of these, in order, as
-        ``figures.window_timeline`` draws them."""
-        store = self.store if run_id is None else self.store_of(run_id)
-        return [{**row, "culprit": row["culprit_kind"]} for row in store.timeline(run_id, latest)]
-
-    def timeline_of(
+    def timeline(
         self, query: WindowQuery, latest: int | None = None, *, is_sorted: bool = False
     ) -> list[dict[str, Any]]:
-        """Return the same of the windows that match a query.
+        """Return the windows that match a query, or the ``latest`` of these, by run and window, as
+        ``figures.window_timeline`` draws them.
 
         Args:
-            is_sorted: in the order of the query instead of by run and window.
+            is_sorted: in the order of the query instead.
         """
-        store = self.store if query.run is None else self.store_of(query.run)
-        return store.timeline_of(query, latest, is_sorted=is_sorted)
+        return self.store_of(query.run).timeline(query, latest, is_sorted=is_sorted)
 
     def window_counts(self, run_id: str | None) -> WindowCounts:
         """Return how many windows there are of a run or of all, and the worst."""
-        return (self.store if run_id is None else self.store_of(run_id)).window_counts(run_id)
+        return self.store_of(run_id).window_counts(run_id)
 
     def windows_overview(self, run_id: str | None) -> WindowsOverview:
         """Return runs, counts and the latest windows of a run or of all; cached until the store changes."""
@@ -246,11 +244,11 @@ class Workspace:
         Raises:
             StoreError: a sort column or direction that does not exist, or a negative page.
         """
-        return (self.store if query.run is None else self.store_of(query.run)).windows(query)
+        return self.store_of(query.run).windows(query)
 
-    def neighbours(self, key: WindowKey) -> tuple[int | None, int | None]:
-        """Return the numbers of the windows before and after one in its run."""
-        return self.store_of(key.run_id).neighbours(key.run_id, key.window)
+    def window_parts(self, query: WindowQuery) -> Iterator[list[dict[str, Any]]]:
+        """Return the rows of all windows that match, a part at a time; see ``Store.window_parts``."""
+        return self.store_of(query.run).window_parts(query)
 
     def reference(self, run_id: str) -> Reference | None:
         """Return the reference of a run's windows; None if none of them is healthy."""

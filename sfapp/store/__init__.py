@@ -11,9 +11,10 @@ from sfapp.store.queries import (
 from sfapp.store.samples import SampleQuery
 from sfapp.store.store import Store
 from sfapp.store.verdict_writer import DatasetReport
-from sfapp.store.window_queries import SORTABLE, WORST_FIRST, WindowCounts, WindowQuery, WindowRows
+from sfapp.store.window_queries import LISTED, SORTABLE, WORST_FIRST, WindowCounts, WindowQuery, WindowRows
 
 __all__ = [
+    "LISTED",
     "SORTABLE",
     "WORST_FIRST",
     "DatasetReport",

@@ -173,18 +173,6 @@ def window_numbers(database: Database, runs: Sequence[str]) -> dict[str, list[in
     return dict(found)
 
 
-def neighbours(database: Database, run: str, number: int) -> tuple[int | None, int | None]:
-    """Return the numbers of the windows before and after a number in a run, which need not exist itself."""
-    ((before, after),) = database.tuples(
-        """
-        SELECT max("window") FILTER ("window" < $number), min("window") FILTER ("window" > $number)
-        FROM windows WHERE run_id = $run
-        """,
-        {"run": run, "number": number},
-    )
-    return before, after
-
-
 def reference(database: Database, run: str) -> Reference | None:
     """Return the reference of a run's windows; None if none of them is healthy."""
     found = database.tuples("SELECT reference FROM run_references WHERE run_id = ?", [run])

@@ -7,7 +7,7 @@ a store that is lost, old or damaged is built again.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -195,16 +195,15 @@ class Store:
         """
         return window_queries.windows(self._database, query or WindowQuery())
 
-    def timeline(self, run: str | None = None, latest: int | None = None) -> list[dict[str, Any]]:
-        """Return what a timeline plots of all windows of one or all runs, or of the latest, in order."""
-        return window_queries.timeline(self._database, WindowQuery(run), latest)
+    def window_parts(self, query: WindowQuery) -> Iterator[list[dict[str, Any]]]:
+        """Return all windows that match, a part at a time; see ``window_queries.window_parts``."""
+        return window_queries.window_parts(self._database, query)
 
-    def timeline_of(
-        self, query: WindowQuery, latest: int | None = None, *, is_sorted: bool = False
+    def timeline(
+        self, query: WindowQuery | None = None, latest: int | None = None, *, is_sorted: bool = False
     ) -> list[dict[str, Any]]:
-        """Return what ``timeline`` does of the windows that match, all pages of them or the ``latest``; if
-        ``is_sorted``, in the order of the query, of which ``latest`` are the first."""
-        return window_queries.timeline(self._database, query, latest, is_sorted=is_sorted)
+        """Return what a timeline plots of the windows that match; see ``window_queries.timeline``."""
+        return window_queries.timeline(self._database, query or WindowQuery(), latest, is_sorted=is_sorted)
 
     def window_counts(self, run: str | None = None) -> WindowCounts:
         """Return how many windows there are of one run or of all, and the worst."""
@@ -275,10 +274,6 @@ class Store:
         ingest.
         """
         return self._operator_files.for_packets(packet.path for packet in packets)
-
-    def neighbours(self, run: str, window: int) -> tuple[int | None, int | None]:
-        """Return the numbers of the windows before and after one of the same run."""
-        return queries.neighbours(self._database, run, window)
 
     def sources(self, run: str, window: int) -> list[PacketSource]:
         """Return the packet files of a window.

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
+
+import pyarrow
 
 from sfapp.errors import StoreError
 from sfapp.store.database import Database, rows_of
@@ -19,7 +22,12 @@ SORTABLE = tuple(name for name in WINDOWS.names if name not in _UNSORTABLE)
 WORST_FIRST = (("lacks_data", "desc"), ("severity", "desc"))
 """Default order: windows that lack data first, then by severity."""
 
-_ROW = ", ".join(quote_identifier(name) for name in WINDOWS.names if name not in _UNLISTED)
+LISTED = tuple(name for name in WINDOWS.names if name not in _UNLISTED)
+"""Columns of the rows of a list."""
+
+_ROW = ", ".join(map(quote_identifier, LISTED))
+
+_ROWS_OF_A_PART = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +108,35 @@ def windows(database: Database, query: WindowQuery) -> WindowRows:
         rows = [aware(row) for row in rows_of(listed)]
         cursor.rollback()
     return WindowRows(rows, total)
+
+
+def window_parts(database: Database, query: WindowQuery) -> Iterator[list[dict[str, Any]]]:
+    """Find all windows that match now, and return an iterator of their rows, in order, a part at a time.
+
+    Windows that are removed before their part is read are left out. No query runs between two parts, because
+    the reader may be slow.
+
+    Raises:
+        StoreError: a sort column or direction does not exist.
+    """
+    where, parameters = _filters(query)
+    order = _order(query.sort)
+    with database.cursor() as cursor:
+        found = cursor.sql(
+            f'SELECT run_id, "window" FROM windows WHERE {where} ORDER BY {order}', params=parameters
+        ).to_arrow_table()
+    return _parts(database, found, order)
+
+
+def _parts(database: Database, keys: pyarrow.Table, order: str) -> Iterator[list[dict[str, Any]]]:
+    for start in range(0, len(keys), _ROWS_OF_A_PART):
+        with database.cursor() as cursor:
+            cursor.register("asked", keys.slice(start, _ROWS_OF_A_PART))
+            listed = cursor.execute(
+                f'SELECT {_ROW} FROM windows SEMI JOIN asked USING (run_id, "window") ORDER BY {order}'
+            )
+            rows = rows_of(listed)
+        yield [aware(row) for row in rows]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from sfapp.service.judging import WindowJudge
 from sfapp.service.onsets import EpisodeLocator
 from sfapp.service.problems import StoredProblems
 from sfapp.storage import StoragePath, location
-from sfapp.store import Store
+from sfapp.store import Store, WindowQuery
 from sfapp.views import format
 from sfapp.views.text.problems import problem_text
 
@@ -88,7 +88,7 @@ def run_log(
         name = _run_in(store, run_id)
         judge = WindowJudge(lambda run: store, cache_bytes=_CACHE_BYTES)
         problems = StoredProblems(lambda run: store, EpisodeLocator(judge)).of_run(name)
-        rows = store.timeline(name)
+        rows = store.timeline(WindowQuery(name))
         lost = [each for of_run, each in store.fleet().lost if of_run == name]
     windows = [
         WindowValues(

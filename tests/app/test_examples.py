@@ -13,7 +13,7 @@ from nicegui.testing import User
 from sfapp.app import api
 from sfapp.model.examples import DISPLACED, EXAMPLES, HIDDEN
 from sfapp.service.workspace import Workspace
-from sfapp.store import Store
+from sfapp.store import Store, WindowQuery
 from sfapp.views.worked_examples import LESSONS
 from tests.app.page_elements import href, one, plot, slider
 from tests.app.recorded_job import put
@@ -73,7 +73,7 @@ async def test_an_empty_folder_offers_the_examples(tmp_path: Path) -> None:
 async def test_examples_are_not_among_the_operators_runs(user: User, workspace: Workspace) -> None:
     await user.open(PAGE)
     assert not set(EXAMPLES) & {run.run_id for run in workspace.store.runs()}
-    assert not set(EXAMPLES) & {row["run_id"] for row in workspace.timeline(None)}
+    assert not set(EXAMPLES) & {row["run_id"] for row in workspace.timeline(WindowQuery())}
     await user.open("/windows")
     await user.should_see("3 of 5 windows need attention")
     await user.should_see("1 run")

@@ -98,7 +98,9 @@ async def test_every_surface_shows_the_same_numbers(
 ) -> None:
     found = judged(workspace, key)
     in_notebook = packets.window(key.run_id, key.window)
-    point = next(row for row in workspace.store.timeline(key.run_id) if row["window"] == key.window)
+    point = next(
+        row for row in workspace.store.timeline(WindowQuery(key.run_id)) if row["window"] == key.window
+    )
     surfaces = {
         "json": facts.in_document((await client.get(f"/w/{key}.json")).json()),
         "stored": facts.in_document(workspace.store.diagnosis(key.run_id, key.window).document()),

@@ -264,3 +264,13 @@ async def test_an_address_of_thousands_of_unknown_options_shows_a_few_notices(us
         answer = await user.http_client.get(f"{page}?{unknown}")
         assert "2,992 more like these are not shown." in answer.text
         assert "option2999" not in answer.text
+
+
+async def test_links_lead_to_the_previous_and_the_next_window_in_the_same_view(user: User) -> None:
+    await user.open("/w/job/3?gamma_a=0.9")
+    assert href(user, "previous") == "/w/job/2?gamma_a=0.9"
+    assert href(user, "next") == "/w/job/4?gamma_a=0.9"
+    # The first window of a run has none before it
+    await user.open("/w/job/0")
+    await user.should_not_see(marker="previous")
+    assert href(user, "next") == "/w/job/1"

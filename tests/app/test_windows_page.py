@@ -88,9 +88,9 @@ async def test_a_run_picked_while_new_windows_are_read_stays_picked(
     await user.should_see("2 runs")
     reading, resume = threading.Event(), threading.Event()
 
-    def read_slowly(run_id: str | None, latest: int | None = None) -> list[dict[str, Any]]:
-        rows = timeline(run_id, latest)
-        if run_id is None:
+    def read_slowly(query: WindowQuery, latest: int | None = None) -> list[dict[str, Any]]:
+        rows = timeline(query, latest)
+        if query.run is None:
             reading.set()
             resume.wait(20)
         return rows

@@ -19,6 +19,7 @@ from sfapp.model import Baseline, Window
 from sfapp.notebook import Packets, card
 from sfapp.notebook.explore import Explorer
 from sfapp.service import verdicts
+from sfapp.store import WindowQuery
 from sfapp.views import text as words
 from sfapp.views.plot_registry import PLOTS
 from tests.app.recorded_job import job_window, put
@@ -70,7 +71,7 @@ def test_comparing_runs_measures_each_window_and_the_reference_once(monkeypatch:
 
     monkeypatch.setattr(verdicts, "measure", counting)
     with sfapp.open(SAMPLE) as opened:
-        windows = len(opened.store.timeline(RUN))
+        windows = len(opened.store.timeline(WindowQuery(RUN)))
         opened.compare(RUN, RUN, baseline="rank_median")
     assert len(measured) == windows + 1
     assert len(set(measured)) == len(measured)

@@ -31,7 +31,7 @@ from sfapp.service.problems import episodes_in, problems_of_windows
 from sfapp.service.pseudonyms import Pseudonyms
 from sfapp.service.store_evidence import StoreEvidence
 from sfapp.service.workspace import Workspace
-from sfapp.store import Store
+from sfapp.store import Store, WindowQuery
 from sfapp.views.text.onsets import episode_line
 from tests.builders import BACKWARD, DATA
 
@@ -118,7 +118,7 @@ async def test_a_run_has_them_as_json(workspace: Workspace) -> None:
 def test_the_run_s_plot_marks_them(workspace: Workspace) -> None:
     from sfapp.views.figures.history import run_history
 
-    rows, episodes = workspace.timeline(RUN), episodes_in(workspace.problems(RUN))
+    rows, episodes = workspace.timeline(WindowQuery(RUN)), episodes_in(workspace.problems(RUN))
     (marks,) = [
         one for one in run_history(rows, episodes=episodes)["data"] if one["name"] == "began and ended"
     ]

@@ -17,7 +17,7 @@ from sfapp.service import thinning
 from sfapp.service.fleet import fleet_of
 from sfapp.service.thinning import ThinningPlan, some_steps, thin_packets
 from sfapp.service.workspace import Workspace
-from sfapp.store import Store
+from sfapp.store import Store, WindowQuery
 from tests.app.data_client import client_of
 from tests.app.simulation import simulated
 from tests.commands import run_sfapp
@@ -67,7 +67,7 @@ def test_old_windows_are_thinned_and_their_verdicts_stay(packets: Path, tmp_path
     printed = compacted(packets)
     with Store.open([packets], memory=True) as store:
         store.ingest()
-        healthy = {row["window"] for row in store.timeline("old") if row["is_reference"]}
+        healthy = {row["window"] for row in store.timeline(WindowQuery("old")) if row["is_reference"]}
         kept = {4, 5, 6, WINDOWS - 1} | healthy
         expected = [f"old/{number:08d}.thinned.parquet" for number in range(WINDOWS) if number not in kept]
         assert thinned_in(packets) == expected != []

@@ -1,4 +1,4 @@
-"""What pages ask: filters, orders, pages, neighbours."""
+"""What pages ask: filters, orders, pages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sfapp.errors import StoreError, WindowNotFoundError
-from sfapp.store import SORTABLE, Store, WindowQuery
+from sfapp.store import SORTABLE, Store, WindowQuery, window_queries
 from tests.store.jobs import SLOW, SLOWER, numbers, put, put_part, window
 
 
@@ -54,6 +54,24 @@ def test_a_page_is_a_slice_of_the_whole(store: Store) -> None:
     assert page.rows == everything[2:5]
     assert page.total == 6
     assert store.windows(WindowQuery(offset=100)).rows == []
+
+
+def test_all_windows_that_match_are_read_a_part_at_a_time_and_in_order(
+    monkeypatch: pytest.MonkeyPatch, store: Store
+) -> None:
+    # Given parts of five windows
+    monkeypatch.setattr(window_queries, "_ROWS_OF_A_PART", 5)
+    for query in (WindowQuery(), WindowQuery(run="b", sort=(("window", "desc"),)), WindowQuery(run="absent")):
+        # When every window is read
+        parts = list(store.window_parts(query))
+        # Then no part is larger, and together they are the whole list
+        assert all(len(part) <= 5 for part in parts)
+        assert [row for part in parts for row in part] == store.windows(query).rows
+
+
+def test_a_wrong_order_is_refused_before_the_first_part(store: Store) -> None:
+    with pytest.raises(StoreError, match="cannot be sorted by 'colour'"):
+        store.window_parts(WindowQuery(sort=(("colour", "asc"),)))
 
 
 def test_filters_narrow_and_combine(store: Store) -> None:
@@ -107,7 +125,7 @@ def test_runs_are_summed_up(store: Store) -> None:
 
 
 def test_the_timeline_is_in_order_and_small(store: Store) -> None:
-    rows = store.timeline("a")
+    rows = store.timeline(WindowQuery("a"))
     assert [row["window"] for row in rows] == list(range(6))
     assert set(rows[0]) == {
         "run_id", "window", "started_at", "ended_at", "first_step", "last_step", "step_time_ns", "shares",
@@ -132,14 +150,6 @@ def test_windows_that_need_attention_are_found_with_those_next_to_them(store: St
     assert list(store.telling_windows(["a"], 2)["a"]) == numbers[-2:]
     assert store.telling_windows(["b", "no-such-run"], 100) == {}
     assert store.verdicts([("a", 99)]) == store.verdicts([]) == []
-
-
-def test_neighbours_are_of_the_same_run(store: Store) -> None:
-    assert store.neighbours("a", 0) == (None, 1)
-    assert store.neighbours("a", 3) == (2, 4)
-    assert store.neighbours("a", 5) == (4, None)
-    assert store.neighbours("a", 99) == (5, None)
-    assert store.neighbours("absent", 0) == (None, None)
 
 
 def test_a_missing_window_or_run_is_reported(store: Store) -> None:

@@ -352,3 +352,11 @@ def test_windows_that_lack_ranks_are_not_called_healthy() -> None:
     assert words.attention_count(0, 2, 0) == "All healthy: 2 windows"
     assert words.attention_count(0, 2, 1) == "No straggler found in 2 windows; data are missing in 1"
     assert words.attention_count(1, 2, 1) == "1 of 2 windows needs attention; data are missing in 1"
+
+
+@pytest.mark.parametrize(
+    ("windows", "most"),
+    [(21, "0.2 of 21"), (100, "1 of 100"), (1_200, "12 of 1,200"), (10**6, "10,000 of 1,000,000")],
+)
+def test_the_windows_that_chance_may_call_slow_are_counted(windows: int, most: str) -> None:
+    assert words.attention_by_chance(windows, alpha=0.01) == f"by chance in a healthy run: at most {most}"

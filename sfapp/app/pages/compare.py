@@ -40,6 +40,7 @@ from sfapp.model.sides import SIDES, CompareState, SideKey, parse_compare
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.service.compare import compare_sides
 from sfapp.service.workspace import Workspace
+from sfapp.store import WindowQuery
 from sfapp.views import format, text
 from sfapp.views.address import run_page, window_page
 
@@ -96,7 +97,7 @@ def _windows(workspace: Workspace, side: SideKey | None) -> Windows:
         return {}
     return {
         row["window"]: f"{row['window']} · {format.duration(row['step_time_ns'])}"
-        for row in workspace.timeline(side.run_id)
+        for row in workspace.timeline(WindowQuery(side.run_id))
     }
 
 

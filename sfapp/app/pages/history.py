@@ -24,7 +24,7 @@ from sfapp.model.sides import CompareState, SideKey
 from sfapp.model.view import WindowKey
 from sfapp.service.problems import episodes_in
 from sfapp.service.workspace import Workspace
-from sfapp.store import RunSummary
+from sfapp.store import RunSummary, WindowQuery
 from sfapp.views import figures, format
 from sfapp.views.address import live_page, run_page, window_page
 from sfapp.views.figures.history import run_history
@@ -44,7 +44,7 @@ def build(workspace: Workspace) -> tuple[Handler, ...]:
         except WindowNotFoundError as error:
             missing(workspace, request, str(error), lambda: workspace.run(name))
             return
-        rows = await asyncio.to_thread(workspace.timeline, name)
+        rows = await asyncio.to_thread(workspace.timeline, WindowQuery(name))
         running = {run["run_id"] for run in await asyncio.to_thread(workspace.streaming.newest)}
         page = HistoryPage(workspace, generation, summary, rows, name in running, is_dark(request))
         page.build(request)
@@ -167,7 +167,7 @@ class HistoryPage:
         except WindowNotFoundError as error:
             ui.notify(f"{error}; showing the last state", type="warning")
             return
-        self._rows = await asyncio.to_thread(self._workspace.timeline, self._summary.run_id)
+        self._rows = await asyncio.to_thread(self._workspace.timeline, WindowQuery(self._summary.run_id))
         self._chooser.set_options(self._choices(), value=self._chosen())
         self._plot.redraw(self._figure())
         self._grid.refresh()

@@ -321,4 +321,4 @@ def _timeline_rows(
     """Return the latest windows, of the runs that the listed problems are of where not all are. Blocking."""
     query = state.query
     runs = tuple({one.problem.run_id for one in found}) if query.is_filtered else None
-    return workspace.timeline_of(WindowQuery(run=query.run, runs=runs), TIMELINE_WINDOWS)
+    return workspace.timeline(WindowQuery(run=query.run, runs=runs), TIMELINE_WINDOWS)

@@ -19,7 +19,7 @@ from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
 from sfapp.app.panels.change_hints import ChangeHints
 from sfapp.app.panels.controls import ControlActions, Controls
 from sfapp.app.panels.drawer import controls_drawer, controls_switch
-from sfapp.app.panels.neighbours import NeighbourLinks, Neighbours
+from sfapp.app.panels.neighbours import NeighbourLinks
 from sfapp.app.panels.notes_panel import NotesPanel, shown_notes
 from sfapp.app.panels.plot_card import Reactions
 from sfapp.app.panels.plot_help import PlotHelp
@@ -41,6 +41,7 @@ from sfapp.incidents import IncidentState
 from sfapp.model.view import OVERVIEW, STRAGGLERS, WindowKey, parse_query
 from sfapp.report.workspace_report import window_report
 from sfapp.service.workspace import Workspace
+from sfapp.store import WindowQuery
 from sfapp.views import format, text
 from sfapp.views.address import run_page, window_page
 from sfapp.views.glossary import FIRST_GATES
@@ -71,13 +72,12 @@ def build(workspace: Workspace) -> tuple[Handler, ...]:
         except StoreError as error:
             await kept_verdict(workspace, request, key, str(error))
             return
-        rows = await asyncio.to_thread(workspace.timeline, key.run_id)
-        neighbours = await asyncio.to_thread(workspace.neighbours, key)
+        rows = await asyncio.to_thread(workspace.timeline, WindowQuery(key.run_id))
         notes = shown_notes(await workspace.incident_service.current(), key)
         model = TabViewModel(judged, view, is_dark(request), notes)
         if model.is_large:
             await asyncio.to_thread(_compute_head, model)
-        page = WindowPage(workspace, generation, model, rows, neighbours)
+        page = WindowPage(workspace, generation, model, rows)
         page.build(request, [*messages, *more])
         if await connected():
             await page.start()
@@ -100,13 +100,11 @@ class WindowPage:
         generation: int,
         model: TabViewModel,
         rows: list[dict[str, Any]],
-        neighbours: Neighbours,
     ) -> None:
         """
         Args:
             generation: of the store, before anything was read from it.
             rows: the run's windows in order.
-            neighbours: the numbers of the previous and the next window.
         """
         self._workspace = workspace
         self._generation = generation
@@ -114,7 +112,6 @@ class WindowPage:
             workspace, model, redraw=self._redraw, warn=self._warn, run_in_background=self._run_in_background
         )
         self._rows = rows
-        self._neighbours = neighbours
         self._is_computing = False
         self._panels: dict[str, tuple[ui.element, Panel | StragglersPanel]] = {}
 
@@ -315,7 +312,7 @@ class WindowPage:
         self._evidence.set_visible(is_overview)
         self._controls.show(model.judged, model.view, verdict.recorder)
         self._what_if.show(model)
-        self._neighbour_links.show(model, self._neighbours)
+        self._neighbour_links.show(model, [row["window"] for row in self._rows])
         suspect_node = aimed_node(model.diagnosis, model.window.ranks)
         self._tabs.show(model.view, model.straggling_nodes, suspect_node)
 
@@ -389,10 +386,10 @@ class WindowPage:
         if before == self._generation:
             return
         known = {row["window"] for row in self._rows}
-        self._rows = await asyncio.to_thread(self._workspace.timeline, self._key.run_id)
-        self._neighbours = await asyncio.to_thread(self._workspace.neighbours, self._key)
-        self._neighbour_links.show(self._model, self._neighbours)
-        arrived = [row["window"] for row in self._rows if row["window"] not in known]
+        self._rows = await asyncio.to_thread(self._workspace.timeline, WindowQuery(self._key.run_id))
+        windows = [row["window"] for row in self._rows]
+        self._neighbour_links.show(self._model, windows)
+        arrived = [window for window in windows if window not in known]
         if arrived:
             with self._panel_box:
                 ui.notify(f"Window{'s' if len(arrived) > 1 else ''} {format.ranges(arrived)} arrived")

@@ -280,4 +280,4 @@ def _timeline_rows(workspace: Workspace, overview: WindowsOverview, state: ListS
     if state.axis is None and not state.is_filtered:
         return overview.rows
     asked = state.asked if state.axis is not None else replace(state.asked, first=None, last=None)
-    return workspace.timeline_of(asked, TIMELINE_WINDOWS, is_sorted=state.axis == "sorted")
+    return workspace.timeline(asked, TIMELINE_WINDOWS, is_sorted=state.axis == "sorted")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from nicegui.elements.mixins.text_element import TextElement
 
 from sfapp.app.panels.view_model import TabViewModel
@@ -10,9 +12,6 @@ from sfapp.model.sides import CompareState, SideKey
 from sfapp.model.view import WindowKey
 from sfapp.views.address import window_page
 
-Neighbours = tuple[int | None, int | None]
-"""The numbers of the previous and the next window; None at the ends of the run."""
-
 
 class NeighbourLinks:
     """The links in the header of a window page; they keep the view."""
@@ -20,22 +19,28 @@ class NeighbourLinks:
     def __init__(self) -> None:
         """Build inside the current container."""
         self._links: tuple[TextElement, ...] = (
-            link("‹", "", "key", "k ArrowUp", "Previous window"),
-            link("›", "", "key", "j ArrowDown", "Next window"),
+            link("‹", "", "key", "k ArrowUp", "Previous window").mark("previous"),
+            link("›", "", "key", "j ArrowDown", "Next window").mark("next"),
         )
         for element, title in zip(self._links, ("Previous window: k", "Next window: j"), strict=True):
             element.props["title"] = title
         self._compare = link("Compare with…", "", "key").mark("compare")
 
-    def show(self, model: TabViewModel, neighbours: Neighbours) -> None:
-        """Point the links at the neighbours of the shown window."""
+    def show(self, model: TabViewModel, windows: Sequence[int]) -> None:
+        """Point the links at the neighbours of the shown window.
+
+        Args:
+            windows: the numbers of the run's windows, ascending.
+        """
         key = model.judged.source.key
-        for element, number in zip(self._links, neighbours, strict=True):
+        previous = max((number for number in windows if number < key.window), default=None)
+        following = min((number for number in windows if number > key.window), default=None)
+        for element, number in zip(self._links, (previous, following), strict=True):
             element.set_visibility(number is not None)
             if number is not None:
                 path = window_page(WindowKey(key.run_id, number))
                 set_address(element, model.view.for_next_window().href(path))
-        set_address(self._compare, _comparison(model, neighbours[0]).href())
+        set_address(self._compare, _comparison(model, previous).href())
 
 
 def _comparison(model: TabViewModel, previous: int | None) -> CompareState:

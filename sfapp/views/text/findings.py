@@ -39,7 +39,9 @@ def attention_count(slow: int, windows: int, incomplete: int) -> str:
 
 def attention_by_chance(windows: int, alpha: float) -> str:
     """Return the meaning of alpha for some windows: ``by chance in a healthy run: at most 0.2 of 21``."""
-    return f"by chance in a healthy run: at most {windows * alpha:.1g} of {format.count(windows)}"
+    expected = windows * alpha
+    most = format.count(round(expected)) if expected >= 1 else f"{expected:.1g}"
+    return f"by chance in a healthy run: at most {most} of {format.count(windows)}"
 
 
 def interval(finding: Finding) -> str:
