@@ -1,5 +1,5 @@
 """Measure the waiting times of a user: the first page of 20,000 windows, the page of a window of 100,000
-ranks, changes of a window's view, the swim-lane and the live page.
+ranks, whether the server answers meanwhile, changes of a window's view, the swim-lane and the live page.
 
 Uses a real server process and a real Chromium. A page is drawn when Plotly reports it, or when the grid shows
 its rows. ``python -m benchmarks pages:first`` measures only the first page; ``_PARTS`` names the others.
@@ -24,6 +24,7 @@ from playwright.sync_api import Browser
 from benchmarks.accounting import job
 from benchmarks.chromium import chromium
 from benchmarks.harness import Result
+from benchmarks.health import health
 from benchmarks.live_page import SimulatedStream, refreshes
 from benchmarks.swim_lane import swim_lane_drawn
 from benchmarks.view_changes import view_changes, write_viewed_windows
@@ -122,6 +123,12 @@ def _wide_window(root: Path, _: Browser) -> Iterator[Result]:
         yield from wide_window(address, pid)
 
 
+def _health(root: Path, browser: Browser) -> Iterator[Result]:
+    write_wide_windows(root)
+    with server(root) as (address, _):
+        yield from health(address, browser)
+
+
 def _view_changes(root: Path, browser: Browser) -> Iterator[Result]:
     write_viewed_windows(root)
     with server(root) as (address, _):
@@ -141,6 +148,7 @@ def _live_page(root: Path, browser: Browser) -> Iterator[Result]:
 _PARTS: Mapping[str, Callable[[Path, Browser], Iterator[Result]]] = {
     "first": _first_page,
     "wide": _wide_window,
+    "health": _health,
     "views": _view_changes,
     "lanes": _swim_lane,
     "live": _live_page,

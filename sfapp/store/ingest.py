@@ -138,8 +138,12 @@ class Ingest:
         """
         started, generation = time.monotonic(), self._database.generation
         report_progress = progress or (lambda progress: None)
+
+        def report_reading(done: int, total: int) -> None:
+            report_progress(IngestProgress("reading", done, total))
+
         listings = [root.look(everything=everything) for root in self._roots]
-        verdicts = follow_verdicts(self._database, listings, cancel)
+        verdicts = follow_verdicts(self._database, listings, report_reading, cancel)
         files = scan(listings, self._known(listings), self._operator_files.stamps)
         operators = self._operator_files.note(files.operators)
         if operators:
@@ -151,7 +155,7 @@ class Ingest:
         if self._removed:  # Their windows may be in files of verdicts.
             with self._database.transaction(counted=False) as cursor:
                 read_again(cursor)
-            verdicts += follow_verdicts(self._database, listings, cancel)
+            verdicts += follow_verdicts(self._database, listings, report_reading, cancel)
         if self._database.generation != generation or not was_settled:
             self._align(report_progress, cancel)
             self._compare_runs(report_progress, cancel)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -79,9 +79,17 @@ class _ReadFile:
     reason: str = ""
 
 
-def follow_verdicts(database: Database, listings: Sequence[RootListing], cancel: threading.Event) -> int:
+def follow_verdicts(
+    database: Database,
+    listings: Sequence[RootListing],
+    report_progress: Callable[[int, int], None],
+    cancel: threading.Event,
+) -> int:
     """Read new and changed files of verdicts, remove what was taken from files that no longer exist, and
     return the number of windows that came or went.
+
+    Args:
+        report_progress: called with the number of files read and of all to read.
 
     Raises:
         StoreError: the store cannot be written. A damaged file never raises: it is quarantined.
@@ -97,10 +105,12 @@ def follow_verdicts(database: Database, listings: Sequence[RootListing], cancel:
         if known.get(name) != (file.stamp.size, file.stamp.mtime_ns)
     ]
     changed = _remove_gone(database, found.keys(), listings)
-    reading = _read(fresh)
+    reading, done = _read(fresh), 0
     while (batch := _batch(reading)) and not cancel.is_set():
         with database.transaction() as cursor:
             changed += _replace(cursor, batch)
+        done += len(batch)
+        report_progress(done, len(fresh))
     return changed
 
 

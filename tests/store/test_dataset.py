@@ -13,7 +13,7 @@ import pytest
 from sfapp.errors import StoreBusyError, StoreError
 from sfapp.packets import packet_path
 from sfapp.service.fleet import fleet_of
-from sfapp.store import DatasetReport, IngestReport, Store, ingest_to_dataset
+from sfapp.store import DatasetReport, IngestProgress, IngestReport, Store, ingest_to_dataset
 from sfapp.store.lock import StoreLock
 from sfapp.store.schema import SCHEMA_VERSION
 from sfapp.store.verdict_encoding import decode_verdicts
@@ -67,6 +67,13 @@ class TestReading:
             store.ingest()
             direct.ingest()
             assert fleet_of(store) == fleet_of(direct)
+
+    def test_progress_counts_its_files(self, packets: Path, tmp_path: Path) -> None:
+        target, seen = tmp_path / "verdicts", list[IngestProgress]()
+        ingested(target, packets)
+        with Store.open([target], memory=True) as store:
+            store.ingest(seen.append)
+        assert IngestProgress("reading", done=4, total=4) in seen
 
     def test_runs_and_days_are_folders_that_other_programs_take_for_columns(
         self, packets: Path, tmp_path: Path

@@ -29,7 +29,7 @@ class ReadingProgress:
             progress = status.progress
             if progress is not None and self._bar is not None:
                 done = f"{format.count(progress.done)} of {format.count(progress.total)}"
-                items = "runs" if progress.phase == "comparing" else "packets"
+                items = "runs" if progress.phase == "comparing" else "files"
                 self._label.text = f"{progress.phase.capitalize()} {items}: {done}"
                 self._bar.value = progress.done / max(1, progress.total)
             return
