@@ -120,7 +120,7 @@ _TEXTS = f"""lower(concat_ws(chr(10),
 """Texts in which a number is whole."""
 
 _FIXED = (
-    "window a gather failed rank missing is are on healthy ranks nodes r s ms µs",
+    "healthy window a gather failed on rank missing is are ranks nodes r s ms µs",
     *(text.lower() for text in (*UNNAMED_RANKS.values(), *_RECURRENCE.values())),
 )
 """All letters of these texts."""
