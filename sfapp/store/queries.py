@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -129,24 +129,29 @@ def telling_windows(database: Database, runs: Sequence[str], most: int) -> dict[
     return telling
 
 
-def verdicts(database: Database, keys: Collection[Key]) -> list[TimedDiagnosis]:
-    """Return the verdicts on some windows, by run and window; missing windows are left out."""
+def verdicts(database: Database, keys: Collection[Key]) -> Iterator[TimedDiagnosis]:
+    """Return the verdicts on some windows, by run and window; missing windows are left out.
+
+    They are decoded one by one: thousands at a time would take twice as long, in garbage collections.
+    """
     if not keys:
-        return []
-    # The runs are listed as constants too, because DuckDB then does not decompress the verdicts of others.
-    runs = sorted({run for run, _ in keys})
-    marks = ", ".join(f"$run{place}" for place in range(len(runs)))
-    found = database.tuples(
-        f"""
-        SELECT diagnosis, started_at, ended_at FROM windows
-        WHERE run_id IN ({marks}) AND {IN_KEYS} ORDER BY run_id, "window"
-        """,
-        {**key_values(keys), **{f"run{place}": run for place, run in enumerate(runs)}},
-    )
-    return [
+        return iter(())
+    # In two steps, because DuckDB would otherwise decompress the verdicts on all windows of the runs.
+    with database.cursor() as cursor:
+        cursor.begin()  # so that both see one state
+        places = cursor.execute(f"SELECT rowid FROM windows WHERE {IN_KEYS}", key_values(keys)).fetchall()
+        found = cursor.execute(
+            """
+            SELECT diagnosis, started_at, ended_at FROM windows
+            WHERE rowid IN (SELECT unnest($places::BIGINT[])) ORDER BY run_id, "window"
+            """,
+            {"places": [place for (place,) in places]},
+        ).fetchall()
+        cursor.rollback()
+    return (
         TimedDiagnosis(decode_diagnosis(diagnosis), aware_time(started_at), aware_time(ended_at))
         for diagnosis, started_at, ended_at in found
-    ]
+    )
 
 
 def troubled_runs(database: Database) -> list[str]:

@@ -229,7 +229,7 @@ class Store:
         """Return, by run, the latest ``most`` windows from which problems are derived, and their hashes."""
         return queries.telling_windows(self._database, runs, most)
 
-    def verdicts(self, keys: Collection[Key]) -> list[TimedDiagnosis]:
+    def verdicts(self, keys: Collection[Key]) -> Iterator[TimedDiagnosis]:
         """Return the verdicts on some windows, by run and window; missing windows are left out."""
         return queries.verdicts(self._database, keys)
 
