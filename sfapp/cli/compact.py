@@ -11,14 +11,16 @@ from pathlib import Path
 import click
 
 from sfapp.cli.console_messages import message, message_option, shows_progress
+from sfapp.cli.packet_paths import PacketPath
 from sfapp.cli.signals import cancelled_by_signals
+from sfapp.storage import StoragePath
 from sfapp.terminal import printable
 
 _MOST_SHOWN = 10
 
 
 @click.command()
-@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("folder", type=PacketPath(file_okay=False))
 @click.option(
     "--older-than",
     "days",
@@ -37,7 +39,7 @@ _MOST_SHOWN = 10
 @click.option("--dry-run", is_flag=True, help="Change nothing; show what would be done.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @message_option
-def compact(folder: Path, days: float, steps: int, dry_run: bool, as_json: bool) -> None:
+def compact(folder: StoragePath, days: float, steps: int, dry_run: bool, as_json: bool) -> None:
     """Reduce old windows of the packets in FOLDER to their verdicts and some of their steps.
 
     Kept as they are: windows of problems and their neighbours, windows to which a note or an incident refers,
@@ -50,6 +52,11 @@ def compact(folder: Path, days: float, steps: int, dry_run: bool, as_json: bool)
     """
     from sfapp.service.thinning import thin_packets
 
+    if not isinstance(folder, Path):
+        raise click.UsageError(
+            f"{folder}: windows in a bucket are not thinned. Keep their verdicts with `sfapp ingest --to`, "
+            "and let a lifecycle rule of the bucket remove old packets"
+        )
     is_shown = shows_progress()
 
     def show(what: str, done: int, total: int) -> None:

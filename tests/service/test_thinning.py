@@ -126,6 +126,13 @@ def test_notes_that_cannot_be_read_stop_it(packets: Path) -> None:
     assert not thinned_in(packets)
 
 
+def test_a_bucket_is_refused_with_what_to_do_instead() -> None:
+    result = run_sfapp("compact", "s3://fleet/packets", "--older-than", 30)
+    assert result.returncode == 2
+    assert "s3://fleet/packets: windows in a bucket are not thinned" in result.stderr
+    assert "lifecycle rule" in result.stderr
+
+
 @pytest.mark.parametrize("step", ["write_packet", "sync_folder"])
 def test_a_crash_loses_nothing_and_the_next_call_continues(
     packets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
