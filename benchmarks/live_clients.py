@@ -43,7 +43,7 @@ CHANGE = """([key, heading]) => new Promise((resolve, reject) => {
     const found = [...document.querySelectorAll("h2, h3")].some(
       (each) => each.innerText === heading && each.offsetParent !== null);
     if (found) resolve(performance.now() - begin);
-    else if (performance.now() - begin > 10_000) reject(new Error(`${heading} is not shown`));
+    else if (performance.now() - begin > 30_000) reject(new Error(`${heading} is not shown`));
     else requestAnimationFrame(look);
   };
   look();
