@@ -103,7 +103,7 @@ class LiveRunSnapshot:
             a node's tab and of that node.
         history: the span of the page.
         silent_s: by global rank, seconds since its last message; without ranks that have left.
-        newest: the newest finished window's row, or None.
+        newest: the newest finished window's row, or None. generation: of the store when it was read.
         window: the newest finished window, on a node's tab.
         rolling: the verdict on the last steps; None if their rows are not available for that time.
         standstill: a standstill that lasts; None if the job does not stand still.
@@ -122,6 +122,7 @@ class LiveRunSnapshot:
     history: LiveHistory
     silent_s: Mapping[int, float]
     newest: Row | None = None
+    generation: int = -1
     window: Window | None = None
     rolling: RollingView | None = None
     standstill: Standstill | None = None
@@ -241,7 +242,11 @@ def live_run_snapshot(
     history = None if before is None or before.ranks != ranks else before.history
     if history is None or not history.holds(state, at, len(ranks) > MANY_RANKS):
         history = _history(store, run_id, state, at, links, node, before)
-    newest = store.windows(WindowQuery(run=run_id, sort=(("window", "desc"),), limit=1)).rows
+    generation = store.generation
+    newest = None if before is None else before.newest
+    if before is None or before.generation != generation:
+        found = store.windows(WindowQuery(run=run_id, sort=(("window", "desc"),), limit=1)).rows
+        newest = next(iter(found), None)
     has_machines = whole or node is not None
     return LiveRunSnapshot(
         run_id=run_id,
@@ -255,7 +260,8 @@ def live_run_snapshot(
         processes=newest_of(ProcessSample, node) if has_machines else (),
         history=history,
         silent_s=_silences(links, at, datetime.now(UTC) if until is None else at),
-        newest=newest[0] if newest else None,
+        newest=newest,
+        generation=generation,
         window=_window(workspace, run_id, newest) if has_machines else None,
         rolling=_rolling(workspace, run_id, state, before),
         standstill=present_standstill(standstills(store, run_id, until), at),
@@ -362,11 +368,11 @@ def _silences(links: Sequence[Row], at: datetime, now: datetime) -> dict[int, fl
     }
 
 
-def _window(workspace: Workspace, run_id: str, newest: Sequence[Row]) -> Window | None:
+def _window(workspace: Workspace, run_id: str, newest: Row | None) -> Window | None:
     """Return the newest finished window; None if there is none, or its packet is gone."""
-    if not newest:
+    if newest is None:
         return None
     try:
-        return workspace.newest_window(workspace.source(WindowKey(run_id, newest[0]["window"])))
+        return workspace.newest_window(workspace.source(WindowKey(run_id, newest["window"])))
     except WindowNotFoundError:
         return None

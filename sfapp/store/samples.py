@@ -253,12 +253,15 @@ def newest(
     where, parameters = _filters(SampleQuery(kind, run, node, since=since, until=until), table)
     subjects = ", ".join(map(quote_identifier, SUBJECTS[kind]))
     shown = [quote_identifier(name) for name in table.names if name not in ("run_id", "path")]
+    fields = ", ".join(f"{name}: {name}" for name in shown)
+    # Not by a window function: DuckDB keeps the handles of its buffers, 4 kB a call, until it has thousands.
     rows = database.rows(
         f"""
         FROM (
-            SELECT {", ".join(shown)} FROM {table.name} AS sample WHERE {where}
-            QUALIFY row_number() OVER (PARTITION BY {subjects} ORDER BY sampled_at DESC) = 1
-            ORDER BY sampled_at DESC LIMIT $most
+            SELECT unnest(found) FROM (
+                SELECT arg_max({{{fields}}}, sampled_at) AS found
+                FROM {table.name} AS sample WHERE {where} GROUP BY {subjects}
+            ) ORDER BY found.sampled_at DESC LIMIT $most
         ) ORDER BY {subjects}
         """,
         {**parameters, "most": most},
@@ -325,11 +328,11 @@ def live_runs(database: Database, since: datetime | None = None) -> list[Row]:
     rows = database.rows(
         """
         SELECT run_id, max(sampled_at) AS sampled_at, count(*) AS ranks,
-            count(DISTINCT node_rank) AS nodes, count(*) FILTER (has_left) AS "left"
+            len(list_distinct(list(node_rank))) AS nodes, count(*) FILTER (has_left) AS "left"
         FROM (
-            SELECT run_id, sampled_at, node_rank, has_left FROM link_samples
-            WHERE $since IS NULL OR sampled_at >= $since
-            QUALIFY row_number() OVER (PARTITION BY run_id, rank ORDER BY sampled_at DESC) = 1
+            SELECT run_id, max(sampled_at) AS sampled_at, arg_max_null(node_rank, sampled_at) AS node_rank,
+                arg_max_null(has_left, sampled_at) AS has_left
+            FROM link_samples WHERE $since IS NULL OR sampled_at >= $since GROUP BY run_id, rank
         ) GROUP BY run_id ORDER BY sampled_at DESC, run_id
         """,
         {"since": None if since is None else _stored(since)},
