@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections import deque
 from datetime import UTC, datetime, timedelta
@@ -19,6 +20,27 @@ from tests.store.jobs import contents, put_run
 SECOND = 10**9
 START = 1_700_000_100  # seconds since 1970, a multiple of five minutes
 BEGIN = datetime.fromtimestamp(START, UTC)
+
+
+class _HeapUse(ctypes.Structure):
+    """``struct mallinfo2`` of glibc."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in (
+            *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
+            *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
+        )
+    )
+
+
+def heap_bytes() -> int:
+    """Bytes in use of the C library's heaps; skips the test where the library does not tell."""
+    mallinfo = getattr(ctypes.CDLL(None), "mallinfo2", None)
+    if mallinfo is None:
+        pytest.skip("needs glibc 2.33")
+    mallinfo.restype = _HeapUse
+    return int(mallinfo().uordblks)
 
 
 class SampledJob:
@@ -264,3 +286,22 @@ def test_few_samples_wait_in_memory_for_a_checkpoint(tmp_path: Path) -> None:
             store.follow()
             sizes.append(waiting.stat().st_size if waiting.exists() else 0)
         assert 0 < max(sizes) < 2 << 20
+
+
+def test_looking_at_the_newest_samples_takes_no_more_memory_each_time(tmp_path: Path) -> None:
+    # Given a store, whose first queries fill caches
+    SampledJob(tmp_path).go(60)
+    with Store.open([tmp_path], tmp_path / "store.duckdb") as store:
+        store.follow()
+
+        def look(times: int) -> None:
+            for _ in range(times):
+                store.newest_samples(ProcessSample, "run")
+                store.newest_samples(NodeSample, "run")
+
+        look(200)
+        before = heap_bytes()
+        # When a page looks at them again and again
+        look(500)
+        # Then DuckDB does not keep a handle for each buffer of each query, 4 kB for each
+        assert heap_bytes() - before < 500_000
