@@ -250,7 +250,7 @@ def _watch(store: Store, packets: Path, run: str | None, settings: Sampling) -> 
             name = summary.run_id
             if run is not None and name != run:
                 continue
-            for window in store.window_numbers([name])[name]:
+            for window in store.window_numbers([name]).get(name, ()):
                 if window <= seen.get(name, -1):
                     continue
                 seen[name] = window

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sfapp.store import WindowQuery
+from sfapp.store import RunSummary, WindowCounts, WindowQuery
 
 if TYPE_CHECKING:
     from sfapp.service.workspace import Workspace
-    from sfapp.store import RunSummary, WindowCounts
 
 TIMELINE_WINDOWS = 2_000
 """Windows that the timeline shows at most: the latest, or the first as listed."""
