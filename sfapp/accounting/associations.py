@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -103,6 +104,7 @@ def chance_in_steps(excess_NR: Floats, late: Sequence[int]) -> float:
     )
 
 
+@lru_cache(maxsize=4096)  # Windows of one job ask for the same numbers again and again.
 def hypergeometric_sf(found: int, population: int, marked: int, drawn: int) -> float:
     """Return the chance of at least ``found`` marked ones among those drawn."""
     total = _log_choose(population, drawn)

@@ -99,7 +99,7 @@ def _late_finding(
 ) -> tuple[Finding, Floats] | None:
     tests = _tests(measures)
     always_R = persistently_late(stage, gates.alpha * PERSISTENT_PART / tests)
-    always = tuple(np.flatnonzero(always_R).tolist())
+    always = tuple(always_R.nonzero()[0].tolist())
     single = {
         rank: late
         for rank, late in stage.late_steps.items()
@@ -122,7 +122,7 @@ def _late_finding(
     finding = Finding(
         kind="rank",
         stage=measures.broad[place],
-        ranks=tuple(measures.led_by.rank[rank] for rank in ranks),
+        ranks=tuple(map(measures.led_by.rank.__getitem__, ranks)),
         hostname=measures.led_by.hostname[ranks[0]],
         effect=effect / step_ns,
         low=max(0.0, effect - margin) / step_ns,

@@ -84,7 +84,7 @@ def judge(
             §10). Carry-over falls back to step if step numbers have gaps.
         reference: the run's healthy window, for delta, change and suspect (§12, §13).
     """
-    gates = gates or Gates()
+    gates = gates or Gates.preset("sfapp")
     is_below_floor = measures.makespan < max(1, gates.floor_ns)
     waits = _find_waits(measures, gates, is_below_floor)
     carry = measures.carry(waits.boundary)

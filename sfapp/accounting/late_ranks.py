@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -144,25 +144,22 @@ def stages_lateness(late_SNR: Floats) -> tuple[StageLateness, ...]:
     upper_S = np.partition(sample_SC, quartile, axis=1)[:, quartile]
     mean_SR = late_SNR.mean(axis=1)
     noisier_SR = _noisier(late_SNR, mean_SR, lag_4SR[0], common_4S[0])
-    found = []
-    for stage, single in enumerate(late_steps(late_SNR, upper_S)):
-        noise = StepNoise(steps, *common_4S[:, stage].tolist())
-        run = long_run(noise, steps, max(1, sampled - 1))
-        error = run.error(steps, steps * min(_KNOWN_FROM, max(1, sampled - 1)))
-        error_R, df_R = _errors(late_SNR[stage], mean_SR[stage], noisier_SR[stage], error)
-        found.append(
-            StageLateness(
-                mean_SR[stage],
-                error_R,
-                df_R,
-                error.se,
-                error.df,
-                run.inflation,
-                float(upper_S[stage]),
-                single,
-            )
+    runs = [long_run(StepNoise(steps, *lags), steps, max(1, sampled - 1)) for lags in common_4S.T.tolist()]
+    errors = [run.error(steps, steps * min(_KNOWN_FROM, max(1, sampled - 1))) for run in runs]
+    error_SR, df_SR = _errors(late_SNR, mean_SR, noisier_SR, errors)
+    return tuple(
+        StageLateness(mean_R, error_R, df_R, error.se, error.df, run.inflation, upper, single)
+        for mean_R, error_R, df_R, error, run, upper, single in zip(
+            mean_SR,
+            error_SR,
+            df_SR,
+            errors,
+            runs,
+            upper_S.tolist(),
+            late_steps(late_SNR, upper_S),
+            strict=True,
         )
-    return tuple(found)
+    )
 
 
 def _lags(values: Floats) -> list[Floats]:
@@ -185,25 +182,31 @@ def _noisier(late_SNR: Floats, mean_SR: Floats, lag1_SR: Floats, common_S: Float
     return noisier_SR
 
 
-def _errors(late_NR: Floats, mean_R: Floats, noisier_R: Floats, common: MeanError) -> tuple[Floats, Floats]:
-    """Return the error of each rank's mean lateness, and its degrees of freedom.
+def _errors(
+    late_SNR: Floats, mean_SR: Floats, noisier_SR: Floats, common: Sequence[MeanError]
+) -> tuple[Floats, Floats]:
+    """Return the error of each rank's mean lateness in each stage, and its degrees of freedom, [S, R].
 
     A rank's noise beyond the common one has a memory of its own. It is examined where a rank may be late;
     elsewhere all of its noise has that of the common one.
     """
-    error_R, df_R = common.se * np.sqrt(noisier_R), np.full(len(mean_R), common.df)
-    steps = len(late_NR)
-    examined = np.flatnonzero((noisier_R > 1.0) & (mean_R > _CLEAR * common.se))
-    for rank in examined[np.argsort(-mean_R[examined])][:_CANDIDATES].tolist():
-        # A lasting change of level counts as a long memory: such a rank is late in some of the steps.
-        own = long_run(StepNoise(steps, *map(float, _lags(late_NR[:, rank]))), steps)
-        more = own.variance / steps * (1.0 - 1.0 / float(noisier_R[rank]))
-        both = common.se**2 + more
-        if both < error_R[rank] ** 2:
-            # Welch and Satterthwaite
-            parts = common.se**4 / common.df + more**2 / own.error(steps, steps).df
-            error_R[rank], df_R[rank] = math.sqrt(both), both**2 / parts
-    return error_R, df_R
+    steps, ranks = late_SNR.shape[1:]
+    se_S1 = np.array([[error.se] for error in common])
+    error_SR = se_S1 * np.sqrt(noisier_SR)
+    df_SR = np.repeat([[error.df] for error in common], ranks, axis=1)
+    examined_SR = (noisier_SR > 1.0) & (mean_SR > _CLEAR * se_S1)
+    for stage in np.flatnonzero(examined_SR.any(axis=1)).tolist():
+        usual, examined = common[stage], examined_SR[stage].nonzero()[0]
+        for rank in examined[np.argsort(-mean_SR[stage, examined])][:_CANDIDATES].tolist():
+            # A lasting change of level counts as a long memory: such a rank is late in some of the steps.
+            own = long_run(StepNoise(steps, *map(float, _lags(late_SNR[stage][:, rank]))), steps)
+            more = own.variance / steps * (1.0 - 1.0 / float(noisier_SR[stage, rank]))
+            both = usual.se**2 + more
+            if both < error_SR[stage, rank] ** 2:
+                # Welch and Satterthwaite
+                parts = usual.se**4 / usual.df + more**2 / own.error(steps, steps).df
+                error_SR[stage, rank], df_SR[stage, rank] = math.sqrt(both), both**2 / parts
+    return error_SR, df_SR
 
 
 def persistently_late(stage: StageLateness, chance: float) -> Flags:
@@ -212,10 +215,12 @@ def persistently_late(stage: StageLateness, chance: float) -> Flags:
     Args:
         chance: that one healthy rank is among them.
     """
-    margin_R = np.full(len(stage.mean_R), MeanError(1.0, stage.df).margin(chance))
-    for rank in np.flatnonzero(stage.df_R != stage.df).tolist():
-        margin_R[rank] = MeanError(1.0, float(stage.df_R[rank])).margin(chance)
-    late: Flags = (stage.mean_R > stage.error_R * margin_R) & (stage.mean_R > 0.0)
+    margin = MeanError(1.0, stage.df).margin(chance)
+    late: Flags = (stage.mean_R > stage.error_R * margin) & (stage.mean_R > 0.0)
+    has_own_df: Flags = stage.df_R != stage.df
+    for rank in has_own_df.nonzero()[0].tolist():
+        margin = MeanError(1.0, float(stage.df_R[rank])).margin(chance)
+        late[rank] = stage.mean_R[rank] > stage.error_R[rank] * margin and stage.mean_R[rank] > 0.0
     return late
 
 
@@ -271,7 +276,7 @@ def _least_chance(events: list[_Event], steps: int) -> LateSteps:
     least, number = chance_of_events([far for far, _ in furthest[:_MOST_EVENTS]], steps)
     if number == _MOST_EVENTS:
         number = len(furthest)
-    together = sorted(step for _, event in furthest[:number] for step in event)
+    together = sorted(chain.from_iterable(event for _, event in furthest[:number]))
     return LateSteps(tuple(together), min(1.0, least))
 
 
@@ -300,11 +305,13 @@ def broad_own(window: Window, members: Sequence[int], split_SN: Flags) -> Array:
     own_NR = None
     for stage in members:
         part_NR = window.duration_SNR[stage]
-        if split_SN[stage].all():
-            part_NR = part_NR - window.waits[window.stages[stage]]
-        elif split_SN[stage].any():
-            part_NR = to_numpy(part_NR).copy()
-            part_NR[split_SN[stage]] -= to_numpy(window.waits[window.stages[stage]])[split_SN[stage]]
+        if split_SN[stage].any():
+            waits_NR = window.waits[window.stages[stage]]
+            if split_SN[stage].all():
+                part_NR = part_NR - waits_NR
+            else:
+                part_NR = to_numpy(part_NR).copy()
+                part_NR[split_SN[stage]] -= to_numpy(waits_NR)[split_SN[stage]]
         own_NR = part_NR if own_NR is None else own_NR + part_NR
     assert own_NR is not None
     return own_NR

@@ -103,7 +103,7 @@ class Measures:
     def steps(self) -> int:
         return int(self.frontier_SN.shape[1])
 
-    @property
+    @cached_property
     def ranks(self) -> int:
         """R: the number of ranks that took part, with or without rows of their own."""
         return self.window.rank_count

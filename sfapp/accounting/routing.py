@@ -16,7 +16,8 @@ _ROUNDING = 1e-12
 
 def ranked(share_B: Floats) -> list[int]:
     """Return positions of the stages by share, largest first; stages with equal shares in stage order."""
-    return sorted(range(len(share_B)), key=lambda stage: (-float(share_B[stage]), stage))
+    shares = share_B.tolist()
+    return sorted(range(len(shares)), key=lambda stage: -shares[stage])
 
 
 def routing_set(share_B: Floats, tau_c: float) -> list[int]:
@@ -63,7 +64,7 @@ def _rival(rule: str, total_B: Floats, measures: Measures, tau_c: float) -> Riva
 
 def by_name(broad: Sequence[str], value_B: Floats) -> dict[str, float]:
     """Return one float for each stage, in stage order."""
-    return {stage: float(value) for stage, value in zip(broad, value_B, strict=True)}
+    return dict(zip(broad, value_B.tolist(), strict=True))
 
 
 def names(broad: Sequence[str], positions: Sequence[int]) -> tuple[str, ...]:

@@ -12,8 +12,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from sfapp.accounting.leaders import Floats
 from sfapp.model import Diagnosis
 
@@ -53,16 +51,19 @@ class RunWaits:
 
 def wait_stages(slope_S: Floats, se_S: Floats, wait_slope: float) -> tuple[int, ...]:
     """Return the recorded stages that ranks wait in by a wait fit: β − 2·se ≥ wait_slope (§11)."""
-    with np.errstate(invalid="ignore"):
-        surely = slope_S - 2 * se_S >= wait_slope
-    return tuple(int(stage) for stage in np.flatnonzero(surely))
+    fits = zip(slope_S.tolist(), se_S.tolist(), strict=True)
+    return tuple(stage for stage, fit in enumerate(fits) if _is_wait(*fit, wait_slope))
+
+
+def _is_wait(slope: float, se: float, wait_slope: float) -> bool:
+    return slope - 2 * se >= wait_slope
 
 
 def own_wait_stages(diagnosis: Diagnosis) -> tuple[str, ...]:
     """Return the recorded stages that are wait stages according to the window's own fit (§11)."""
-    fits = [(stage, fit) for stage, fit in (diagnosis.wait_fit or {}).items() if fit is not None]
-    slope_S, se_S = np.array([fit.slope for _, fit in fits]), np.array([fit.se for _, fit in fits])
-    return tuple(fits[found][0] for found in wait_stages(slope_S, se_S, diagnosis.gates.wait_slope))
+    least = diagnosis.gates.wait_slope
+    fits = (diagnosis.wait_fit or {}).items()
+    return tuple(stage for stage, fit in fits if fit is not None and _is_wait(fit.slope, fit.se, least))
 
 
 @dataclass(frozen=True, slots=True)

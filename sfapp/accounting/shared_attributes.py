@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-
-import numpy as np
+from itertools import compress
 
 from sfapp.accounting.associations import holm, hypergeometric_sf
-from sfapp.accounting.late_ranks import Flags
 from sfapp.model import Diagnosis, RankTable, Window
 from sfapp.model.explanation import SharedAttribute
 
@@ -47,8 +45,7 @@ def with_shared_attributes(judged: Diagnosis, window: Window) -> Diagnosis:
     }
     if len(late) < LEAST_LATE:
         return judged
-    late_R = np.isin(np.asarray(window.ranks.rank), sorted(late))
-    shared = shared_attributes(rank_columns(window.ranks), late_R)
+    shared = shared_attributes(rank_columns(window.ranks), [rank in late for rank in window.ranks.rank])
     found = tuple(one for one in shared if one.chance <= judged.gates.alpha)
     return judged.changed(shared=found) if found else judged
 
@@ -67,20 +64,20 @@ def rank_columns(ranks: RankTable) -> dict[str, tuple[str, ...]]:
     return {name: tuple(map(str, column)) for name, column in columns.items()}
 
 
-def shared_attributes(columns: Columns, late_R: Flags) -> tuple[SharedAttribute, ...]:
+def shared_attributes(columns: Columns, is_late: Sequence[bool]) -> tuple[SharedAttribute, ...]:
     """Return the values that late ranks share, the most telling first (Fisher's exact test, one-sided).
 
     Chances are corrected for all values that any late rank has. Attributes that all ranks share tell nothing
     and are not tried; of several that name exactly the same ranks each is listed.
     """
-    late, ranks = int(late_R.sum()), len(late_R)
+    late, ranks = sum(is_late), len(is_late)
     if late < LEAST_LATE:
         return ()
     tried: list[tuple[str, str, int, int]] = []
     for name, column in columns.items():
         everywhere = Counter(column)
         if len(everywhere) > 1:
-            among = Counter(value for value, is_late in zip(column, late_R, strict=True) if is_late)
+            among = Counter(compress(column, is_late))
             tried += [(name, value, count, everywhere[value]) for value, count in among.items()]
     counts = {(both, of) for _, _, both, of in tried}  # Of millions of values, nearly all occur once.
     chance_of = {(both, of): hypergeometric_sf(both, ranks, of, late) for both, of in counts}
@@ -112,5 +109,4 @@ def shared_over_windows(windows: Sequence[LateInWindow]) -> tuple[SharedAttribut
     for row in rows.values():
         for name in sorted(names):
             columns_of[name].append(row.get(name, ""))
-    late_R = np.array([2 * times[key] > seen[key[0]] for key in rows], dtype=bool)
-    return shared_attributes(columns_of, late_R)
+    return shared_attributes(columns_of, [2 * times[key] > seen[key[0]] for key in rows])

@@ -127,6 +127,10 @@ def _given(stages: tuple[StageLateness, ...], _: None) -> tuple[StageLateness, .
 
 
 def _is_known(measures: Measures) -> bool:
+    return measures.keep("knows lateness", None, lambda _: _shows_lateness(measures))
+
+
+def _shows_lateness(measures: Measures) -> bool:
     if not (measures.has_all_rows and measures.ranks > 1 and has_enough_steps(measures.steps)):
         return False
     alone = sum(len(members) == 1 for members in _roles(measures))

@@ -355,7 +355,7 @@ def _names(name: str, column: Any, grid: Grid, faults: Faults) -> tuple[str | No
     check_same_every_step(name, code_NR, grid, faults)
     check_names(name, found.values, lambda code: grid.row(int((code_NR == code).argmax())), faults)
     by_code = (*found.values, None)  # Code -1 stands for null.
-    return tuple(by_code[code] for code in code_NR[0].tolist())
+    return tuple(map(by_code.__getitem__, code_NR[0].tolist()))
 
 
 def _side_channels(
