@@ -10,7 +10,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -149,16 +149,18 @@ class Ingest:
         if operators:
             self._database.note_change()
         self._gone = frozenset(files.gone)
-        self._read(files.fresh, report_progress, cancel)
-        # Files that were only moved are stored under their new names before the old names are removed.
-        self._remove(files.gone, cancel)
-        if self._removed:  # Their windows may be in files of verdicts.
-            with self._database.transaction(counted=False) as cursor:
-                read_again(cursor)
-            verdicts += follow_verdicts(self._database, listings, report_reading, cancel)
-        if self._database.generation != generation or not was_settled:
-            self._align(report_progress, cancel)
-            self._compare_runs(report_progress, cancel)
+        is_large = len(files.fresh) > BATCH_FILES
+        with self._database.rare_checkpoints() if is_large else nullcontext():
+            self._read(files.fresh, report_progress, cancel)
+            # Files that were only moved are stored under their new names before the old names are removed.
+            self._remove(files.gone, cancel)
+            if self._removed:  # Their windows may be in files of verdicts.
+                with self._database.transaction(counted=False) as cursor:
+                    read_again(cursor)
+                verdicts += follow_verdicts(self._database, listings, report_reading, cancel)
+            if self._database.generation != generation or not was_settled:
+                self._align(report_progress, cancel)
+                self._compare_runs(report_progress, cancel)
         self.is_settled = self._is_aligned and not cancel.is_set()
         return IngestReport(
             added=self._added,

@@ -18,7 +18,7 @@ from sfapp.storage import FileStamp, FoundFile
 from sfapp.store import IngestProgress, Store, parallel_reader
 from sfapp.store.scan import BATCH_FILES, LEAST_BATCH_FILES, FollowedRoot, batches, scan
 from sfapp.store.verdict_builder import read_batch
-from tests.store.jobs import SLOW, contents, put, put_part, window
+from tests.store.jobs import SLOW, contents, put, put_part, put_run, window
 
 WINDOWS = 25
 FILES = 3 * WINDOWS
@@ -179,3 +179,19 @@ def test_an_ingest_in_many_batches_comes_to_the_same(
     monkeypatch.setattr(parallel_reader, "_cores", lambda: cores)
     monkeypatch.setattr(parallel_reader, "read_batch", partial(read_batch, most_bytes=20_000))
     assert filled(packets, tmp_path / "many.duckdb") == alone
+
+
+def test_after_a_large_ingest_few_rows_wait_in_memory_for_a_checkpoint(tmp_path: Path) -> None:
+    with Store.open([tmp_path]) as store:
+        assert store.path is not None
+        log = store.path.with_name("store.duckdb.wal")
+        sizes = []
+        # given more packets than a batch has, whose verdicts wait in the log for a checkpoint
+        put_run(tmp_path, count=2 * BATCH_FILES)
+        store.ingest(lambda progress: sizes.append(log.stat().st_size))
+        assert max(sizes) > 2 << 20
+        # when the next change is committed
+        put(tmp_path, window("another"))
+        store.ingest()
+        # then they are in the file
+        assert not log.exists() or log.stat().st_size < 1 << 20
