@@ -234,7 +234,7 @@ EXTRA_OF_MODULE = {
     **dict.fromkeys(
         (
             *("cachetools", "duckdb", "fastapi", "filelock", "jinja2", "nicegui", "orjson", "socketio"),
-            *("prometheus_client", "rich", "starlette", "typst", "uvicorn", "watchfiles"),
+            *("anyio", "prometheus_client", "rich", "starlette", "typst", "uvicorn", "watchfiles"),
         ),
         "app",
     ),

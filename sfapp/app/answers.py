@@ -27,6 +27,11 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
 }
 """Error responses of every data route, for the OpenAPI document."""
 
+BUSY: dict[int | str, dict[str, Any]] = {
+    503: _declared("As many such downloads as are allowed at once are being made"),
+}
+"""Error response of a download that waits for a turn."""
+
 
 class CsvResponse(Response):
     """Response with a table as CSV."""

@@ -6,7 +6,6 @@ Handlers are plain functions where they ask the store: the server runs those on 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 from typing import Annotated
@@ -18,9 +17,9 @@ from starlette.responses import PlainTextResponse, Response
 from sfapp.accounting import suspect_fix
 from sfapp.app import api_docs, finder, fleet_api, problems_api, stragglers_api
 from sfapp.app.address import run_of
-from sfapp.app.answers import MAX_ROWS, REFUSALS, CsvResponse, csv_answer, json_answer, saved_as
+from sfapp.app.answers import BUSY, MAX_ROWS, REFUSALS, CsvResponse, csv_answer, json_answer, saved_as
 from sfapp.app.asked_window import asked_view, judge_asked, window_document
-from sfapp.app.downloads import AT_ONCE, MadeDownload
+from sfapp.app.downloads import MadeDownload, Turns
 from sfapp.app.methods import MethodsMiddleware
 from sfapp.app.prometheus import Metrics
 from sfapp.app.window_list import SORT, parse_sort
@@ -191,7 +190,7 @@ def _add_health(routes: APIRouter, workspace: Workspace, metrics: Metrics) -> No
 
 def _add_windows(routes: APIRouter, workspace: Workspace) -> None:
     store = workspace.store
-    limiter = asyncio.Semaphore(AT_ONCE)
+    turns = Turns()
 
     @routes.get("/index.json", include_in_schema=False)  # where it was before
     @routes.get("/windows.json", summary="Windows, filtered and sorted; runs and counts")
@@ -219,13 +218,13 @@ def _add_windows(routes: APIRouter, workspace: Workspace) -> None:
 
     @routes.get("/index.csv", include_in_schema=False)
     @routes.get(
-        "/windows.csv", summary="The same windows, all of them, as a table", response_class=CsvResponse
+        "/windows.csv", summary="All these windows as a table", response_class=CsvResponse, responses=BUSY
     )
     async def windows_csv(asked: Asked) -> Response:
         def parts() -> Iterator[bytes]:
             return (text.encode() for text in csv_parts(LISTED, workspace.window_parts(asked)))
 
-        return MadeDownload(parts, limiter, media_type="text/csv", headers=saved_as("windows.csv"))
+        return MadeDownload(parts, turns, media_type="text/csv", headers=saved_as("windows.csv"))
 
     @routes.get("/quarantine.json", summary="Refused files, and windows in conflict")
     def quarantine_json() -> Response:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from typing import Annotated
 
@@ -10,9 +9,9 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from sfapp.app.address import run_of
-from sfapp.app.answers import MAX_ROWS, ZipResponse, json_answer, saved_as
+from sfapp.app.answers import BUSY, MAX_ROWS, ZipResponse, json_answer, saved_as
 from sfapp.app.asked_window import asked_view, judge_asked
-from sfapp.app.downloads import AT_ONCE, MadeDownload
+from sfapp.app.downloads import MadeDownload, Turns
 from sfapp.errors import TraceError
 from sfapp.model.view import ViewState, WindowKey, view_parameters
 from sfapp.operators import agreement
@@ -26,7 +25,7 @@ MOST_CONVERTED = 8_000_000
 
 def add(routes: APIRouter, workspace: Workspace) -> None:
     """Add the routes of the operator findings."""
-    limiter = asyncio.Semaphore(AT_ONCE)
+    turns = Turns()
 
     @routes.get(
         "/w/{run:run}/{window:window}/findings.json",
@@ -53,6 +52,7 @@ def add(routes: APIRouter, workspace: Workspace) -> None:
         summary="One window's operator events, or its stages, as an archive that ui.perfetto.dev opens",
         openapi_extra={"parameters": view_parameters("step", "ranks")},
         response_class=ZipResponse,
+        responses=BUSY,
     )
     async def perfetto_zip(request: Request, run: str, window: int) -> Response:
         key = WindowKey(run_of(request, after=2), window)
@@ -61,7 +61,7 @@ def add(routes: APIRouter, workspace: Workspace) -> None:
         def parts() -> Iterator[bytes]:
             return _perfetto_parts(workspace, judge_asked(workspace, request, key), asked_view(request))
 
-        return MadeDownload(parts, limiter, media_type="application/zip", headers=headers)
+        return MadeDownload(parts, turns, media_type="application/zip", headers=headers)
 
 
 def _perfetto_parts(workspace: Workspace, judged: JudgedWindow, view: ViewState) -> Iterator[bytes]:

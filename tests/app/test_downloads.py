@@ -1,21 +1,24 @@
-"""Downloads that are made while they are sent: errors come first, a client that leaves ends the work."""
+"""Downloads that are made while they are sent: errors come first, a client that leaves ends the work, and
+clients that read slowly keep no other from theirs."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 
 import pytest
 from starlette.types import Message
 
-from sfapp.app.downloads import AT_ONCE, MadeDownload
+from sfapp.app.downloads import AT_ONCE, MadeDownload, Turns
 from sfapp.errors import TraceError
 
+SCOPE = {"type": "http", "asgi": {"version": "3.0", "spec_version": "2.3"}, "method": "GET", "headers": []}
 
-def download(parts: Callable[[], Iterator[bytes]], limiter: asyncio.Semaphore | None = None) -> MadeDownload:
-    limiter = limiter or asyncio.Semaphore(AT_ONCE)
-    return MadeDownload(parts, limiter, media_type="application/zip", headers={"X-Name": "a.zip"})
+
+def download(parts: Callable[[], Iterator[bytes]], turns: Turns | None = None) -> MadeDownload:
+    return MadeDownload(parts, turns or Turns(), media_type="application/zip", headers={"X-Name": "a.zip"})
 
 
 async def answer(response: MadeDownload, leaves_after: int | None = None) -> list[Message]:
@@ -33,14 +36,37 @@ async def answer(response: MadeDownload, leaves_after: int | None = None) -> lis
             left.set()
             await asyncio.sleep(0.05)
 
-    scope = {
-        "type": "http",
-        "asgi": {"version": "3.0", "spec_version": "2.3"},
-        "method": "GET",
-        "headers": [],
-    }
-    await response(scope, receive, send)
+    await response(SCOPE, receive, send)
     return sent
+
+
+async def receive_nothing() -> Message:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+@asynccontextmanager
+async def clients_that_read_nothing(turns: Turns, count: int) -> AsyncIterator[list[asyncio.Task[None]]]:
+    """So many downloads of clients that stay and take nothing of the first part."""
+    reached = asyncio.Semaphore(0)
+
+    async def send(message: Message) -> None:
+        if message.get("body"):
+            reached.release()
+            await asyncio.Event().wait()
+
+    clients = [
+        asyncio.ensure_future(download(lambda: iter([b"part"]), turns)(SCOPE, receive_nothing, send))
+        for _ in range(count)
+    ]
+    for _ in clients:
+        await reached.acquire()
+    try:
+        yield clients
+    finally:
+        for client in clients:
+            client.cancel()
+        await asyncio.gather(*clients, return_exceptions=True)
 
 
 async def test_the_parts_are_sent_in_order_with_the_headers_first() -> None:
@@ -83,6 +109,44 @@ async def test_so_many_are_made_at_once_and_the_others_wait() -> None:
         with lock:
             running -= 1
 
-    limiter = asyncio.Semaphore(AT_ONCE)
-    await asyncio.gather(*(answer(download(parts, limiter)) for _ in range(8)))
+    turns = Turns()
+    await asyncio.gather(*(answer(download(parts, turns)) for _ in range(8)))
     assert most == AT_ONCE
+
+
+async def test_clients_that_read_nothing_lose_their_turn_to_one_that_waits() -> None:
+    turns = Turns(slow_s=0.1)
+    async with clients_that_read_nothing(turns, AT_ONCE) as slow, asyncio.timeout(10):
+        await asyncio.sleep(0.5)
+        assert not any(client.done() for client in slow)  # No other client waits.
+        sent = await answer(download(lambda: iter([b"whole"]), turns))
+        assert sent[0]["status"] == 200
+        assert any(client.done() for client in slow)
+
+
+async def test_a_client_is_refused_if_no_download_ends_in_time() -> None:
+    turns = Turns(wait_s=0.1)
+    async with clients_that_read_nothing(turns, AT_ONCE), asyncio.timeout(10):
+        sent = await answer(download(lambda: iter([b"whole"]), turns))
+    assert sent[0]["status"] == 503
+    assert b"try again" in sent[1]["body"]
+
+
+async def test_nothing_is_prepared_for_a_client_that_left_while_it_waited() -> None:
+    turns, prepared = Turns(), False
+
+    def parts() -> Iterator[bytes]:
+        nonlocal prepared
+        prepared = True
+        return iter([b"part"])
+
+    async def left() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def send(_: Message) -> None:
+        pass
+
+    async with clients_that_read_nothing(turns, AT_ONCE), asyncio.timeout(10):
+        await download(parts, turns)(SCOPE, left, send)
+    assert not prepared
+    assert (await answer(download(parts, turns)))[0]["status"] == 200  # no turn was lost
