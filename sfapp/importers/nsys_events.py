@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from sfapp.errors import TraceError
 from sfapp.importers.import_result import ImportNote
@@ -25,6 +26,15 @@ MAX_EVENTS = 2**23
 
 MAX_CHARACTERS = 2**26
 """Maximum number of characters of names in one table."""
+
+MAX_STRINGS = 2**22
+"""Maximum number of names in the table of names."""
+
+MAX_PROCESSES = 2**12
+"""Maximum number of processes of one file; each takes about 2 kB."""
+
+MAX_LANES = 2**16
+"""Maximum number of threads and streams of all processes of one file."""
 
 _NVTX, _STRINGS, _KERNELS = "NVTX_EVENTS", "StringIds", "CUPTI_ACTIVITY_KIND_KERNEL"
 _RUNTIME, _COPIES, _FILLS = (
@@ -165,6 +175,31 @@ def _take(
     return left - count
 
 
+def _rows(
+    export: NsysExport,
+    found: SqliteDatabase,
+    table: str,
+    needed: Sequence[str],
+    optional: Sequence[str] = (),
+    where: str = "",
+    texts: Sequence[str] = (),
+) -> Iterator[Any]:
+    """Yield the rows of a table of events in batches, while their processes and lanes are few.
+
+    Raises:
+        TraceError: there are too many of them.
+    """
+    for batch in found.rows(table, needed, optional, where, texts):
+        yield batch
+        processes = export.processes.values()
+        for count, most, what in (
+            (len(processes), MAX_PROCESSES, "processes"),
+            (sum(len(process.lanes) for process in processes), MAX_LANES, "threads and streams"),
+        ):
+            if count > most:
+                raise TraceError(f"more than {most:,} {what}", path=str(found.path), place=f"table {table}")
+
+
 def _began(found: SqliteDatabase) -> int | None:
     if _SESSION not in found.columns:
         return None
@@ -188,6 +223,10 @@ def _strings(found: SqliteDatabase) -> dict[int, str]:
     strings: dict[int, str] = {}
     if _STRINGS in found.columns:
         kept = 0
+        if (count := found.count(_STRINGS)) > MAX_STRINGS:
+            raise TraceError(
+                f"{count:,} rows, more than {MAX_STRINGS:,}", path=str(found.path), place=f"table {_STRINGS}"
+            )
         for batch in found.rows(_STRINGS, ["id", "value"], texts=["value"]):
             mine = {key: value for key, value in batch if isinstance(value, str)}
             kept = _with_texts(kept, mine.values(), found, _STRINGS)
@@ -219,7 +258,7 @@ def _take_ranges(export: NsysExport, found: SqliteDatabase, table: str, strings:
     needed = ["start", "end", "eventType", "globalTid"]
     where = f"WHERE eventType IN ({PUSH_POP}, {START_END})"
     kept = 0
-    for batch in found.rows(table, needed, ["text", "textId"], where, texts=["text"]):
+    for batch in _rows(export, found, table, needed, ["text", "textId"], where, texts=["text"]):
         kept = _with_texts(kept, {row[4] for row in batch if row[4] is not None}, found, table)
         for start, end, _, thread, text, text_id in batch:
             name = strings.get(text_id) if text is None else text
@@ -237,7 +276,7 @@ def _take_ranges(export: NsysExport, found: SqliteDatabase, table: str, strings:
 
 def _take_calls(export: NsysExport, found: SqliteDatabase, table: str, strings: dict[int, str]) -> None:
     needed = ["start", "end", "globalTid", "nameId"]
-    for batch in found.rows(table, needed, ["correlationId"]):
+    for batch in _rows(export, found, table, needed, ["correlationId"]):
         for start, end, thread, name, correlation in batch:
             if isinstance(thread, int) and _is_span(export, start, end):
                 lane = (f"thread {thread & 0xFFFFFF}", False)
@@ -247,7 +286,7 @@ def _take_calls(export: NsysExport, found: SqliteDatabase, table: str, strings: 
 
 def _take_kernels(export: NsysExport, found: SqliteDatabase, table: str, strings: dict[int, str]) -> None:
     optional = ["shortName", "demangledName", "streamId", "deviceId", "correlationId", "globalPid"]
-    for batch in found.rows(table, ["start", "end"], optional):
+    for batch in _rows(export, found, table, ["start", "end"], optional):
         for start, end, short, long, stream, device, correlation, process in batch:
             if _is_span(export, start, end):
                 name = strings.get(short) or strings.get(long) or "kernel"
@@ -257,7 +296,7 @@ def _take_kernels(export: NsysExport, found: SqliteDatabase, table: str, strings
 
 def _take_copies(export: NsysExport, found: SqliteDatabase, table: str, strings: dict[int, str]) -> None:
     optional = ["copyKind", "streamId", "deviceId", "correlationId", "globalPid"]
-    for batch in found.rows(table, ["start", "end"], optional):
+    for batch in _rows(export, found, table, ["start", "end"], optional):
         for start, end, kind, stream, device, correlation, process in batch:
             if _is_span(export, start, end):
                 name = "memset" if table == _FILLS else f"memcpy {_COPY_KINDS.get(kind, 'other')}"

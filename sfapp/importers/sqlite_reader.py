@@ -35,9 +35,14 @@ MAX_SECONDS = 300.0
 _SQLITE_ERRORS = (sqlite3.Error, OverflowError, UnicodeError)
 """Exceptions of the sqlite3 module on damaged files: a message with an undecodable name is a UnicodeError."""
 
+MAX_BATCH_TEXT = 2**22
+"""Number of characters of texts from which a batch takes no further rows: a few bytes can name one long text
+as the value of many rows."""
+
 _STEPS_BETWEEN_CHECKS = 2**16
 _BLOCK = 2**20
 _ROWS = 2**14
+_ROWS_OF_TEXT = 2**7
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +64,8 @@ class SqliteDatabase:
         """Yield the rows of a table in batches of tuples; an absent optional column is null.
 
         Args:
-            texts: columns among them that hold text: only the first ``MAX_TEXT`` characters are read, and any
-                other type as null.
+            texts: columns among them that hold text: only the first ``MAX_TEXT`` characters are read. Others
+                hold numbers. A value of any other type is read as null.
 
         Raises:
             TraceError: the table or a needed column is absent, or cannot be read.
@@ -81,13 +86,14 @@ class SqliteDatabase:
             if column not in present
             else f"CASE typeof({column}) WHEN 'text' THEN substr({column}, 1, {MAX_TEXT}) END"
             if column in texts
-            else column
+            else f"CASE WHEN typeof({column}) IN ('integer', 'real') THEN {column} END"
             for column in (*needed, *optional)
         ]
+        places = [place for place, column in enumerate((*needed, *optional)) if column in texts]
         try:
-            cursor = self.connection.execute(f"SELECT {', '.join(chosen)} FROM {table} {where}")
-            while batch := cursor.fetchmany(_ROWS):
-                yield batch
+            yield from _batches(
+                self.connection.execute(f"SELECT {', '.join(chosen)} FROM {table} {where}"), places
+            )
         except _SQLITE_ERRORS as error:
             raise TraceError(first_line(str(error)), path=str(self.path), place=f"table {table}") from error
 
@@ -140,14 +146,29 @@ def open_database(path: Path) -> Iterator[SqliteDatabase]:
                 connection.close()
 
 
+def _batches(cursor: sqlite3.Cursor, texts: Sequence[int]) -> Iterator[Any]:
+    """Yield rows in batches, smaller ones if the texts at these places of a row are long."""
+    batch: list[Any] = []
+    characters = 0
+    while some := cursor.fetchmany(_ROWS_OF_TEXT if texts else _ROWS):
+        batch += some
+        characters += sum(len(row[place]) for row in some for place in texts if row[place])
+        if len(batch) >= _ROWS or characters > MAX_BATCH_TEXT:
+            yield batch
+            batch, characters = [], 0
+    if batch:
+        yield batch
+
+
 def _journals(file: Path) -> list[Path]:
     candidates = (file.with_name(file.name + ending) for ending in ("-wal", "-journal"))
     return [path for path in candidates if path.exists()]
 
 
 def _columns(connection: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
+    # As SQLite writes it: the words before VIRTUAL may be separated in many ways.
     tables = connection.execute(
-        "SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'"
+        "SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE 'CREATE TABLE %'"
     ).fetchall()
     return {
         name: tuple(

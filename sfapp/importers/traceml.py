@@ -141,8 +141,9 @@ def _run(path: Path, mapping: Mapping) -> _TelemetryRun:
 
 def _take_steps(run: _TelemetryRun, found: SqliteDatabase) -> None:
     optional = ["rank", "global_rank", "local_rank", "node_rank", "hostname", "world_size"]
+    texts = ["events_json", "hostname"]
     seen: dict[tuple[int, int], tuple[dict[str, dict[str, _Stats]], str]] = {}
-    for batch in found.rows(STEPS, ["id", "step", "events_json"], optional, "ORDER BY id"):
+    for batch in found.rows(STEPS, ["id", "step", "events_json"], optional, "ORDER BY id", texts):
         for row, step, text, legacy, rank, local, node, host, world in batch:
             place = f"table {STEPS}, id {row}"
             number = legacy if rank is None else rank
@@ -171,7 +172,8 @@ def _is_index(value: object, most: int) -> bool:
 def _take_environment(run: _TelemetryRun, found: SqliteDatabase) -> None:
     if ENVIRONMENT not in found.columns:
         return
-    for batch in found.rows(ENVIRONMENT, [], ["training_strategy", "distributed_backend"]):
+    texts = ["training_strategy", "distributed_backend"]
+    for batch in found.rows(ENVIRONMENT, [], texts, texts=texts):
         for strategy, backend in batch:
             run.strategy = strategy[:64] if isinstance(strategy, str) else run.strategy
             run.backend = backend[:64] if isinstance(backend, str) else run.backend

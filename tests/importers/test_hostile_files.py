@@ -16,6 +16,7 @@ from sfapp.errors import TraceError
 from sfapp.importers import ImportOptions, ImportResult
 from sfapp.importers.import_formats import read_traces
 from sfapp.importers.import_result import guarded
+from sfapp.importers.sqlite_reader import open_database
 from tests.importers.test_nsys_import import export
 from tests.importers.test_traceml_import import events, telemetry
 
@@ -116,19 +117,103 @@ def test_an_export_with_long_texts_is_read_in_little_time_and_memory(tmp_path: P
             row = (place, place + 1, 59, text, (1 << 48) | (1 << 24) | 1, None)
             file.execute("INSERT INTO NVTX_EVENTS VALUES (?, ?, ?, ?, ?, ?)", row)
     file.close()
+    assert windows_in_little_memory("nsys", path) == 1
+
+
+def windows_in_little_memory(name: str, path: Path) -> int:
+    """How many windows an import of one file gives in 60 s and 500 MB."""
     script = (
         "import sys; from pathlib import Path\n"
         "from sfapp.importers import ImportOptions\n"
         "from sfapp.importers.import_formats import read_traces\n"
-        "result = read_traces('nsys', [Path(sys.argv[1])], ImportOptions())\n"
-        "assert len(result.windows) == 1, result.refused\n"
+        "result = read_traces(sys.argv[1], [Path(sys.argv[2])], ImportOptions())\n"
+        "assert not [refused for refused in result.refused if 'MemoryError' in refused.reason]\n"
+        "print(len(result.windows))"
     )
 
     def limited() -> None:
         resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
         resource.setrlimit(resource.RLIMIT_DATA, (500 << 20, 500 << 20))
 
-    subprocess.run([sys.executable, "-c", script, path], check=True, preexec_fn=limited)
+    command = [sys.executable, "-c", script, name, str(path)]
+    return int(subprocess.run(command, check=True, preexec_fn=limited, stdout=subprocess.PIPE).stdout)
+
+
+def repeated(path: Path, table: str) -> Path:
+    """Let 400 rows of a table be its only row."""
+    with sqlite3.connect(path) as file:
+        file.execute("VACUUM")  # leaves the row where a page's first one is
+        (page,) = file.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()
+        (size,) = file.execute("PRAGMA page_size").fetchone()
+    file.close()
+    content = bytearray(path.read_bytes())
+    at = (page - 1) * size
+    row = content[at + 8 : at + 10]
+    count = 400
+    content[at + 3 : at + 5] = count.to_bytes(2)
+    content[at + 8 : at + 8 + 2 * count] = row * count
+    path.write_bytes(content)
+    return path
+
+
+@pytest.mark.parametrize("value", ["zeroblob(8000000)", "hex(zeroblob(4000000))"], ids=["blob", "text"])
+@pytest.mark.parametrize("column", ["start", "streamId"])
+def test_a_long_value_that_many_rows_of_an_export_name_takes_little_memory(
+    tmp_path: Path, value: str, column: str
+) -> None:
+    path = tmp_path / "a.sqlite"
+    with sqlite3.connect(path) as file:
+        file.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start, end, streamId)")
+        file.execute("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (0, 1000, 7)")
+        file.execute(f"UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET {column} = {value}")
+    file.close()
+
+    assert windows_in_little_memory("nsys", repeated(path, "CUPTI_ACTIVITY_KIND_KERNEL")) in (0, 1)
+
+
+@pytest.mark.parametrize("column", ["events_json", "hostname", "step"])
+def test_a_long_value_that_many_rows_of_telemetry_name_takes_little_memory(
+    tmp_path: Path, column: str
+) -> None:
+    path = telemetry(tmp_path, [(1, 0, events(1, 1, 1, 1))])
+    with sqlite3.connect(path) as file:
+        file.execute(f"UPDATE step_time_samples SET {column} = hex(zeroblob(4000000))")
+    file.close()
+
+    assert windows_in_little_memory("traceml", repeated(path, "step_time_samples")) in (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("thread", "reason"),
+    [("place << 24", "more than 4,096 processes"), ("place", "more than 65,536 threads and streams")],
+)
+def test_an_export_of_endless_processes_or_threads_is_refused(
+    tmp_path: Path, thread: str, reason: str
+) -> None:
+    path = export(tmp_path / "a.sqlite", [(0, 9, "step 1", 1)])
+    with sqlite3.connect(path) as file:
+        file.execute(
+            "WITH RECURSIVE places(place) AS (SELECT 1 UNION ALL SELECT place + 1 FROM places LIMIT 70000) "
+            f"INSERT INTO NVTX_EVENTS SELECT 0, 1, 59, 'a', {thread}, NULL FROM places"
+        )
+    file.close()
+
+    (refused,) = imported_files("nsys", path).refused
+
+    assert refused.reason == reason
+
+
+@pytest.mark.parametrize("begin", ["CREATE VIRTUAL", "CREATE  VIRTUAL", "CREATE/**/VIRTUAL"])
+def test_a_virtual_table_is_not_read_however_its_definition_is_written(tmp_path: Path, begin: str) -> None:
+    path = tmp_path / "a.sqlite"
+    with sqlite3.connect(path) as file:
+        file.execute("CREATE VIRTUAL TABLE StringIds USING rtree(id, value, above)")
+        file.execute("PRAGMA writable_schema = ON")
+        file.execute("UPDATE sqlite_master SET sql = replace(sql, 'CREATE VIRTUAL', ?)", (begin,))
+    file.close()
+
+    with open_database(path) as found:
+        assert "StringIds" not in found.columns
 
 
 def test_what_a_reader_does_not_expect_is_a_fault_of_the_file(tmp_path: Path) -> None:
