@@ -28,6 +28,7 @@ from sfapp.store.schema import (
     WINDOWS,
     SchemaTable,
 )
+from sfapp.store.verdict_checks import check_values
 from sfapp.store.verdict_rows import decode_diagnosis, decode_reference, verdict_hash
 
 VERDICTS_KEY = b"sfapp.verdicts"
@@ -45,6 +46,14 @@ NESTED: dict[str, SchemaTable] = {
     "conflict_files": CONFLICTS,
 }
 """Columns that hold a window's rows of another table."""
+
+_NEVER_NULL = (
+    *("run_id", "window", "diagnosis", "stages", "recorded_stages", "ranks", "packet_files"),
+    *("closed_by", "wrapper", "first_step", "last_step", "steps", "nodes", "world_size", "missing_ranks"),
+    *("gather_ok", "exposed_makespan_ns", "frontier", "labels", "reasons", "lacks_data", "has_late_ranks"),
+    *("needs_attention", "complete", "is_reference"),
+)
+"""Columns with a value for each window."""
 
 _KEY_COLUMNS = frozenset({"run_id", "window", "verdicts"})
 
@@ -159,7 +168,7 @@ def _head(raw: bytes | None) -> _Head:
 
 def _check_rows(table: pa.Table) -> None:
     """Check that each row is about one window, with a diagnosis that can be restored and named packets."""
-    for name in ("run_id", "window", "diagnosis", "stages", "recorded_stages", "ranks", "packet_files"):
+    for name in _NEVER_NULL:
         if table.column(name).null_count:
             raise PacketError("is null", column=name)
     lengths = pc.list_value_length(table.column("packet_files"))
@@ -169,6 +178,7 @@ def _check_rows(table: pa.Table) -> None:
     for name in ("path", "size", "mtime_ns", "sha256", "state"):
         if files.null_count or files.field(name).null_count:
             raise PacketError(f"has a file without {name}", column="packet_files")
+    check_values(table)
     columns = (table.column(name).to_pylist() for name in ("run_id", "window", "diagnosis"))
     for row, (run_id, window, text) in enumerate(zip(*columns, strict=True)):
         try:

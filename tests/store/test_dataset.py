@@ -7,6 +7,7 @@ from pathlib import Path
 
 import duckdb
 import polars
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -160,6 +161,45 @@ class TestReading:
             with Store.open([packets], memory=True) as judged:
                 judged.ingest()
                 assert store.telling_windows(runs, 100) == judged.telling_windows(runs, 100) != {}
+
+    @pytest.mark.parametrize(
+        ("column", "value", "reason"),
+        [
+            ("nodes", None, "is null"),
+            ("labels", [None], "has a list with a value that is null"),
+            ("stages", [None], "has a list with a value that is null"),
+            ("stages", ["x" * 200_000], "is longer than 131,072 bytes"),
+            ("severity", float("nan"), "is not finite"),
+            ("shares", [("model.fwd", float("inf"))], "is not finite"),
+            ("step_noise", [-1.0], "has not 5 values"),
+            ("first_step", -(2**63), "is beyond ±2^62"),
+            ("started_at", 2**62, "is not in the years 1 to 9999"),
+            ("conflict_files", [{"reason": "a", "shown": None}], "has a list with a value that is null"),
+        ],
+        ids=lambda value: str(value)[:20],
+    )
+    def test_a_value_that_no_window_can_have_is_refused_and_the_other_files_are_read(
+        self, packets: Path, tmp_path: Path, column: str, value: object, reason: str
+    ) -> None:
+        target = tmp_path / "verdicts"
+        ingested(target, packets)
+        name = sorted(target.rglob("*.verdicts.parquet"))[0]
+        table, metadata = pq.read_table(name, partitioning=None), pq.read_metadata(name).metadata
+        values = pa.array([value] * len(table), storage_type(table.schema.field(column).type))
+        table = table.set_column(
+            table.column_names.index(column), column, values.cast(table.schema.field(column).type)
+        )
+        pq.write_table(table.replace_schema_metadata({b"sfapp.verdicts": metadata[b"sfapp.verdicts"]}), name)
+        with Store.open([target], memory=True) as store:
+            store.ingest()
+            (refused,) = store.quarantine()
+            assert refused.reason == f"column '{column}': {reason}"
+            assert len(store.runs()) == 2
+
+
+def storage_type(kind: pa.DataType) -> pa.DataType:
+    """The type in which any value can be given: Arrow makes only some times from Python's."""
+    return pa.int64() if pa.types.is_timestamp(kind) else kind
 
 
 class TestAdding:

@@ -1,0 +1,87 @@
+"""Check the values in a file of verdicts, which any program may have written.
+
+Queries and pages read columns without looking at each value: one that no window can have would end them for
+all windows, or an ingest for all packets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sfapp.errors import PacketError
+from sfapp.store.schema import CONFLICTS, PACKETS, STAGES
+
+MAX_TEXT = 2**17
+"""Maximum number of bytes of a text beside the diagnosis; the fields of a job are the longest."""
+
+MAX_INTEGER = 2**62
+"""Largest absolute value of an integer beside the hash of the diagnosis."""
+
+_FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
+"""Times of the years 1 to 9999, in µs since 1970: Python has no others."""
+
+_NOISE_VALUES = 5
+
+_UNBOUNDED = frozenset({"diagnosis", "verdict_hash"})
+_MAY_BE_NULL = frozenset({"part_rank", "hostnames", "layout", "verdicts"}) | {
+    column.name
+    for column in STAGES.columns
+    if column.type == "DOUBLE" or column.name == "carry_over_advance_ns"
+}
+"""Nested columns that may be null; all others of ``packets``, ``stages`` and ``conflicts`` have values."""
+
+_NEEDED = frozenset(
+    name for table in (PACKETS, STAGES, CONFLICTS) for name in table.names if name not in _MAY_BE_NULL
+)
+
+
+def check_values(table: pa.Table) -> None:
+    """Check every value of the rows.
+
+    Raises:
+        PacketError: one is none that a window can have; the message names its column.
+    """
+    for name in table.column_names:
+        if name in _UNBOUNDED:
+            continue
+        for reason in _faults(table.column(name).combine_chunks(), nested=False):
+            raise PacketError(reason, column=name)
+    lengths = pc.drop_null(pc.list_value_length(table.column("step_noise")))
+    if not pc.all(pc.equal(lengths, _NOISE_VALUES), min_count=0).as_py():
+        raise PacketError(f"has not {_NOISE_VALUES} values", column="step_noise")
+
+
+def _faults(values: pa.Array, *, nested: bool) -> Iterator[str]:
+    """Yield what is wrong with the values of a column, or of the lists in it."""
+    kind = values.type
+    if pa.types.is_map(kind):
+        yield from _faults(values.keys, nested=True)
+        yield from _faults(values.items, nested=False)
+    elif pa.types.is_list(kind):
+        yield from _faults(values.flatten(), nested=True)
+    elif pa.types.is_struct(kind):
+        for field in kind:
+            yield from _faults(values.field(field.name), nested=field.name in _NEEDED)
+    if nested and values.null_count:
+        yield "has a list with a value that is null"
+    elif pa.types.is_floating(kind) and not _all(pc.is_finite(values)):
+        yield "is not finite"
+    elif pa.types.is_timestamp(kind) and not _within(values.cast(pa.int64()), _FIRST_US, _LAST_US):
+        yield "is not in the years 1 to 9999"
+    elif pa.types.is_integer(kind) and not _within(values, -MAX_INTEGER, MAX_INTEGER):
+        yield "is beyond ±2^62"
+    elif pa.types.is_string(kind) and not _within(pc.binary_length(values), 0, MAX_TEXT):
+        yield f"is longer than {MAX_TEXT:,} bytes"
+
+
+def _within(values: pa.Array, least: int, most: int) -> bool:
+    found = pc.min_max(values)
+    smallest, largest = found["min"].as_py(), found["max"].as_py()
+    return smallest is None or (smallest >= least and largest <= most)
+
+
+def _all(values: pa.Array) -> bool:
+    return bool(pc.all(values, min_count=0).as_py())
