@@ -58,6 +58,8 @@ def _faults(values: pa.Array, *, nested: bool) -> Iterator[str]:
     """Yield what is wrong with the values of a column, or of the lists in it."""
     kind = values.type
     if pa.types.is_map(kind):
+        if any(len(dict(row)) < len(row) for row in values.to_pylist() if row):
+            yield "has a key several times"
         yield from _faults(values.keys, nested=True)
         yield from _faults(values.items, nested=False)
     elif pa.types.is_list(kind):

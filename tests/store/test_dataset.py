@@ -171,6 +171,7 @@ class TestReading:
             ("stages", ["x" * 200_000], "is longer than 131,072 bytes"),
             ("severity", float("nan"), "is not finite"),
             ("shares", [("model.fwd", float("inf"))], "is not finite"),
+            ("shares", [("a", 1.0), ("a", 2.0)], "has a key several times"),
             ("step_noise", [-1.0], "has not 5 values"),
             ("first_step", -(2**63), "is beyond ±2^62"),
             ("started_at", 2**62, "is not in the years 1 to 9999"),
