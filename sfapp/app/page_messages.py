@@ -1,30 +1,98 @@
-"""Refuse messages from pages that would be kept for attachments to come.
+"""Drop messages from pages that no page sends, each with one line in the log.
 
 A message of Socket.IO may announce ten billion attachments of up to 1 MB each, and those that came are kept
-until the last one has. Pages send none.
+until the last one has. NiceGUI reads the others without looking at their types: each wrong one would leave a
+traceback.
 """
 
 from __future__ import annotations
 
+import logging
+from typing import Any, Literal
+
+import msgspec
 from nicegui import core
-from socketio.packet import BINARY_ACK, BINARY_EVENT, Packet
+from socketio.packet import BINARY_ACK, BINARY_EVENT, EVENT, Packet
+
+from sfapp.terminal import first_line
+
+LONGEST_REASON = 200
+"""Maximum number of characters of the reason in the log."""
+
+_logger = logging.getLogger(__name__)
+
+
+class _SentByPage(msgspec.Struct):
+    client_id: str
+
+
+class _SentEvent(_SentByPage):
+    id: int
+    listener_id: str
+    args: list[str | None] = []
+
+
+class _SentHandshake(_SentByPage):
+    tab_id: str
+    document_id: str
+    old_tab_id: str | None = None
+    next_message_id: int | None = None
+
+
+class _SentAck(_SentByPage):
+    next_message_id: int
+
+
+class _SentLog(_SentByPage):
+    level: Literal["debug", "info", "warning", "error"]
+    message: Any
+
+
+class _SentAnswer(_SentByPage):
+    request_id: str
+
+
+_TYPES: dict[str, type[_SentByPage]] = {
+    "event": _SentEvent,
+    "handshake": _SentHandshake,
+    "ack": _SentAck,
+    "log": _SentLog,
+    "javascript_response": _SentAnswer,
+}
+"""The messages that NiceGUI's pages send, by name."""
 
 
 class PageMessage(Packet):  # type: ignore[misc]  # Socket.IO has no types.
-    """A message to or from a page; one from a page that announces attachments is not decoded."""
+    """A message to or from a page; one that no page sends becomes one that has no handler."""
 
     def decode(self, encoded_packet: str | bytes) -> int:
-        """Decode a message that was received.
+        """Decode a message that was received, and return how many attachments follow: none."""
+        try:
+            super().decode(encoded_packet)
+            self._check()
+        except (ValueError, TypeError, AttributeError, RecursionError, msgspec.ValidationError) as error:
+            reason = first_line(str(error), LONGEST_REASON)
+            _logger.warning("a message that no page sends was dropped: %s", reason)
+            self.packet_type, self.namespace, self.id, self.data = EVENT, None, None, ["dropped"]
+        return 0
+
+    def _check(self) -> None:
+        """Check the type of the message.
 
         Raises:
-            ValueError: it announces attachments.
+            ValueError: it announces attachments, or is none of ``_TYPES``.
+            msgspec.ValidationError: a field has another type.
         """
-        count: int = super().decode(encoded_packet)
         if self.packet_type in (BINARY_EVENT, BINARY_ACK):
-            raise ValueError("a message with attachments is refused: pages send none")
-        return count
+            raise ValueError("it announces attachments")
+        if self.packet_type == EVENT:
+            match self.data:
+                case [str(name), content] if name in _TYPES:
+                    msgspec.convert(content, _TYPES[name])
+                case _:
+                    raise ValueError("it has no name that pages send, or not one value")
 
 
-def refuse_attachments() -> None:
+def check_messages() -> None:
     """Have NiceGUI's server decode messages as ``PageMessage``."""
     core.sio.packet_class = PageMessage

@@ -27,7 +27,7 @@ from sfapp.app import api
 from sfapp.app.address import set_root_path
 from sfapp.app.heap import bound_heaps, return_freed_memory_regularly
 from sfapp.app.listening import bind, check_paths, check_reach, check_token, serve_until_signal
-from sfapp.app.page_messages import refuse_attachments
+from sfapp.app.page_messages import check_messages
 from sfapp.app.pages import not_found
 from sfapp.app.public_address import PublicAddress
 from sfapp.app.routes import load_pages, register_pages
@@ -160,7 +160,7 @@ def build(
     application.mount(f"/_nicegui/{nicegui.__version__}/static", _Assets(directory=files), name="static")
     application.state.metrics = api.build(application, workspace)
     register_pages(workspace)
-    refuse_attachments()
+    check_messages()
     ui.run_with(
         application,
         root=not_found.root(workspace),
