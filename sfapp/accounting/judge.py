@@ -52,6 +52,8 @@ from sfapp.model import (
 )
 from sfapp.model.stages import FORWARD, RESIDUAL
 
+_DEFAULT_GATES = Gates()
+
 
 def sync_boundary(measures: Measures, waits: tuple[int, ...]) -> int | None:
     """Return the wait stage at whose end ranks synchronise best; the first of equal ones (§10)."""
@@ -84,7 +86,7 @@ def judge(
             §10). Carry-over falls back to step if step numbers have gaps.
         reference: the run's healthy window, for delta, change and suspect (§12, §13).
     """
-    gates = gates or Gates.preset("sfapp")
+    gates = gates or _DEFAULT_GATES
     is_below_floor = measures.makespan < max(1, gates.floor_ns)
     waits = _find_waits(measures, gates, is_below_floor)
     carry = measures.carry(waits.boundary)
