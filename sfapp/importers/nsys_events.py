@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -175,21 +175,13 @@ def _take(
     return left - count
 
 
-def _rows(
-    export: NsysExport,
-    found: SqliteDatabase,
-    table: str,
-    needed: Sequence[str],
-    optional: Sequence[str] = (),
-    where: str = "",
-    texts: Sequence[str] = (),
-) -> Iterator[Any]:
-    """Yield the rows of a table of events in batches, while their processes and lanes are few.
+def _counted(export: NsysExport, found: SqliteDatabase, table: str, batches: Iterator[Any]) -> Iterator[Any]:
+    """Yield batches of rows of a table of events, while their processes and lanes are few.
 
     Raises:
         TraceError: there are too many of them.
     """
-    for batch in found.rows(table, needed, optional, where, texts):
+    for batch in batches:
         yield batch
         processes = export.processes.values()
         for count, most, what in (
@@ -258,7 +250,9 @@ def _take_ranges(export: NsysExport, found: SqliteDatabase, table: str, strings:
     needed = ["start", "end", "eventType", "globalTid"]
     where = f"WHERE eventType IN ({PUSH_POP}, {START_END})"
     kept = 0
-    for batch in _rows(export, found, table, needed, ["text", "textId"], where, texts=["text"]):
+    for batch in _counted(
+        export, found, table, found.rows(table, needed, ["text", "textId"], where, ["text"])
+    ):
         kept = _with_texts(kept, {row[4] for row in batch if row[4] is not None}, found, table)
         for start, end, _, thread, text, text_id in batch:
             name = strings.get(text_id) if text is None else text
@@ -276,7 +270,7 @@ def _take_ranges(export: NsysExport, found: SqliteDatabase, table: str, strings:
 
 def _take_calls(export: NsysExport, found: SqliteDatabase, table: str, strings: dict[int, str]) -> None:
     needed = ["start", "end", "globalTid", "nameId"]
-    for batch in _rows(export, found, table, needed, ["correlationId"]):
+    for batch in _counted(export, found, table, found.rows(table, needed, ["correlationId"])):
         for start, end, thread, name, correlation in batch:
             if isinstance(thread, int) and _is_span(export, start, end):
                 lane = (f"thread {thread & 0xFFFFFF}", False)
@@ -286,7 +280,7 @@ def _take_calls(export: NsysExport, found: SqliteDatabase, table: str, strings: 
 
 def _take_kernels(export: NsysExport, found: SqliteDatabase, table: str, strings: dict[int, str]) -> None:
     optional = ["shortName", "demangledName", "streamId", "deviceId", "correlationId", "globalPid"]
-    for batch in _rows(export, found, table, ["start", "end"], optional):
+    for batch in _counted(export, found, table, found.rows(table, ["start", "end"], optional)):
         for start, end, short, long, stream, device, correlation, process in batch:
             if _is_span(export, start, end):
                 name = strings.get(short) or strings.get(long) or "kernel"
@@ -296,7 +290,7 @@ def _take_kernels(export: NsysExport, found: SqliteDatabase, table: str, strings
 
 def _take_copies(export: NsysExport, found: SqliteDatabase, table: str, strings: dict[int, str]) -> None:
     optional = ["copyKind", "streamId", "deviceId", "correlationId", "globalPid"]
-    for batch in _rows(export, found, table, ["start", "end"], optional):
+    for batch in _counted(export, found, table, found.rows(table, ["start", "end"], optional)):
         for start, end, kind, stream, device, correlation, process in batch:
             if _is_span(export, start, end):
                 name = "memset" if table == _FILLS else f"memcpy {_COPY_KINDS.get(kind, 'other')}"

@@ -8,14 +8,11 @@ from typing import Any
 from sfapp.errors import MissingExtraError
 from sfapp.model.manifest import Accumulation
 from sfapp.model.stages import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER
+from sfapp.recorder.integrations.recording_callback import RecordingCallback
 from sfapp.recorder.integrations.safe_hooks import (
-    check_options,
     never_raises,
     warns_if_it_fails,
-    watch_waits_if_possible,
 )
-from sfapp.recorder.recorder import Recorder
-from sfapp.recorder.timing.phases import Phases
 from sfapp.recorder.wrapper import wrapper_of
 
 try:
@@ -28,7 +25,7 @@ except ModuleNotFoundError as missing:
 STAGES = (DATA, FORWARD, BACKWARD, OPTIMIZER, CALLBACKS)
 
 
-class ComposerRecorderCallback(Callback):  # type: ignore[misc]  # Composer may not be installed.
+class ComposerRecorderCallback(RecordingCallback, Callback):  # type: ignore[misc]  # Composer may not be installed.
     """Callback that records training by Composer's events.
 
     >>> Trainer(model, train_loader, callbacks=[ComposerRecorderCallback("packets", run_id="train-7")])
@@ -54,17 +51,10 @@ class ComposerRecorderCallback(Callback):  # type: ignore[misc]  # Composer may 
         RecorderError: the recorder has no such option.
     """
 
-    phases: Phases
-
     def __init__(self, output: str | Path, *, watch_waits: bool = True, **options: Any) -> None:
-        check_options(options, ("stages", "accumulation", "first_step"))
-        self._output = output
-        self._watch_waits = watch_waits
-        self._options = options
-        self._recorder: Recorder | None = None
+        super().__init__(output, watch_waits=watch_waits, **options)
         self._micro_batches = 1
         self._counted = 0
-        self.recording = False
 
     # ---- events, each with Composer's State and Logger -------------------------------------------
 
@@ -73,17 +63,8 @@ class ComposerRecorderCallback(Callback):  # type: ignore[misc]  # Composer may 
         """Create the recorder; the process group exists and the model is wrapped by now."""
         self._close()
         wrapper = wrapper_of(state.model, state.optimizers[0] if state.optimizers else None)
-        self._recorder = Recorder(
-            self._output,
-            stages=STAGES,
-            accumulation=_accumulation(self._micro_batches),
-            first_step=int(state.timestamp.batch),
-            **{"wrapper": wrapper, **self._options},
-        )
-        if self._watch_waits:
-            watch_waits_if_possible(self._recorder, state.model)
-        self.phases = self._recorder.phases()
-        self.recording = True
+        first_step = int(state.timestamp.batch)
+        self._begin(STAGES, _accumulation(self._micro_batches), first_step, state.model, wrapper=wrapper)
 
     @never_raises
     def before_dataloader(self, state: Any, logger: Any) -> None:
@@ -131,11 +112,6 @@ class ComposerRecorderCallback(Callback):  # type: ignore[misc]  # Composer may 
     def close(self, state: Any, logger: Any) -> None:
         """Close the recorder of a ``fit`` that failed."""
         self._close()
-
-    def _close(self) -> None:
-        recorder, self._recorder, self.recording = self._recorder, None, False
-        if recorder is not None:
-            recorder.close()
 
 
 def _accumulation(micro_batches: int) -> Accumulation:

@@ -11,14 +11,11 @@ from torch.nn.parallel import DistributedDataParallel
 from sfapp.errors import MissingExtraError
 from sfapp.model.manifest import Accumulation
 from sfapp.model.stages import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER
+from sfapp.recorder.integrations.recording_callback import RecordingCallback
 from sfapp.recorder.integrations.safe_hooks import (
-    check_options,
     never_raises,
     warns_if_it_fails,
-    watch_waits_if_possible,
 )
-from sfapp.recorder.recorder import Recorder
-from sfapp.recorder.timing.phases import Phases
 from sfapp.recorder.wrapper import wrapper_of
 
 try:
@@ -32,7 +29,7 @@ STAGES = (DATA, FORWARD, BACKWARD, OPTIMIZER, CALLBACKS)
 """Stages in Lightning's order: most callbacks run at the end of the batch, after the optimizer."""
 
 
-class LightningRecorderCallback(Callback):
+class LightningRecorderCallback(RecordingCallback, Callback):
     """Callback that records training by Lightning's own hooks.
 
     >>> Trainer(callbacks=[LightningRecorderCallback("packets", run_id="train-7")])
@@ -66,15 +63,8 @@ class LightningRecorderCallback(Callback):
         RecorderError: the recorder has no such option.
     """
 
-    phases: Phases
-
     def __init__(self, output: str | Path, *, watch_waits: bool = True, **options: Any) -> None:
-        check_options(options, ("stages", "accumulation", "first_step"))
-        self._output = output
-        self._watch_waits = watch_waits
-        self._options = options
-        self._recorder: Recorder | None = None
-        self.recording = False
+        super().__init__(output, watch_waits=watch_waits, **options)
         self._last_callback = _LastCallback(self)
         self._factor = 1
         self._micro_step = 0
@@ -104,21 +94,11 @@ class LightningRecorderCallback(Callback):
         wrapper = wrapper_of(model, trainer.optimizers[0] if trainer.optimizers else None)
         self._skips_sync = isinstance(model, DistributedDataParallel)
         self._factor = trainer.accumulate_grad_batches
-        self._recorder = Recorder(
-            self._output,
-            stages=STAGES,
-            accumulation=self._accumulation(),
-            first_step=trainer.global_step,
-            **{"wrapper": wrapper, **self._options},
-        )
-        if self._watch_waits:
-            watch_waits_if_possible(self._recorder, model)
-        self.phases = self._recorder.phases()
-        self.recording = True
+        self._begin(STAGES, self._accumulation(), trainer.global_step, model, wrapper=wrapper)
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Close the recorder."""
-        self._close(None)
+        self._close()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Save the recorded steps without waiting long, because the process may be failing."""
@@ -128,11 +108,6 @@ class LightningRecorderCallback(Callback):
     def _remove_last_callback(self, trainer: Trainer) -> None:
         owner: Any = trainer
         owner.callbacks = [callback for callback in owner.callbacks if callback is not self._last_callback]
-
-    def _close(self, error: BaseException | None) -> None:
-        recorder, self._recorder, self.recording = self._recorder, None, False
-        if recorder is not None:
-            recorder.__exit__(None if error is None else type(error), error, None)
 
     def _accumulation(self) -> Accumulation:
         last = self._skips_sync and self._factor > 1

@@ -10,21 +10,18 @@ from typing import Any
 from sfapp.model.manifest import Accumulation
 from sfapp.model.stages import BACKWARD, DATA, FORWARD, OPTIMIZER
 from sfapp.recorder.integrations.megatron import layout
+from sfapp.recorder.integrations.recording_callback import RecordingCallback
 from sfapp.recorder.integrations.safe_hooks import (
-    check_options,
     never_raises,
     warns_if_it_fails,
-    watch_waits_if_possible,
 )
-from sfapp.recorder.recorder import Recorder
-from sfapp.recorder.timing.phases import Phases
 
 STAGES = (DATA, FORWARD, BACKWARD, OPTIMIZER)
 
 _MICRO_BATCHES = "megatron.core.num_microbatches_calculator"
 
 
-class MegatronBridgeRecorderCallback:
+class MegatronBridgeRecorderCallback(RecordingCallback):
     """Callback that records training by Megatron-Bridge's events, and by its timer of batches and forwards.
 
     >>> callback = MegatronBridgeRecorderCallback("packets", run_id="train-7")
@@ -54,16 +51,9 @@ class MegatronBridgeRecorderCallback:
         RecorderError: the recorder has no such option.
     """
 
-    phases: Phases
-
     def __init__(self, output: str | Path, *, watch_waits: bool = True, **options: Any) -> None:
-        check_options(options, ("stages", "accumulation", "first_step"))
-        self._output = output
-        self._watch_waits = watch_waits
-        self._options = options
-        self._recorder: Recorder | None = None
+        super().__init__(output, watch_waits=watch_waits, **options)
         self._micro_batches = 1
-        self.recording = False
 
     # ---- events, each with Megatron-Bridge's CallbackContext -------------------------------------
 
@@ -72,17 +62,8 @@ class MegatronBridgeRecorderCallback:
         """Create the recorder; the process groups exist by now."""
         self._close()
         self._micro_batches = _micro_batches()
-        self._recorder = Recorder(
-            self._output,
-            stages=STAGES,
-            accumulation=_accumulation(self._micro_batches),
-            first_step=context.state.train_state.step,
-            **{"layout": layout() or None, **self._options},
-        )
-        if self._watch_waits:
-            watch_waits_if_possible(self._recorder, None)
-        self.phases = self._recorder.phases()
-        self.recording = True
+        first_step = context.state.train_state.step
+        self._begin(STAGES, _accumulation(self._micro_batches), first_step, None, layout=layout() or None)
         state, optimizer = context.state, context.optimizer
         state._straggler_timer = _RecordedTimer(self, state.straggler_timer)
         optimizer.step = _RecordedUpdate(self, optimizer.step)
@@ -116,11 +97,6 @@ class MegatronBridgeRecorderCallback:
     def section_begins(self, stage: str) -> None:
         """Begin a stage, which lasts until the next one begins."""
         self.phases.enter(stage)
-
-    def _close(self) -> None:
-        recorder, self._recorder, self.recording = self._recorder, None, False
-        if recorder is not None:
-            recorder.close()
 
 
 class _RecordedTimer:
