@@ -2,7 +2,7 @@
 
 A message of Socket.IO may announce ten billion attachments of up to 1 MB each, and those that came are kept
 until the last one has. NiceGUI reads the others without looking at their types: each wrong one would leave a
-traceback.
+traceback. The same holds for a form that is sent to a file chooser without a file.
 """
 
 from __future__ import annotations
@@ -11,8 +11,14 @@ import logging
 from typing import Any, Literal
 
 import msgspec
+from fastapi import HTTPException
 from nicegui import core
+from nicegui.elements import upload
+from nicegui.elements.upload_files import FileUpload, create_file_upload
 from socketio.packet import BINARY_ACK, BINARY_EVENT, EVENT, Packet
+from starlette.datastructures import UploadFile
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
 
 from sfapp.terminal import first_line
 
@@ -93,6 +99,20 @@ class PageMessage(Packet):  # type: ignore[misc]  # Socket.IO has no types.
                     raise ValueError("it has no name that pages send, or not one value")
 
 
+async def _uploaded_file(part: UploadFile | str) -> FileUpload:
+    """Return the file in a part of a form, or refuse the form with 400."""
+    if isinstance(part, str):
+        raise HTTPException(400, "a part of the form is not a file")
+    return await create_file_upload(part)
+
+
+def _discard(_request: Request, _left: Exception) -> Response:
+    """Answer a request whose client left in the middle of a file."""
+    return Response(status_code=400)
+
+
 def check_messages() -> None:
-    """Have NiceGUI's server decode messages as ``PageMessage``."""
+    """Have NiceGUI's server decode messages as ``PageMessage`` and check the forms of file choosers."""
     core.sio.packet_class = PageMessage
+    core.app.add_exception_handler(ClientDisconnect, _discard)
+    setattr(upload, create_file_upload.__name__, _uploaded_file)

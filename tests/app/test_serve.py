@@ -219,6 +219,28 @@ def test_a_message_that_no_page_sends_is_one_line_of_the_log(recorded: Path, tmp
     assert all("a message that no page sends was dropped" in line for line in lines)
 
 
+def test_a_form_that_no_page_sends_is_refused_in_words(recorded: Path, tmp_path: Path) -> None:
+    with served(recorded, "--memory", cwd=tmp_path) as server:
+        page = httpx.get(server.url + "incidents", follow_redirects=True).text
+        chooser = re.search(r"/_nicegui/client/[0-9a-f-]+/upload/[0-9]+", page)
+        assert chooser is not None
+        # When it sends a text in the place of a file, a damaged form, and a file that breaks off
+        address = server.url.rstrip("/") + chooser[0]
+        text = httpx.post(address, files={"file": (None, "no file")})
+        damaged = httpx.post(address, content=b"--", headers={"Content-Type": "multipart/form-data"})
+        with socket.create_connection(("127.0.0.1", server.port)) as leaving:
+            head = f"POST {chooser[0]} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n"
+            body = "Content-Type: multipart/form-data; boundary=x\r\n\r\n--x\r\n"
+            leaving.sendall((head + body).encode())
+            time.sleep(0.2)
+        httpx.get(server.url + "healthz")
+        _, written = server.stop()
+    # Then each is refused, and nothing of them is in the log
+    assert (text.status_code, damaged.status_code) == (400, 400)
+    assert text.json()["detail"] == "a part of the form is not a file"
+    assert written == ""
+
+
 def test_what_a_visitor_has_logged_does_not_steer_the_server_s_terminal(
     recorded: Path, tmp_path: Path
 ) -> None:
