@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict
+from datetime import UTC
 from typing import Any
 
 from fastapi import Request
@@ -91,7 +92,7 @@ def _content(files: list[QuarantinedFile], conflicts: list[WindowConflict]) -> N
 
 
 def _file_row(file: QuarantinedFile) -> dict[str, Any]:
-    written = file.modified_at.isoformat(sep=" ", timespec="seconds")
+    written = f"{file.modified_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
     return asdict(file) | {"size_text": format.size(file.size), "modified_at": written}
 
 
