@@ -123,9 +123,15 @@ class RankTable:
         return RankTable.of([self.identity(index) for index in indices])
 
     @cached_property
+    def node_hosts(self) -> Mapping[int, str]:
+        """The host of each node rank present, ascending."""
+        hosts = dict(zip(self.node_rank, self.hostname, strict=True))
+        return {node: hosts[node] for node in sorted(hosts)}
+
+    @cached_property
     def nodes(self) -> tuple[int, ...]:
         """The node ranks present, ascending."""
-        return tuple(sorted(set(self.node_rank)))
+        return tuple(self.node_hosts)
 
     @cached_property
     def roles(self) -> tuple[str, ...]:

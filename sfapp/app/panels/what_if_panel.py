@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 from nicegui import background_tasks, events, ui
@@ -42,44 +43,24 @@ class PredictionRequest:
     fix: Fix
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FixPlaces:
-    """The ranks and hosts of a group, looked up once: a group may have 100,000 ranks.
+def _offered(table: RankTable, fix: Fix, named: Sequence[int]) -> dict[str, str]:
+    """Return the choices of ranks by the text of a fix's place; the current fix is always among them.
 
-    Attributes:
-        table: the ranks.
-        hosts: host by global rank.
-        node_hosts: host by node.
+    Args:
+        named: ranks in the list if it cannot hold all.
     """
-
-    table: RankTable
-    hosts: Mapping[int, str]
-    node_hosts: Mapping[int, str]
-
-    @classmethod
-    def of(cls, table: RankTable) -> FixPlaces:
-        hosts = dict(zip(table.rank, table.hostname, strict=True))
-        nodes = dict(zip(table.node_rank, table.hostname, strict=True))
-        return cls(table, hosts, dict(sorted(nodes.items())))
-
-    def offered(self, fix: Fix, named: Sequence[int]) -> dict[str, str]:
-        """Return the choices by the text of a fix's place; the current fix is always among them.
-
-        Args:
-            named: ranks in the list if it cannot hold all.
-        """
-        listed: Sequence[int] = self.table.rank
-        if len(listed) > MOST_LISTED:
-            listed = [rank for rank in dict.fromkeys(named) if rank in self.hosts][:MOST_LISTED]
-        if fix.rank is not None and fix.rank in self.hosts and fix.rank not in listed:
-            listed = [*listed, fix.rank]
-        offered = {_EVERY_RANK: "every rank"}
-        offered |= {str(rank): f"rank {rank} · {format.clip(self.hosts[rank], 24)}" for rank in listed}
-        if len(self.node_hosts) > 1:
-            nodes = list(self.node_hosts.items())[:MOST_LISTED]
-            offered |= {f"node:{node}": f"host {format.clip(host, 24)}" for node, host in nodes}
-        offered.setdefault(fix.place, fix_place(fix))
-        return offered
+    listed = [*(table.rank if len(table) <= MOST_LISTED else dict.fromkeys(named))]
+    if fix.rank is not None and fix.rank not in listed:
+        listed.insert(MOST_LISTED - 1, fix.rank)
+    places = {rank: place for rank in listed if (place := table.place(rank)) is not None}
+    offered = {_EVERY_RANK: "every rank"}
+    for rank, place in islice(places.items(), MOST_LISTED):
+        offered[str(rank)] = f"rank {rank} · {format.clip(table.hostname[place], 24)}"
+    if len(table.node_hosts) > 1:
+        for node, host in islice(table.node_hosts.items(), MOST_LISTED):
+            offered[f"node:{node}"] = f"host {format.clip(host, 24)}"
+    offered.setdefault(fix.place, fix_place(fix))
+    return offered
 
 
 class WhatIfPanel:
@@ -99,7 +80,6 @@ class WhatIfPanel:
         self._workspace = workspace
         self._model = model
         self._choose = choose
-        self._places = FixPlaces.of(model.measures.window.ranks)
         self._shown: PredictionRequest | None = None
         self._working = False
         with box("what-if", "section") as self._place:
@@ -194,10 +174,8 @@ class WhatIfPanel:
         """Show the fix of the view in the choosers, which offer the parts of the judged group."""
         fix = self._asked.fix
         table = self._model.measures.window.ranks
-        if table is not self._places.table:
-            self._places = FixPlaces.of(table)
         show_options(self._stage, self._stages(), fix.stage or _EVERY_STAGE)
-        show_options(self._ranks, self._places.offered(fix, self._named_ranks()), fix.place)
+        show_options(self._ranks, _offered(table, fix, self._named_ranks()), fix.place)
         self._number.set_visibility(len(table) > MOST_LISTED)
         self._number.value = None
         self._reset.props.set_bool("disabled", self._model.view.fix is None)
