@@ -14,6 +14,8 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from sfapp.app.stall_watch import STALL_DEADLINE_S, StallWatch
+
 MAX_HEAD = 64 << 10
 """Maximum size of a request's line and headers in bytes. Browsers send a few kB; the longest query of a view
 is 8 kB."""
@@ -27,9 +29,6 @@ BODY_DEADLINE_S = 20.0
 
 MIN_BODY_RATE = 64 << 10
 """Bytes of body for each further second: the largest file (16 MB) may take four minutes."""
-
-STALL_DEADLINE_S = 20.0
-"""Seconds after which a connection is dropped if its client reads nothing of a response."""
 
 LINGER_S = 1.0
 """Seconds for which a refused client's data are discarded: closing at once would destroy the response."""
@@ -51,12 +50,11 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     head_s = HEAD_DEADLINE_S
     body_s = BODY_DEADLINE_S
     stall_s = STALL_DEADLINE_S
+    _stall: StallWatch
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._deadline: asyncio.TimerHandle | None = None
-        self._stall: asyncio.TimerHandle | None = None
-        self._unsent = 0
         self._head_bytes = 0  # of the current message, trailers included
         self._unparsed = 0  # received since the parser reported anything
         self._body_bytes = 0
@@ -69,11 +67,12 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
         super().connection_made(transport)
+        self._stall = StallWatch(transport, self.stall_s)
         self._set_deadline(self.head_s, self._on_late_head)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._clear_deadline()
-        self._clear_stall()
+        self._stall.end()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -194,7 +193,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         )
         self.transport.write(STATUS_LINE[status] + head + content)
         self.loop.call_later(LINGER_S, self.transport.close)
-        self._watch_unsent()
+        self._stall.begin()
 
     def _can_answer(self, status: int) -> bool:
         """Return whether the client reads the next bytes as the response to the current request."""
@@ -209,27 +208,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._watch_unsent()
+        self._stall.begin()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        self._watch_unsent()
-
-    def _watch_unsent(self) -> None:
-        if self._stall is None:
-            self._unsent = self.transport.get_write_buffer_size()
-            if self._unsent:
-                self._stall = self.loop.call_later(self.stall_s, self._on_stall)
-
-    def _on_stall(self) -> None:
-        """Drop the connection if the client has read nothing since the last check."""
-        self._stall = None
-        if 0 < self._unsent <= self.transport.get_write_buffer_size():
-            self.transport.abort()
-        else:
-            self._watch_unsent()
-
-    def _clear_stall(self) -> None:
-        if self._stall is not None:
-            self._stall.cancel()
-            self._stall = None
+        self._stall.begin()

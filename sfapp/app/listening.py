@@ -17,6 +17,7 @@ from sfapp.app.http_protocol import BoundedHttpProtocol
 from sfapp.app.security import is_loopback
 from sfapp.app.stopping import PunctualServer
 from sfapp.app.token_gate import MIN_TOKEN
+from sfapp.app.websocket_protocol import BoundedWebSocketProtocol
 from sfapp.errors import ServeError
 
 MAX_WEBSOCKET_MESSAGE = 4 << 20
@@ -109,7 +110,7 @@ def serve_until_signal(
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        ws="wsproto",
+        ws=BoundedWebSocketProtocol,
         ws_max_size=MAX_WEBSOCKET_MESSAGE,
         # Every page compresses its own messages, which for plots costs more than anything else there.
         ws_per_message_deflate=False,
