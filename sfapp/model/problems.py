@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from sfapp.model.diagnosis import Diagnosis
 from sfapp.model.explanation import SharedAttribute
@@ -53,7 +55,7 @@ class Cost:
     lost_ns: float
     low_ns: float
     high_ns: float
-    steps: int
+    steps: Annotated[int, Meta(ge=0, le=2**63 - 1)]
     steps_ns: float
     rank_hours: float
 

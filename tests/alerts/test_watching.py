@@ -151,6 +151,13 @@ def app_of(workspace: Workspace) -> Iterator[str]:
 
     application = FastAPI(lifespan=lifespan)
     api.build(application, workspace)
+    with served(application) as address:
+        yield address
+
+
+@contextmanager
+def served(application: FastAPI) -> Iterator[str]:
+    """Serve an application; the block gets its address."""
     server = uvicorn.Server(uvicorn.Config(application, port=0, log_level="warning", ws="none"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
@@ -184,6 +191,52 @@ def test_an_app_reports_the_same_problems_as_its_folder(tmp_path: Path, server: 
             assert message.content["changes"][0]["link"] == f"{address}/problems/{expected[-1].problem.id}"
         workspace.close()
     assert "does not answer" in watch_once(address, server, *state).stderr
+
+
+def test_an_app_that_reports_numbers_beyond_all_steps_is_asked_again(
+    tmp_path: Path, server: WebhookServer
+) -> None:
+    # Given a place that answers as an app, with a cost over more steps than any job has
+    place, stop = FastAPI(), threading.Event()
+    lines: list[str] = []
+    cost = {
+        "lost_ns": 1e9,
+        "low_ns": 0.0,
+        "high_ns": 2e9,
+        "steps": 10**400,
+        "steps_ns": 1e9,
+        "rank_hours": 1.0,
+    }
+    began = {"step": 1, "low": 1, "high": 1}
+    problem = {
+        "id": "a",
+        "run_id": "job",
+        "kind": "rank",
+        "stage": CALLBACKS,
+        "ranks": [3],
+        "hostname": None,
+        "windows": [1],
+        "world": 4,
+        "began": began,
+        "ended": None,
+        "status": "ongoing",
+        "cost": cost,
+    }
+    place.get("/healthz")(lambda: {"store": "live"})
+    place.get("/problems.json")(lambda: {"problems": [problem]})
+
+    def report(line: str) -> None:
+        lines.append(line)
+        stop.set()
+
+    # When it is watched, then it is reported as a place that does not answer, and not believed
+    with served(place) as address, AlertState.open(tmp_path / "state.json") as state:
+        source = AppProblems(address, None, None)
+        queue = TargetQueue(
+            target_of(f"webhook+{server.address}", SECRET), state, AlertOptions(), stop, report
+        )
+        notify_until(stop, source, [queue], report)
+    assert "does not answer as sfapp does" in lines[0]
 
 
 def test_a_test_message_and_targets_in_a_file(tmp_path: Path, server: WebhookServer) -> None:
