@@ -15,14 +15,14 @@ from nicegui.client import ClientConnectionTimeout
 CONNECT_S = 45.0
 """Seconds for which a page waits for its browser: 4 MB of scripts take half a minute over a slow line."""
 
-MAX_WAITING = 32
+MAX_WAITING = 12
 """Pages kept that no browser has connected to, 1 MB each; the oldest are removed first. A browser whose page
 was removed loads it again."""
 
 TIDY_S = 5.0
 """Seconds from the removal of a page until its memory is freed, together with that of pages removed since."""
 
-TIDY_PAGES = 16
+TIDY_PAGES = 4
 """Removed pages whose memory is freed at once."""
 
 waiting: dict[str, Client] = {}

@@ -1,13 +1,15 @@
-"""Have the C library return freed memory to the system, so that the memory of a server stays flat.
+"""Keep the memory of a server flat, and collections of garbage short.
 
 Messages to pages and rows of samples are buffers of some hundred kB, allocated and freed by several threads
 every second. By default glibc keeps such buffers in a heap per thread, with holes that it does not return.
+Python stops all threads while it looks at every object for garbage.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ctypes
+import gc
 from contextlib import suppress
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
@@ -42,6 +44,14 @@ def return_freed_memory() -> None:
     nothing is returned."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def exempt_present_objects() -> None:
+    """Exempt the objects that exist from collections of garbage: modules and other objects that stay, some
+    400,000, would take most of the time of each."""
+    gc.collect()
+    gc.freeze()
+    gc.collect()  # Python compares what is new with what the last one left.
 
 
 async def return_freed_memory_regularly() -> None:

@@ -25,7 +25,7 @@ from starlette.types import ASGIApp
 import sfapp
 from sfapp.app import api
 from sfapp.app.address import set_root_path
-from sfapp.app.heap import bound_heaps, return_freed_memory_regularly
+from sfapp.app.heap import bound_heaps, exempt_present_objects, return_freed_memory_regularly
 from sfapp.app.listening import bind, check_paths, check_reach, check_token, serve_until_signal
 from sfapp.app.page_messages import check_messages
 from sfapp.app.pages import not_found
@@ -102,8 +102,10 @@ def serve(
 
         def ready() -> None:
             announce(address)
+            loop = asyncio.get_running_loop()
             if options.browser:
-                asyncio.get_running_loop().run_in_executor(None, webbrowser.open, address)
+                loop.run_in_executor(None, webbrowser.open, address)
+            loop.call_later(LOAD_PAGES_S, loop.run_in_executor, None, _load_what_stays)
 
         # NiceGUI searches all live objects for its server, which triggers torch's deprecation warnings.
         warnings.filterwarnings("ignore", category=FutureWarning, message=r".*torch\.distributed")
@@ -137,10 +139,8 @@ def build(
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         workspace.start()
-        loop = asyncio.get_running_loop()
         if on_ready is not None:
-            loop.call_soon(on_ready)
-        loop.call_later(LOAD_PAGES_S, loop.run_in_executor, None, load_pages)
+            asyncio.get_running_loop().call_soon(on_ready)
         returning = asyncio.create_task(return_freed_memory_regularly())
         yield
         returning.cancel()
@@ -178,6 +178,12 @@ def build(
         if isinstance(route, Mount):  # whose pattern otherwise ends at a line break in the name of a run
             route.path_regex = re.compile(route.path_regex.pattern, re.DOTALL)
     return application
+
+
+def _load_what_stays() -> None:
+    """Load the modules of all pages, and have no collection look at them again."""
+    load_pages()
+    exempt_present_objects()
 
 
 def _exporter(options: ServeOptions) -> OtlpExporter | None:

@@ -36,3 +36,28 @@ def test_buffers_between_objects_that_stay_are_returned_to_the_system() -> None:
         return int(result.stdout)
 
     assert left("returned") < 10 < 50 < left("kept")
+
+
+NEW_ONLY = """
+import gc, weakref
+from sfapp.app.heap import exempt_present_objects
+
+class Page:
+    pass
+
+before = len(gc.get_objects())
+exempt_present_objects()
+looked_at = len(gc.get_objects())
+page = Page()
+page.own, gone = page, weakref.ref(page)
+del page
+gc.collect()
+print(before, looked_at, gone() is None)
+"""
+
+
+def test_collections_look_only_at_objects_made_since_the_start() -> None:
+    result = subprocess.run([sys.executable, "-c", NEW_ONLY], capture_output=True, check=True, text=True)
+    before, looked_at, is_collected = result.stdout.split()
+    assert int(looked_at) < int(before) / 10
+    assert is_collected == "True"
