@@ -343,7 +343,6 @@ def test_a_suppressed_check_names_its_code_and_has_a_reason() -> None:
 CASTS = {
     "accounting/measures.py": "values are kept by name and key, and planes are spread as keywords",
     "files.py": "the mode is always a binary one",
-    "importers/source_files.py": "GzipFile is no IO[bytes] to the type checker",
     "recorder/integrations/safe_hooks.py": "a wrapped hook keeps its signature",
 }
 """By file of sfapp: why it tells the type checker a type that it cannot find."""

@@ -19,12 +19,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
-import pyarrow.parquet
 
 from sfapp.errors import TraceError
-from sfapp.files import check_regular
 from sfapp.importers.mapping import UNITS, Mapping
-from sfapp.importers.source_files import expand, most_values
+from sfapp.importers.parquet_file import batches_of, open_parquet
+from sfapp.importers.source_files import expand, most_values, open_source
 from sfapp.model.parse import UNREADABLE_JSON, whole_number
 from sfapp.terminal import first_line, quoted
 
@@ -38,10 +37,12 @@ MAX_JSON_BYTES = 2**28
 MAX_JSON_VALUES = 2**21
 """Largest number of values in JSON, and of lists and objects: an empty one has two bytes, and takes 64 of
 memory."""
-MAX_ROW_GROUP_BYTES = 2**31
 
+MAX_COLUMNS = 2**12
+"""Largest number of columns of a CSV file: each takes memory, even if it is empty."""
+
+_MAX_HEADER = 2**20
 _BLOCK = 2**22
-_ROWS = 2**16
 _FIELD = re.compile(r"\{(\w+)\}")
 
 
@@ -169,45 +170,42 @@ def _csv(path: Path, mapping: Mapping) -> Iterator[ColumnBatch]:
     types |= {name: pa.float64() for meaning in TIMES for name in _named(meaning, mapping)}
     types |= {mapping.column(meaning): pa.string() for meaning in TEXTS}
     first = 0
-    with _arrow_errors():
-        check_regular(path)
-        stream = pa.input_stream(str(path), compression="gzip" if path.name.endswith(".gz") else None)
+    with _arrow_errors(), open_source(path) as stream:
+        _check_header(stream.read(_MAX_HEADER))
+        stream.seek(0)
         reader = pyarrow.csv.open_csv(
             stream,
             read_options=pyarrow.csv.ReadOptions(block_size=_BLOCK, use_threads=False),
             convert_options=pyarrow.csv.ConvertOptions(column_types=types),
         )
-        present = reader.schema.names
-    wanted = _wanted(present, mapping)
-    while True:
-        try:
-            with _arrow_errors():
-                batch = reader.read_next_batch()
-        except StopIteration:
-            return
-        yield _batch(batch, wanted, first)
-        first += batch.num_rows
+        wanted = _wanted(reader.schema.names, mapping)
+        for batch in reader:
+            yield _batch(batch, wanted, first)
+            first += batch.num_rows
+
+
+def _check_header(head: bytes) -> None:
+    """Refuse a file whose first line has more columns than a table can have.
+
+    Raises:
+        TraceError: it has, or there is no whole line in the begin of the file.
+    """
+    lines = head.splitlines(keepends=True)
+    header = next((line for line in lines if line.strip(b"\r\n")), b"")
+    if header.count(b",") >= MAX_COLUMNS:
+        raise TraceError(f"has more than {MAX_COLUMNS:,} columns")
+    if len(head) == _MAX_HEADER and (not header or not header.endswith((b"\r", b"\n"))):
+        raise TraceError(f"has no header in its first {_MAX_HEADER:,} bytes")
 
 
 def _parquet(path: Path, mapping: Mapping) -> Iterator[ColumnBatch]:
-    with _arrow_errors():
-        check_regular(path)
-        file = pyarrow.parquet.ParquetFile(path)
-        present = file.schema_arrow.names
-        groups = [file.metadata.row_group(place).total_byte_size for place in range(file.num_row_groups)]
-    if max(groups, default=0) > MAX_ROW_GROUP_BYTES:
-        raise TraceError(f"a row group of {max(groups):,} bytes is more than {MAX_ROW_GROUP_BYTES:,}")
-    wanted = _wanted(present, mapping)
-    rows = file.iter_batches(batch_size=_ROWS, columns=list(wanted.values()), use_threads=False)
     first = 0
-    while True:
-        try:
-            with _arrow_errors():
-                batch = next(rows)
-        except StopIteration:
-            return
-        yield _batch(batch, wanted, first)
-        first += batch.num_rows
+    with _arrow_errors():
+        file, _ = open_parquet(path, [mapping.column(meaning) for meaning in TEXTS])
+        wanted = _wanted(file.schema_arrow.names, mapping)
+        for batch in batches_of(file, list(wanted.values())):
+            yield _batch(batch, wanted, first)
+            first += batch.num_rows
 
 
 def _batch(batch: Any, wanted: dict[str, str], first: int) -> ColumnBatch:
@@ -219,13 +217,23 @@ def _batch(batch: Any, wanted: dict[str, str], first: int) -> ColumnBatch:
             raise TraceError(f"missing {meaning}", place=f"row {row}, column {name!r}")
         kind = pa.int64() if meaning in WHOLE else pa.float64() if meaning in TIMES else pa.string()
         try:
-            cast = pc.cast(column, kind)
-            values = cast.to_pylist() if meaning in TEXTS else cast.to_numpy(zero_copy_only=False)
+            if meaning in TEXTS:
+                values = _texts(column)
+            else:
+                values = pc.cast(column, kind).to_numpy(zero_copy_only=False)
         except (pa.ArrowException, ValueError) as error:  # UnicodeError is a ValueError.
             reason = f"cannot be converted to {kind}: {first_line(str(error))}"
             raise TraceError(reason, place=f"column {name!r}") from error
         columns[meaning] = values
     return ColumnBatch(columns, first, batch.num_rows, wanted)
+
+
+def _texts(column: Any) -> list[str]:
+    """Return a column as texts; rows with equal ones share it."""
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    distinct = pc.cast(column.dictionary, pa.string()).to_pylist()
+    return [distinct[code] for code in column.indices.to_pylist()]
 
 
 def _nested(path: Path, mapping: Mapping) -> Iterator[ColumnBatch]:

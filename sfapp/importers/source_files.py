@@ -3,20 +3,56 @@
 from __future__ import annotations
 
 import gzip
+import io
+import os
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any
 
 from sfapp.errors import TraceError
 from sfapp.files import open_regular
 from sfapp.terminal import first_line
 
+MAX_RATIO = 100
+"""Largest expansion of a gzipped file; traces and tables expand to 5 to 30 times their size."""
+
+_LEAST_EXPANDED = 4 * 2**20
+"""Size that any gzipped file may expand to, bytes."""
+
+_BLOCK = 2**20
+
+
+class _Expanded(io.RawIOBase):
+    """Content of a gzipped file, which ends with an error where it expands beyond its size."""
+
+    def __init__(self, file: Any, size: int) -> None:
+        self._expanded = gzip.GzipFile(fileobj=file)
+        self._most = _LEAST_EXPANDED + MAX_RATIO * size
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        return self._expanded.seek(offset, whence)
+
+    def readinto(self, buffer: Any) -> int:
+        # A reader of a whole file asks for more than may be expanded.
+        count = self._expanded.readinto(memoryview(buffer)[:_BLOCK])
+        if self._expanded.tell() > self._most:
+            raise OSError(f"expands to more than {self._most:,} bytes")
+        return count
+
 
 @contextmanager
 def open_source(path: Path) -> Iterator[IO[bytes]]:
     """Open a regular file for reading; gzip is recognised by content, not by name.
+
+    Reading a gzipped file raises ``OSError`` where it expands to more than ``MAX_RATIO`` times its size.
 
     Raises:
         OSError: it cannot be opened, or is no regular file.
@@ -25,8 +61,8 @@ def open_source(path: Path) -> Iterator[IO[bytes]]:
         packed = file.read(2) == b"\x1f\x8b"
         file.seek(0)
         if packed:
-            with gzip.GzipFile(fileobj=file) as expanded:
-                yield cast(IO[bytes], expanded)
+            with io.BufferedReader(_Expanded(file, os.fstat(file.fileno()).st_size)) as expanded:
+                yield expanded
         else:
             yield file
 

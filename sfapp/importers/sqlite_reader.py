@@ -26,9 +26,6 @@ MAX_CELL = 2**24
 MAX_TEXT = 2**14
 """Number of characters kept of a value: the longest name of an operator event."""
 
-MAX_RATIO = 100
-"""Largest expansion of a gzipped file; exports of Nsight Systems expand to 5 to 20 times their size."""
-
 MAX_SECONDS = 300.0
 """Longest time in which a file is read: a damaged one can make SQLite search without end."""
 
@@ -180,13 +177,13 @@ def _columns(connection: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
 
 def _expand(path: Path, scratch: IO[bytes]) -> None:
     """Expand into a scratch file, block by block."""
-    size, most = 0, min(MAX_EXPANDED, _BLOCK + MAX_RATIO * path.stat().st_size)
+    size = 0
     try:
         with open_source(path) as file:
             while block := file.read(_BLOCK):
                 size += len(block)
-                if size > most:
-                    raise TraceError(f"expands to more than {most:,} bytes", path=str(path))
+                if size > MAX_EXPANDED:
+                    raise TraceError(f"expands to more than {MAX_EXPANDED:,} bytes", path=str(path))
                 scratch.write(block)
     except (OSError, EOFError, zlib.error) as error:
         reason = f"cannot be read after {size:,} bytes: {first_line(str(error))}"

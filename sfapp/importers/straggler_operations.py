@@ -10,11 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from sfapp.errors import TraceError
-from sfapp.files import check_regular
-from sfapp.importers.column_reader import MAX_ROW_GROUP_BYTES
+from sfapp.importers.parquet_file import batches_of, most_rows, open_parquet
 from sfapp.terminal import first_line
 
 Ints = npt.NDArray[np.int64]
@@ -22,6 +20,9 @@ Floats = npt.NDArray[np.float64]
 
 COLUMNS = ("dp_rank", "stage", "rank", "step", "optype", "start_ts", "duration", "seq_id", "mb_id")
 MAX_ROWS = 2**24
+_ROW_BYTES = 4
+"""Bytes of a file that a row takes at least: two times are hardly the same in any two rows."""
+
 _LONGEST_S = 1e6
 """Longest operation and step, in seconds: float64 holds their nanoseconds exactly."""
 
@@ -45,23 +46,24 @@ def read_table(path: Path) -> OperationTable:
             column.
     """
     try:
-        check_regular(path)
-        file = pq.ParquetFile(path)
-        sizes = [file.metadata.row_group(place).total_byte_size for place in range(file.num_row_groups)]
-        if max(sizes, default=0) > MAX_ROW_GROUP_BYTES or file.metadata.num_rows > MAX_ROWS:
-            raise TraceError(
-                f"{file.metadata.num_rows:,} rows are more than {MAX_ROWS:,}: split the file by steps"
-            )
+        file, size = open_parquet(path, ["optype"])
+        most = min(MAX_ROWS, most_rows(size, _ROW_BYTES))
         absent = [name for name in COLUMNS if name not in file.schema_arrow.names]
         if absent:
             raise TraceError(f"is not a StragglerAnalysis operation table: no column {', '.join(absent)}")
-        table = file.read(columns=list(COLUMNS), use_threads=False)
+        batches, rows = [], 0
+        for batch in batches_of(file, COLUMNS):
+            rows += batch.num_rows
+            if rows > most:  # The footer may claim fewer.
+                raise TraceError(f"has more than {most:,} rows: split the file by steps")
+            batches.append(batch)
+        table = pa.Table.from_batches(batches, schema=None if batches else file.schema_arrow)
         columns = {name: _column(table[name], name) for name in COLUMNS if name != "optype"}
-        texts = pc.dictionary_encode(pc.cast(table["optype"], pa.string())).combine_chunks()
         if table["optype"].null_count:
             raise TraceError("missing operation type", place="column 'optype'")
+        texts = pc.dictionary_encode(table["optype"]).unify_dictionaries().combine_chunks()
         columns["optype"] = texts.indices.to_numpy().astype(np.int64)
-        return OperationTable(tuple(texts.dictionary.to_pylist()), columns)
+        return OperationTable(tuple(pc.cast(texts.dictionary, pa.string()).to_pylist()), columns)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise TraceError(f"cannot be read: {first_line(str(error))}") from error
 

@@ -13,6 +13,7 @@ from sfapp.errors import TraceError
 from sfapp.importers.column_reader import ColumnBatch, batches
 from sfapp.importers.duration_table import nanoseconds
 from sfapp.importers.mapping import UNITS, Mapping
+from sfapp.importers.parquet_file import most_rows
 from sfapp.model import RankIdentity
 from sfapp.packets.packet_layout import MAX_RANK_VALUE, MAX_VALUE
 
@@ -20,6 +21,9 @@ Ints = npt.NDArray[np.int64]
 
 MAX_ROWS = 2**25
 """Largest number of rows of one run: a gibibyte in memory."""
+
+_ROW_BYTES = 2
+"""Bytes of a file that a row takes at least, however well it is compressed."""
 
 MAX_NAMES = 1024
 """Largest number of distinct stage names: with more, the wrong column was taken."""
@@ -45,12 +49,16 @@ class TableRows:
         Raises:
             TraceError: a value is invalid; with its row and column.
         """
-        found = [self._part(batch) for batch in batches(path, self.mapping)]
-        rows = sum(len(part["step"]) for part in found)
-        if self.rows + rows > MAX_ROWS:
-            raise TraceError(
-                f"has {rows:,} rows; one run has at most {MAX_ROWS:,}: import fewer steps at a time"
-            )
+        most = min(MAX_ROWS - self.rows, most_rows(path.stat().st_size, _ROW_BYTES))
+        found, rows = [], 0
+        for batch in batches(path, self.mapping):
+            rows += batch.rows
+            if rows > most:
+                raise TraceError(
+                    f"has more than {most:,} rows, the most for one run and for a file of its size: import "
+                    "fewer steps at a time"
+                )
+            found.append(self._part(batch))
         self.parts += found
         self.rows += rows
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import resource
 import subprocess
@@ -73,21 +72,20 @@ def test_names_without_end_are_kept_in_part(tmp_path: Path) -> None:
     assert peak_of(path) < 24 * MIB
 
 
-def test_a_bomb_of_empty_events_is_read_in_little_memory(tmp_path: Path) -> None:
-    path = tmp_path / "a.json.gz"
-    with gzip.open(path, "wb", compresslevel=1) as file:
+def test_millions_of_empty_events_are_read_in_little_memory(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    with path.open("wb") as file:
         file.write(b'{"traceEvents": [' + json.dumps(STEP).encode())
         for _ in range(10):
             file.write(b"," + b"{},\n" * (MIB // 4) + b"{}")
         file.write(b"]}")
-    assert path.stat().st_size < MIB
 
     assert peak_of(path) < 96 * MIB
 
 
-def test_a_bomb_of_nested_objects_is_given_up_in_little_time(tmp_path: Path) -> None:
-    path = tmp_path / "a.json.gz"
-    with gzip.open(path, "wb", compresslevel=1) as file:
+def test_millions_of_nested_objects_are_given_up_in_little_time(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    with path.open("wb") as file:
         file.write(b'{"traceEvents": [{"ph": "X", "args": ')
         for _ in range(12):
             file.write(b'{"a":' * MIB)

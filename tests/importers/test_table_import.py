@@ -199,7 +199,7 @@ def test_a_json_bomb_stays_small(tmp_path: Path) -> None:
 
     mapping = Mapping(unit="s", rows={"duration": "{step}/{stage}"})
 
-    assert "holds more than" in only_error(imported("table", path, mapping)).reason
+    assert "expands to more than" in only_error(imported("table", path, mapping)).reason
 
 
 @pytest.mark.parametrize("value", ["[]", "{}", "1"])
