@@ -28,6 +28,8 @@ from sfapp.store.schema import (
     SCHEMA_VERSION,
     STORE_INFO,
     TABLES,
+    WINDOWS,
+    SchemaColumn,
     SchemaTable,
     quote_identifier,
 )
@@ -331,8 +333,24 @@ def _read_through(connection: Cursor, file_bytes: int) -> str:
     if found > most:
         return f"it holds more than {most:,} bytes in a file of {file_bytes:,}"
     for table in TABLES:
+        for column in table.columns:
+            if _has_foreign_value(connection, table, column):
+                return f"its column {table.name}.{column.name} has a value that no window can have"
+    for table in TABLES:
         connection.execute(f"SELECT bit_xor(hash(each)) FROM {table.name} AS each").fetchall()
     return ""
+
+
+def _has_foreign_value(connection: Cursor, table: SchemaTable, column: SchemaColumn) -> bool:
+    """Return whether a window lacks its diagnosis, or a time is in no year that Python has."""
+    name = quote_identifier(column.name)
+    if column.type == "TIMESTAMP":
+        is_foreign = f"{name} NOT BETWEEN '0001-01-01' AND '9999-12-31 23:59:59.999999'"
+    elif (table, column.name) == (WINDOWS, "diagnosis"):
+        is_foreign = f"{name} IS NULL"
+    else:
+        return False
+    return bool(connection.execute(f"SELECT 1 FROM {table.name} WHERE {is_foreign} LIMIT 1").fetchall())
 
 
 def _own_sizes(table: SchemaTable) -> Iterator[str]:

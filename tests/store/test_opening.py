@@ -329,6 +329,27 @@ def test_a_store_that_is_much_larger_than_its_file_is_built_again(
         assert store.quarantine() == []
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE windows SET started_at = '290000-01-01'",
+        "UPDATE windows SET ended_at = 'infinity'",
+        "UPDATE windows SET diagnosis = NULL",
+    ],
+)
+def test_a_store_with_a_value_that_no_window_can_have_is_built_again(tmp_path: Path, statement: str) -> None:
+    put_run(tmp_path)
+    with Store.open([tmp_path]) as store:
+        store.ingest()
+        path = store.path
+    assert path is not None
+    with duckdb.connect(path) as database:
+        database.execute(statement)
+    with Store.open([tmp_path]) as store:
+        assert "a value that no window can have" in store.note
+        assert store.ingest().added == 5
+
+
 def test_a_view_in_the_place_of_the_version_is_never_run(tmp_path: Path) -> None:
     with Store.open([tmp_path]) as store:
         path = store.path
