@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 
 from sfapp.accounting import Measures, compare
 from sfapp.errors import ComparisonError, WindowError, WindowNotFoundError
 from sfapp.model.gates import GATE_BY_NAME, Gates
-from sfapp.model.incidents import Incident, Item, Note, Overwritten, notes_on
+from sfapp.model.incidents import Incident, Item, Note, Overwritten
 from sfapp.model.problems import Problem
 from sfapp.model.sides import SideKey, parse_compare
 from sfapp.model.view import ViewState, WindowKey, parse_query
@@ -76,9 +77,10 @@ def _parts(items: Sequence[Item], look: EvidenceSource) -> Iterator[Part]:
     with_operators = 0
     with_stacks: set[str] = set()
     notes = [item.note for item in items if item.note is not None]
+    numbers = _numbers(notes)
     for item in items:
         if item.note is not None:
-            yield remark(item.note, notes)
+            yield remark(item.note, numbers.get(item.note.id))
         if item.kind == "comparison":
             yield _compared(item, look)
         if item.window is None:
@@ -243,11 +245,21 @@ def _stacks(run_id: str, evidence: WindowEvidence) -> Iterator[Remark]:
         )
 
 
-def remark(note: Note, notes: Sequence[Note]) -> Remark:
+def _numbers(notes: Iterable[Note]) -> dict[str, int]:
+    """Return the number of each pinned note among the notes on its window, by its id."""
+    counts: Counter[WindowKey] = Counter()
+    found: dict[str, int] = {}
+    for note in notes:
+        if note.pin is not None:
+            counts[note.pin.window] += 1
+            found.setdefault(note.id, counts[note.pin.window])
+    return found
+
+
+def remark(note: Note, number: int | None) -> Remark:
     """Return a note in words, with its number among the notes on its window."""
-    here = [] if note.pin is None else [one.id for one in notes_on(note.pin.window, notes)]
     return Remark(
-        number=here.index(note.id) + 1 if note.id in here else None,
+        number=number,
         text=note.text,
         pinned="" if note.pin is None else words.pinned(note.pin),
         signed=words.signed(note.written)
