@@ -48,7 +48,7 @@ def return_freed_memory() -> None:
 
 def exempt_present_objects() -> None:
     """Exempt the objects that exist from collections of garbage: modules and other objects that stay, some
-    400,000, would take most of the time of each."""
+    200,000, would take most of the time of each."""
     gc.collect()
     gc.freeze()
     gc.collect()  # Python compares what is new with what the last one left.
