@@ -116,4 +116,4 @@ def full_why() -> tuple[WhyJob, ...]:
 def small_why() -> tuple[WhyJob, ...]:
     """Return the plan for the tests: one launch of four ranks."""
     faults = why_windows(0, 4, ("garbage collector", "lock"))
-    return (WhyJob("why-small", 0, 4, 16, faults),)
+    return (WhyJob("why-small", 0, 4, STEPS, faults),)
