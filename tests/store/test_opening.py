@@ -50,6 +50,17 @@ def running(code: str, argument: Path) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
+def change_store(folder: Path, statement: str) -> None:
+    """Put a run with a store into a folder, then change the store as another program could."""
+    put_run(folder)
+    with Store.open([folder]) as store:
+        store.ingest()
+        path = store.path
+    assert path is not None
+    with duckdb.connect(path) as database:
+        database.execute(statement)
+
+
 def test_the_store_is_next_to_the_packets(tmp_path: Path) -> None:
     put_run(tmp_path)
     with Store.open([tmp_path]) as store:
@@ -285,13 +296,7 @@ def test_views_and_macros_in_a_store_are_never_run(tmp_path: Path, statement: st
     ids=["computed column", "computed version", "missing column", "missing table"],
 )
 def test_a_table_that_is_not_defined_as_in_a_store_is_never_read(tmp_path: Path, statement: str) -> None:
-    put_run(tmp_path)
-    with Store.open([tmp_path]) as store:
-        store.ingest()
-        path = store.path
-    assert path is not None
-    with duckdb.connect(path) as database:
-        database.execute(statement)
+    change_store(tmp_path, statement)
     with Store.open([tmp_path]) as store:
         assert "is not of this version" in store.note
         assert store.ingest().added == 5
@@ -338,13 +343,7 @@ def test_a_store_that_is_much_larger_than_its_file_is_built_again(
     ],
 )
 def test_a_store_with_a_value_that_no_window_can_have_is_built_again(tmp_path: Path, statement: str) -> None:
-    put_run(tmp_path)
-    with Store.open([tmp_path]) as store:
-        store.ingest()
-        path = store.path
-    assert path is not None
-    with duckdb.connect(path) as database:
-        database.execute(statement)
+    change_store(tmp_path, statement)
     with Store.open([tmp_path]) as store:
         assert "a value that no window can have" in store.note
         assert store.ingest().added == 5
