@@ -62,8 +62,10 @@ def read_table(path: Path) -> OperationTable:
         if table["optype"].null_count:
             raise TraceError("missing operation type", place="column 'optype'")
         texts = pc.dictionary_encode(table["optype"]).unify_dictionaries().combine_chunks()
-        columns["optype"] = texts.indices.to_numpy().astype(np.int64)
-        return OperationTable(tuple(pc.cast(texts.dictionary, pa.string()).to_pylist()), columns)
+        # The file's own dictionary may have types that no row has.
+        used = pc.unique(texts.indices).sort()
+        columns["optype"] = np.searchsorted(used.to_numpy(), texts.indices.to_numpy())
+        return OperationTable(tuple(pc.cast(texts.dictionary.take(used), pa.string()).to_pylist()), columns)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise TraceError(f"cannot be read: {first_line(str(error))}") from error
 

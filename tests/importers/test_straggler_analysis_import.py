@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -64,6 +65,20 @@ def test_work_and_waits_of_each_stage(tmp_path: Path) -> None:
     assert [sum(values) for values in zip(*found.values(), strict=True)] == pytest.approx([5.5, 5.5])
     assert each.operators is not None
     assert (each.operators.category_E == COLLECTIVE).sum() == 2 * (4 + 2 + 2)
+
+
+def test_types_of_operations_that_no_row_has_do_not_count(tmp_path: Path) -> None:
+    path = a_job(tmp_path / "trace-J.parquet")
+    table = pl.read_parquet(path)
+    kinds = pl.Enum(["first-op", *table["optype"].unique()])
+    plain = read_table(path)
+    table.with_columns(pl.col("optype").cast(kinds)).write_parquet(path)
+
+    enumerated = read_table(path)
+
+    assert set(enumerated.optypes) == set(plain.optypes)
+    named = [[each.optypes[at] for at in each["optype"]] for each in (plain, enumerated)]
+    assert named[0] == named[1]
 
 
 def test_waits_are_transfers_less_the_transfer_itself(tmp_path: Path) -> None:
