@@ -25,7 +25,9 @@ Values = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
 def request_of(receiver: WebhookServer) -> ExportMetricsServiceRequest:
-    assert receiver.arrived.wait(60)
+    for _ in range(2):  # The first may have been gathered before, and arrive only now.
+        receiver.take()
+        assert receiver.arrived.wait(60)
     (delivered, *_) = receiver.delivered
     assert delivered.path == "/v1/metrics"
     assert delivered.headers["content-type"] == "application/x-protobuf"
@@ -64,7 +66,6 @@ def test_a_receiver_gets_what_is_scraped(
         scraped = ""
         while "sfapp_windows 1.0" not in scraped:  # until the packet has been read
             scraped = httpx.get(f"{server.url}metrics").text
-        receiver.take()
         request = request_of(receiver)
     (resource,) = request.resource_metrics
     described = {each.key: each.value.string_value for each in resource.resource.attributes}

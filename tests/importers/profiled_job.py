@@ -44,6 +44,8 @@ def main(folder: str) -> None:
             optimizer.step()
             profiler.step()
     dist.barrier()
+    # Otherwise its reducer frees the process group, and waits under Python's lock for a thread that needs the lock.
+    del model
     dist.destroy_process_group()
 
 
