@@ -107,6 +107,10 @@ class StoreBusyError(StoreError):
     """Another process holds the store; the message names it."""
 
 
+class DamagedStoreError(StoreError):
+    """The store holds what cannot be restored; ``Store.recover`` builds it again."""
+
+
 class WindowNotFoundError(StoreError):
     """No such run, window or group in the store."""
 

@@ -12,7 +12,7 @@ from importlib import import_module
 from types import ModuleType
 
 from fastapi import Request
-from nicegui import ui
+from nicegui import app, ui
 from nicegui.dependencies import register_importmap_override
 from starlette.responses import Response
 
@@ -76,6 +76,13 @@ def register_pages(workspace: Workspace) -> None:
     register_importmap_override("nicegui-plotly", asset_url("plotly.js"))
     for module in PAGES:
         _register(module, workspace)
+
+    def show_failure(error: Exception) -> None:
+        from sfapp.app.pages import not_found  # It reads this table.
+
+        not_found.failed(workspace, error)
+
+    app.on_page_exception(show_failure)
 
 
 def _register(module: PageModule, workspace: Workspace) -> None:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from sfapp.accounting import WhatIf
-from sfapp.errors import StoreError, WindowNotFoundError
+from sfapp.errors import DamagedStoreError, StoreError, WindowNotFoundError
 from sfapp.model import Fix, Operators, Reference, Window
 from sfapp.model.examples import EXAMPLES, Example
 from sfapp.model.fleet import Fleet
@@ -133,13 +133,14 @@ class Workspace:
                 return
             except (StoreError, OSError) as error:
                 self._status = self._failed(error)
+                is_damaged = isinstance(error, DamagedStoreError)
             if time.monotonic() - began > LONGEST_RETRY_SECONDS:  # It worked for a while.
                 pause = RETRY_SECONDS
             if self._stop.wait(pause):
                 return
             pause = min(2 * pause, LONGEST_RETRY_SECONDS)
             with suppress(StoreError):
-                self.store.recover()
+                self.store.recover(is_damaged)
 
     def _ingest_and_watch(self) -> None:
         began = time.monotonic()

@@ -116,8 +116,11 @@ class Database:
         with self.cursor() as cursor:
             cursor.execute(f"SET GLOBAL checkpoint_threshold = '{size}'")
 
-    def recover(self) -> None:
+    def recover(self, is_damaged: bool = False) -> None:
         """Open the database again if DuckDB has invalidated it, as it does where the disk refuses a write.
+
+        Args:
+            is_damaged: rename the file, and create a new one.
 
         Raises:
             StoreError: it cannot be opened, or has been closed.
@@ -126,7 +129,8 @@ class Database:
             try:
                 with self.cursor() as cursor:
                     cursor.execute("SELECT count(*) FROM store_info").fetchall()
-                return
+                if not is_damaged:
+                    return
             except StoreError:
                 if self._closed:
                     raise
@@ -135,6 +139,8 @@ class Database:
                 with suppress(duckdb.Error):
                     self._connection.close()
                 try:
+                    if is_damaged and self.path is not None:
+                        set_aside(self.path)
                     self._connection = self._connect()
                 except (duckdb.Error, OSError) as error:
                     reason = first_line(error) if isinstance(error, duckdb.Error) else error.strerror
@@ -183,6 +189,11 @@ class Database:
             if self._closed:
                 raise StoreError("the store has been closed") from error
             raise StoreError(f"the store {self.path or 'in memory'} failed: {first_line(error)}") from error
+
+
+def set_aside(path: Path) -> Path:
+    """Rename the file of an unreadable store, and return its new path."""
+    return path.replace(path.with_name(path.name + ".unreadable"))
 
 
 def rows_of(cursor: Cursor) -> list[dict[str, Any]]:

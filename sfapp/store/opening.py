@@ -20,7 +20,7 @@ from sfapp.errors import StoreError
 from sfapp.files import open_regular
 from sfapp.packets.memory_budget import available_memory
 from sfapp.storage import StoragePath, local_paths, resolved
-from sfapp.store.database import Cursor, Database, first_line
+from sfapp.store.database import Cursor, Database, first_line, set_aside
 from sfapp.store.lock import StoreLock, busy_from_duckdb
 from sfapp.store.schema import (
     CELLS,
@@ -208,8 +208,7 @@ def _connect(path: Path) -> tuple[Cursor, str]:
 
 def _replace(path: Path, reason: str) -> tuple[Cursor, str]:
     """Rename an unreadable store and create a new one."""
-    aside = path.with_name(path.name + ".unreadable")
-    path.replace(aside)
+    aside = set_aside(path)
     _remove(path)
     note = (
         f"the store could not be read ({reason}): built again from the packets; the old file is {aside.name}"

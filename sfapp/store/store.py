@@ -127,13 +127,16 @@ class Store:
             self._refresh_cells()
         return report
 
-    def recover(self) -> None:
+    def recover(self, is_damaged: bool = False) -> None:
         """Make the store usable again after a write failed, on a full disk for example, if it is not.
+
+        Args:
+            is_damaged: begin with an empty one, which the next ingest fills.
 
         Raises:
             StoreError: it cannot be opened yet.
         """
-        self._database.recover()
+        self._database.recover(is_damaged)
 
     def watch(self, stop: threading.Event, on_change: Callable[[IngestReport], None]) -> None:
         """Ingest new packets until ``stop`` is set; blocks. ``on_change`` gets every report of a change."""

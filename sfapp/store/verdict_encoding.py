@@ -14,7 +14,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sfapp.errors import PacketError
+from sfapp.errors import DamagedStoreError, PacketError
 from sfapp.packets.arrow_columns import PacketFile
 from sfapp.packets.faults import arrow_errors
 from sfapp.packets.memory_budget import PROCESS_BUDGET
@@ -156,6 +156,8 @@ def _head(raw: bytes | None) -> _Head:
             decode_reference(one.reference)
         with arrow_errors():
             RUN_REFERENCES.arrow([reference_row(one) for one in head.references])
+    except DamagedStoreError as error:
+        raise PacketError(f"its footer cannot be read: {error.__cause__}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise PacketError(f"its footer cannot be read: {error}") from None
     if head.schema not in (SCHEMA_VERSION, *_ADDED):
@@ -183,8 +185,8 @@ def _check_rows(table: pa.Table) -> None:
     for row, (run_id, window, text) in enumerate(zip(*columns, strict=True)):
         try:
             diagnosis = decode_diagnosis(text)
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise PacketError(f"cannot be read: {error}", row=row, column="diagnosis") from None
+        except DamagedStoreError as error:
+            raise PacketError(f"cannot be read: {error.__cause__}", row=row, column="diagnosis") from None
         if (diagnosis.run_id, diagnosis.window) != (run_id, window):
             raise PacketError("is about another window", row=row, column="diagnosis")
 

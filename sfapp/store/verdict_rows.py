@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import blake2b
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import pyarrow as pa
 
 from sfapp.accounting import is_complete, own_wait_stages
+from sfapp.errors import DamagedStoreError
 from sfapp.model import Diagnosis, Reference, Window
 from sfapp.model.findings import StepNoise
 from sfapp.model.job_fields import encode_fields, job_fields
@@ -21,6 +22,8 @@ from sfapp.store.schema import STAGES, WINDOWS
 
 Key = tuple[str, int]
 """Run id and window number."""
+
+T = TypeVar("T")
 
 _ENCODER = msgspec.json.Encoder()
 _DIAGNOSIS = msgspec.json.Decoder(Diagnosis)
@@ -197,8 +200,28 @@ def verdict_hash(text: str) -> int:
 
 
 def decode_diagnosis(text: str) -> Diagnosis:
-    return _DIAGNOSIS.decode(text)
+    """Restore a diagnosis.
+
+    Raises:
+        DamagedStoreError: another program wrote it.
+    """
+    return _decode(_DIAGNOSIS, text, "diagnosis")
 
 
 def decode_reference(text: str) -> Reference:
-    return _REFERENCE.decode(text)
+    """Restore a reference.
+
+    Raises:
+        DamagedStoreError: another program wrote it.
+    """
+    return _decode(_REFERENCE, text, "reference")
+
+
+def _decode(decoder: msgspec.json.Decoder[T], text: str, kind: str) -> T:
+    try:
+        return decoder.decode(text)
+    except (msgspec.MsgspecError, RecursionError, TypeError) as error:
+        raise DamagedStoreError(
+            f"a stored {kind} cannot be read ({error}): delete the store, which is built again from the "
+            "packets"
+        ) from error

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from dataclasses import replace
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import pytest
 from nicegui import ui
@@ -155,6 +157,32 @@ async def test_an_ingest_can_be_stopped_and_reports_it(packets: Path) -> None:
         async with simulated(workspace) as user:
             await user.open("/")
             await user.should_see("Reading cancelled")
+
+
+async def test_a_page_that_cannot_be_built_says_why(packets: Path) -> None:
+    store = Store.open([packets], memory=True)
+    async with simulated(Workspace(store, [packets])) as user:
+        store.close()
+        answer = await user.http_client.get("/windows")
+        assert answer.status_code == 500
+        assert "The store has been closed." in answer.text
+
+
+async def test_a_damaged_store_is_built_again_while_it_is_served(packets: Path) -> None:
+    with Store.open([packets]) as store:
+        store.ingest()
+        path = store.path
+    assert path is not None
+    with duckdb.connect(path) as database:  # as another program could
+        database.execute("UPDATE windows SET diagnosis = '{}'")
+    with Store.open([packets]) as store:
+        workspace = Workspace(store, [packets])
+        async with simulated(workspace) as user:
+            while workspace.status().kind != "live":
+                await asyncio.sleep(0.02)
+            await user.open("/")
+            await user.should_see("callbacks")
+            assert workspace.problems()
 
 
 async def test_a_hint_greets_newcomers_until_dismissed(workspace: Workspace) -> None:

@@ -44,7 +44,7 @@ def main(folder: str) -> None:
             optimizer.step()
             profiler.step()
     dist.barrier()
-    # Otherwise its reducer frees the process group, and waits under Python's lock for a thread that needs the lock.
+    # Otherwise its reducer frees the process group later, and waits with the GIL for a thread that needs it.
     del model
     dist.destroy_process_group()
 

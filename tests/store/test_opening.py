@@ -12,7 +12,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from sfapp.errors import StoreBusyError, StoreError
+from sfapp.errors import DamagedStoreError, StoreBusyError, StoreError
 from sfapp.store import Store, opening
 from tests.store.jobs import numbers, put, put_run, window
 
@@ -359,3 +359,17 @@ def test_a_view_in_the_place_of_the_version_is_never_run(tmp_path: Path) -> None
         database.execute("CREATE VIEW store_info AS SELECT * FROM other")
     with pytest.raises(StoreError, match="tables of its own"):
         Store.open([tmp_path])
+
+
+@pytest.mark.parametrize("text", ["{}", "[1]", "[" * 5_000 + "]" * 5_000, '"x"'])
+def test_a_store_with_a_foreign_diagnosis_is_built_again_once_it_is_read(tmp_path: Path, text: str) -> None:
+    change_store(tmp_path, f"UPDATE windows SET diagnosis = '{text}'")
+    with Store.open([tmp_path]) as store:
+        assert not store.ingest().added
+        with pytest.raises(DamagedStoreError, match="delete the store, which is built again"):
+            store.diagnoses("run")
+        store.recover(is_damaged=True)
+        assert store.ingest().added == 5
+        assert [each.window for each in store.diagnoses("run")] == [0, 1, 2, 3, 4]
+        assert store.path is not None
+        assert store.path.with_name("store.duckdb.unreadable").exists()

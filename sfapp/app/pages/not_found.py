@@ -1,4 +1,4 @@
-"""The page shown for a missing window, run or address."""
+"""The pages shown for a missing window, run or address, and for a page that cannot be built."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from sfapp.app.answers import json_answer
 from sfapp.app.theme import Crumb, box, empty, frame, link
-from sfapp.errors import StoreError, WindowNotFoundError
+from sfapp.errors import SfappError, StoreError, WindowNotFoundError
 from sfapp.service.workspace import Workspace
 
 RETRY_S = 1.0
@@ -33,6 +33,21 @@ def root(workspace: Workspace) -> Callable[[Request], Response | None]:
         return None
 
     return not_found
+
+
+def failed(workspace: Workspace, error: Exception) -> None:
+    """Build the page that is shown, with status 500, where another cannot be built. The log has the
+    traceback."""
+    message = "This is an error of sfapp: its log says more."
+    if isinstance(error, SfappError):
+        text = str(error)
+        message = f"{text[:1].upper()}{text[1:]}."
+    request, title = ui.context.client.request, "Page failed"
+    with (
+        frame(workspace, request, title, (Crumb("Problems", "/"), Crumb(title)), heading=title),
+        box("card", "section"),
+    ):
+        empty("This page cannot be shown", message)
 
 
 def missing(
