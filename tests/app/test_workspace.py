@@ -159,7 +159,7 @@ async def test_an_ingest_can_be_stopped_and_reports_it(packets: Path) -> None:
             await user.should_see("Reading cancelled")
 
 
-async def test_a_page_that_cannot_be_built_says_why(packets: Path) -> None:
+async def test_a_page_that_cannot_be_built_shows_why(packets: Path) -> None:
     store = Store.open([packets], memory=True)
     async with simulated(Workspace(store, [packets])) as user:
         store.close()
