@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections.abc import Callable
 
 from nicegui import Client, ui
 from nicegui.client import ClientConnectionTimeout
@@ -74,6 +75,24 @@ def expect_browser() -> None:
         waiting.pop(oldest.id)
         if oldest.id in Client.instances:
             oldest.delete()
+
+
+def when_connected(begin: Callable[[], object]) -> None:
+    """Call once, with the present element as context, when the browser of the page connects.
+
+    A timer that is made earlier waits for the browser, and NiceGUI then sends the page as far as it has been
+    built.
+    """
+    slot, has_begun = ui.context.slot, False
+
+    def connect() -> None:  # It may connect again, after an interruption.
+        nonlocal has_begun
+        if not has_begun:
+            has_begun = True
+            with slot:
+                begin()
+
+    ui.context.client.on_connect(connect)
 
 
 async def connected() -> bool:

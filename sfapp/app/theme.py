@@ -15,7 +15,7 @@ from nicegui import events, ui
 from nicegui.elements.mixins.text_element import TextElement
 
 from sfapp.app.address import asset_url, component_url, rooted
-from sfapp.app.connection import expect_browser
+from sfapp.app.connection import expect_browser, when_connected
 from sfapp.app.part import PART_TAGS, Part
 from sfapp.app.routes import PAGES
 from sfapp.app.store_status import is_idle, status_text
@@ -363,7 +363,7 @@ def live_badge(workspace: Workspace) -> None:
             badge.classes(replace=f"live live-{'watching' if is_idle(status) else status.kind}")
 
     refresh()
-    ui.timer(1.0, refresh)
+    when_connected(lambda: ui.timer(1.0, refresh))
 
 
 def _help_dialog() -> ui.dialog:

@@ -78,7 +78,7 @@ def build(workspace: Workspace) -> tuple[Handler, ...]:
         if model.is_large:
             await asyncio.to_thread(_compute_head, model)
         page = WindowPage(workspace, generation, model, rows)
-        page.build(request, [*messages, *more])
+        await page.build(request, [*messages, *more])
         if await connected():
             await page.start()
 
@@ -125,8 +125,11 @@ class WindowPage:
 
     # --- building -------------------------------------------------------------------------------------
 
-    def build(self, request: Request, messages: list[str]) -> None:
-        """Build the page without its plots, so that the verdict and the controls appear at once."""
+    async def build(self, request: Request, messages: list[str]) -> None:
+        """Build the page without its plots, so that the verdict and the controls appear at once.
+
+        In pieces, between which other requests are answered.
+        """
         key, model = self._key, self._model
         self._plot_help = PlotHelp.of(request)
         crumbs = (
@@ -136,7 +139,9 @@ class WindowPage:
         )
         with frame(self._workspace, request, f"window {key.window}", crumbs) as page:
             page.main.classes("with-rail")
+            await asyncio.sleep(0)
             self._build_notes(request)
+            await asyncio.sleep(0)
             with page.actions:
                 self._neighbour_links = NeighbourLinks()
                 report_button(
@@ -145,9 +150,11 @@ class WindowPage:
             page.dark.on_value_change(lambda event: self._apply_theme(bool(event.value)))
             with controls_drawer():
                 self._what_if = WhatIfPanel(self._workspace, model, self._session.choose_fix)
+                await asyncio.sleep(0)
                 self._controls = Controls(
                     model.judged, model.view, self._references(), self._control_actions()
                 )
+            await asyncio.sleep(0)
             with box("content stack"):
                 notices(messages)
                 if (example := self._workspace.example(key.run_id)) is not None:
@@ -162,7 +169,9 @@ class WindowPage:
                 self._panel_box = box("panels")
                 self._evidence = EvidenceCard()
                 self._run_timeline = RunTimeline(key, self._open)
+        await asyncio.sleep(0)
         self._show_verdict()
+        await asyncio.sleep(0)
         self._hints = ChangeHints(
             self._panel_box,
             model=lambda: self._model,
