@@ -32,8 +32,8 @@ from sfapp.model import Window
 from sfapp.model.arrays import Array, to_numpy
 from sfapp.model.capture import CaptureLimits
 from sfapp.model.operators import CATEGORIES
+from sfapp.model.rank_table import RankIdentity
 from sfapp.model.stages import BACKWARD, FORWARD, FORWARD_EVENT, OPTIMIZER
-from sfapp.model.window import RankIdentity
 from sfapp.packets import read_operators, read_window
 from sfapp.packets.captures import ask_for_capture, new_request, state_of
 from sfapp.packets.paths import operators_path

@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import compress
 
 from sfapp.accounting.associations import holm, hypergeometric_sf
 from sfapp.model import Diagnosis, RankTable, Window
 from sfapp.model.explanation import SharedAttribute
+from sfapp.model.rank_table import AttributeValues
 
 LEAST_LATE = 2
 """Number of late ranks from which they can have something in common."""
 
 MOST_SHARED = 8
 """Number of attributes listed."""
-
-Columns = Mapping[str, Sequence[str]]
-"""Values of each attribute by rank."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,45 +42,37 @@ def with_shared_attributes(judged: Diagnosis, window: Window) -> Diagnosis:
     }
     if len(late) < LEAST_LATE:
         return judged
-    shared = shared_attributes(rank_columns(window.ranks), [rank in late for rank in window.ranks.rank])
+    places = [place for place in map(window.ranks.place, sorted(late)) if place is not None]
+    shared = shared_attributes(window.ranks.known_attributes, len(window.ranks), places)
     found = tuple(one for one in shared if one.chance <= judged.gates.alpha)
     return judged.changed(shared=found) if found else judged
 
 
-def rank_columns(ranks: RankTable) -> dict[str, tuple[str, ...]]:
-    """Return every attribute of ranks that is known: host, node, role, local rank, coordinates, and what the
-    packet has."""
-    columns: dict[str, Sequence[object]] = {
-        "host": ranks.hostname,
-        "node": ranks.node_rank,
-        "role": [role or "" for role in ranks.role],
-        "local_rank": ranks.local_rank,
-        **ranks.layout,
-    }
-    columns |= {name: values for name, values in ranks.attributes.items() if name not in columns}
-    return {name: tuple(map(str, column)) for name, column in columns.items()}
-
-
-def shared_attributes(columns: Columns, is_late: Sequence[bool]) -> tuple[SharedAttribute, ...]:
+def shared_attributes(
+    attributes: Mapping[str, AttributeValues], ranks: int, late: Sequence[int]
+) -> tuple[SharedAttribute, ...]:
     """Return the values that late ranks share, the most telling first (Fisher's exact test, one-sided).
 
     Chances are corrected for all values that any late rank has. Attributes that all ranks share tell nothing
     and are not tried; of several that name exactly the same ranks each is listed.
+
+    Args:
+        attributes: values by rank.
+        ranks: number of ranks.
+        late: positions of the late ones.
     """
-    late, ranks = sum(is_late), len(is_late)
-    if late < LEAST_LATE:
+    if len(late) < LEAST_LATE:
         return ()
     tried: list[tuple[str, str, int, int]] = []
-    for name, column in columns.items():
-        everywhere = Counter(column)
-        if len(everywhere) > 1:
-            among = Counter(compress(column, is_late))
-            tried += [(name, value, count, everywhere[value]) for value, count in among.items()]
+    for name, column in attributes.items():
+        if len(column.values) > 1:
+            among = Counter(column.code_R[place] for place in late)
+            tried += [(name, column.values[code], n, column.counts[code]) for code, n in among.items()]
     counts = {(both, of) for _, _, both, of in tried}  # Of millions of values, nearly all occur once.
-    chance_of = {(both, of): hypergeometric_sf(both, ranks, of, late) for both, of in counts}
+    chance_of = {(both, of): hypergeometric_sf(both, ranks, of, len(late)) for both, of in counts}
     chances = holm([chance_of[both, of] for _, _, both, of in tried])
     found = [
-        SharedAttribute(name, value, both, late, of - both, ranks - late, chance)
+        SharedAttribute(name, value, both, len(late), of - both, ranks - len(late), chance)
         for (name, value, both, of), chance in zip(tried, chances, strict=True)
     ]
     return tuple(sorted(found, key=lambda one: (one.chance, -one.late))[:MOST_SHARED])
@@ -101,12 +90,14 @@ def shared_over_windows(windows: Sequence[LateInWindow]) -> tuple[SharedAttribut
     tables = {(one.run_id, id(one.ranks)): one.ranks for one in telling}
     rows: dict[tuple[str, int], dict[str, str]] = {}
     for (run_id, _), ranks in tables.items():
-        columns = rank_columns(ranks)
+        attributes = ranks.known_attributes
         for place, rank in enumerate(ranks.rank):
-            rows.setdefault((run_id, rank), {name: column[place] for name, column in columns.items()})
+            rows.setdefault((run_id, rank), {name: column[place] for name, column in attributes.items()})
     names = {name for row in rows.values() for name in row}
     columns_of: dict[str, list[str]] = defaultdict(list)
     for row in rows.values():
         for name in sorted(names):
             columns_of[name].append(row.get(name, ""))
-    return shared_attributes(columns_of, [2 * times[key] > seen[key[0]] for key in rows])
+    attributes_of = {name: AttributeValues.of(column) for name, column in columns_of.items()}
+    late = [place for place, key in enumerate(rows) if 2 * times[key] > seen[key[0]]]
+    return shared_attributes(attributes_of, len(rows), late)

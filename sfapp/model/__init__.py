@@ -37,6 +37,7 @@ from sfapp.model.manifest import (
     RecorderInfo,
 )
 from sfapp.model.operators import CATEGORIES, Lane, Operators
+from sfapp.model.rank_table import RankIdentity, RankTable
 from sfapp.model.reasons import CULPRITS, REASONS
 from sfapp.model.reduced import (
     LAG_BINS,
@@ -59,7 +60,7 @@ from sfapp.model.stages import (
     stage_category,
     stage_hash,
 )
-from sfapp.model.window import ALL_RANKS, RankIdentity, RankTable, SideChannel, Window
+from sfapp.model.window import ALL_RANKS, SideChannel, Window
 
 __all__ = [
     "ALL_RANKS",

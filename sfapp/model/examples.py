@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sfapp.model.manifest import Manifest
+from sfapp.model.rank_table import RankIdentity, RankTable
 from sfapp.model.stages import BACKWARD, DATA, FORWARD, stage_hash
-from sfapp.model.window import RankIdentity, RankTable, Window
+from sfapp.model.window import Window
 
 NS = 1_000_000_000
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from sfapp.model.window import RankIdentity
+from sfapp.model.rank_table import RankIdentity
 
 FIRST_STAGE = 2
 """Position of the first stage in a row, after the step number and the wall time."""

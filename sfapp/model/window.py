@@ -7,11 +7,9 @@ All durations are int64 nanoseconds of a rank's own clock (accounting.md §1).
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,8 +17,8 @@ import numpy.typing as npt
 
 from sfapp.errors import WindowError, WindowNotFoundError
 from sfapp.model.arrays import Array, as_array, dtype_name, to_device, to_numpy
-from sfapp.model.host_evidence import MAX_ATTRIBUTES, Attributes
-from sfapp.model.manifest import DIMENSIONS, Manifest
+from sfapp.model.manifest import Manifest
+from sfapp.model.rank_table import RankIdentity, RankTable
 from sfapp.model.reduced import NamedRank, ReducedPlanes
 from sfapp.model.stages import RESIDUAL, broad_stages
 
@@ -35,113 +33,6 @@ _GROUPS_LISTED = 32
 
 NOT_MEASURED = -1
 """Value of a wait that was not measured."""
-
-
-@dataclass(frozen=True, slots=True)
-class RankIdentity:
-    """Identity of one rank.
-
-    Attributes:
-        role: None if it was not declared.
-        coordinates: its place in the parallel layout, by dimension (``DIMENSIONS``); empty if not known.
-        attributes: attributes of its machine and job by name, such as ``kernel``; empty if not known.
-    """
-
-    rank: int
-    local_rank: int
-    node_rank: int
-    hostname: str
-    role: str | None = None
-    coordinates: Mapping[str, int] = field(default_factory=dict, hash=False)
-    attributes: Attributes = field(default_factory=dict, hash=False)
-
-
-@dataclass(frozen=True)
-class RankTable:
-    """The identities of a window's R ranks, column by column, ascending by global rank.
-
-    Properties that need a pass over all ranks are computed once: there may be 100,000 ranks.
-
-    Attributes:
-        layout: the ranks' coordinates in the parallel layout, by dimension in the order of ``DIMENSIONS``.
-        attributes: the ranks' attributes by name; empty text for a rank that lacks one.
-    """
-
-    rank: tuple[int, ...]
-    local_rank: tuple[int, ...]
-    node_rank: tuple[int, ...]
-    hostname: tuple[str, ...]
-    role: tuple[str | None, ...]
-    layout: Mapping[str, tuple[int, ...]] = field(default_factory=dict, hash=False)
-    attributes: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
-
-    def __len__(self) -> int:
-        return len(self.rank)
-
-    @classmethod
-    def of(cls, identities: Sequence[RankIdentity]) -> RankTable:
-        """Return a table of these identities, sorted by global rank. A dimension of the layout that a rank
-        lacks is left out, since the ranks could not be placed along it."""
-        rows = sorted(identities, key=lambda identity: identity.rank)
-        names = dict.fromkeys(name for row in rows if row.attributes for name in row.attributes)
-        return cls(
-            rank=tuple(row.rank for row in rows),
-            local_rank=tuple(row.local_rank for row in rows),
-            node_rank=tuple(row.node_rank for row in rows),
-            hostname=tuple(row.hostname for row in rows),
-            role=tuple(row.role for row in rows),
-            layout={
-                name: tuple(row.coordinates[name] for row in rows)
-                for name in DIMENSIONS
-                if rows and all(name in row.coordinates for row in rows)
-            },
-            attributes={
-                name: tuple(row.attributes.get(name, "") for row in rows)
-                for name in islice(names, MAX_ATTRIBUTES)
-            },
-        )
-
-    def identity(self, index: int) -> RankIdentity:
-        """Return the identity at a position (not a global rank) of this table."""
-        return RankIdentity(
-            self.rank[index],
-            self.local_rank[index],
-            self.node_rank[index],
-            self.hostname[index],
-            self.role[index],
-            {name: column[index] for name, column in self.layout.items()},
-            {name: column[index] for name, column in self.attributes.items() if column[index]},
-        )
-
-    def place(self, rank: int) -> int | None:
-        """Return the position of a global rank; None if it is not in the table."""
-        place = bisect_left(self.rank, rank)
-        return place if place < len(self.rank) and self.rank[place] == rank else None
-
-    def select(self, indices: Sequence[int]) -> RankTable:
-        """Return the rows at these positions."""
-        return RankTable.of([self.identity(index) for index in indices])
-
-    @cached_property
-    def node_hosts(self) -> Mapping[int, str]:
-        """The host of each node rank present, ascending."""
-        hosts = dict(zip(self.node_rank, self.hostname, strict=True))
-        return {node: hosts[node] for node in sorted(hosts)}
-
-    @cached_property
-    def nodes(self) -> tuple[int, ...]:
-        """The node ranks present, ascending."""
-        return tuple(self.node_hosts)
-
-    @cached_property
-    def roles(self) -> tuple[str, ...]:
-        """The declared roles present, sorted; undeclared ranks do not count."""
-        return tuple(sorted({role for role in self.role if role is not None}))
-
-    @cached_property
-    def distinct_roles(self) -> frozenset[str | None]:
-        """The roles present, with None if some ranks have none declared."""
-        return frozenset(self.role)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from sfapp.model.manifest import Manifest, Overhead
+from sfapp.model.rank_table import RankIdentity, RankTable
 from sfapp.model.reduced import ReducedPlanes
 from sfapp.model.stages import stage_hash
-from sfapp.model.window import NOT_MEASURED, RankIdentity, RankTable
+from sfapp.model.window import NOT_MEASURED
 from sfapp.packets.job import JobInfo
 from sfapp.packets.packet_layout import WAIT_PREFIX
 from sfapp.packets.window_draft import WindowDraft

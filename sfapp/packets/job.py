@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sfapp.model.manifest import Parallelism, Prefetch, RecorderInfo, Wrapper
-from sfapp.model.window import RankIdentity
+from sfapp.model.rank_table import RankIdentity
 from sfapp.packets.host_files import STARTED, process_fields
 from sfapp.packets.paths import packet_path
 

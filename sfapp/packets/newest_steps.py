@@ -18,8 +18,8 @@ from sfapp.files import open_regular, write_atomic
 from sfapp.model.live_rows import FIRST_STAGE, LiveRank, LiveRows
 from sfapp.model.manifest import MAX_WORLD_SIZE
 from sfapp.model.parse import UNREADABLE_JSON
+from sfapp.model.rank_table import RankIdentity
 from sfapp.model.stages import MAX_NAME_LENGTH, MAX_STAGES
-from sfapp.model.window import RankIdentity
 from sfapp.packets.paths import packet_path
 
 FOLDER, NAME = "metrics", "newest.steps"

@@ -21,8 +21,8 @@ import numpy.typing as npt
 from sfapp.errors import RecorderError
 from sfapp.model.host_evidence import Attributes, EvidenceKind, evidence_channels
 from sfapp.model.manifest import DIMENSIONS, MAX_WORLD_SIZE, Accumulation, ClosedBy
+from sfapp.model.rank_table import RankIdentity
 from sfapp.model.stages import MAX_NAME_LENGTH, MAX_STAGES, RESIDUAL, expand_stages, stage_category
-from sfapp.model.window import RankIdentity
 from sfapp.packets.value_checks import is_unicode
 from sfapp.terminal import printable, quoted
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from sfapp.errors import IdentityError, RecorderError
-from sfapp.model.window import RankIdentity
+from sfapp.model.rank_table import RankIdentity
 from sfapp.recorder.transport.rank_group import distributed_rank, distributed_world_size
 from sfapp.terminal import printable
 

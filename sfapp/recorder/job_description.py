@@ -9,7 +9,7 @@ import sfapp
 from sfapp.errors import RecorderError
 from sfapp.model.manifest import Parallelism, RecorderInfo
 from sfapp.model.periods import PERIODS_KEY, declared_periods
-from sfapp.model.window import RankIdentity
+from sfapp.model.rank_table import RankIdentity
 from sfapp.packets.job import JobInfo
 from sfapp.packets.window_rows import check_name
 from sfapp.recorder.identity import place_here, role_of, run_id_from_environment

@@ -8,8 +8,8 @@ from typing import Any, TypedDict, TypeVar
 
 from sfapp.errors import RecorderError
 from sfapp.model.manifest import Accumulation, Parallelism, Prefetch, Wrapper
+from sfapp.model.rank_table import RankIdentity
 from sfapp.model.stages import DEFAULT_STAGES, with_between
-from sfapp.model.window import RankIdentity
 from sfapp.packets.output import SPOOL_BYTES
 from sfapp.recorder.rank_coordinates import Layout
 from sfapp.recorder.side_channels.host_evidence import chosen_kinds

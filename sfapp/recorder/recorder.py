@@ -19,9 +19,9 @@ from sfapp.model.capture import DEFAULT_LIMITS, CaptureLimits
 from sfapp.model.host_evidence import EVIDENCE_KEY
 from sfapp.model.manifest import Accumulation, Wrapper
 from sfapp.model.periods import WORKERS_KEY
+from sfapp.model.rank_table import RankIdentity
 from sfapp.model.stages import FORWARD_EVENT
 from sfapp.model.standstill import PlaceSource
-from sfapp.model.window import RankIdentity
 from sfapp.packets.output import open_output
 from sfapp.packets.window_rows import WindowSchema
 from sfapp.recorder.identity import identity_after_change

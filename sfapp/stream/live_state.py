@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from sfapp.model.rank_table import RankIdentity
 from sfapp.model.standstill import ProcessId, ProcessLook, ReportedPlace
-from sfapp.model.window import RankIdentity
 from sfapp.packets.window_rows import FIRST_STAGE_COLUMN
 from sfapp.stream.messages import StreamHello
 

@@ -18,8 +18,8 @@ from types import ModuleType
 from typing import Any
 
 from sfapp.errors import MissingExtraError
+from sfapp.model.rank_table import RankIdentity
 from sfapp.model.samples import AnySample, GpuSample, NodeSample, ProcessSample
-from sfapp.model.window import RankIdentity
 from sfapp.packets.host_files import (
     HostFile,
     machine_pressure_file,

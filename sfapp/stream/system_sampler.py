@@ -7,8 +7,8 @@ from collections import deque
 
 import msgspec
 
+from sfapp.model.rank_table import RankIdentity
 from sfapp.model.samples import AnySample, NodeSample
-from sfapp.model.window import RankIdentity
 from sfapp.stream.clocks import ClockExchange, ClockOffsetEstimator
 from sfapp.stream.messages import Echo
 from sfapp.stream.system_readings import SamplingThread

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import UnsetType
 
-from sfapp.model.window import RankIdentity
+from sfapp.model.rank_table import RankIdentity
 from sfapp.packets.window_rows import STEP_COLUMN, WindowBuffer, WindowSchema
 from sfapp.stream.codec import datetime_from_ns, evidence_values
 from sfapp.stream.messages import StreamHello, WindowClosed, WindowOpened

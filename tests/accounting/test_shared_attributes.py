@@ -10,20 +10,23 @@ import pytest
 from sfapp.accounting import diagnose
 from sfapp.accounting.shared_attributes import LateInWindow, shared_attributes, shared_over_windows
 from sfapp.model.periods import fitting_periods, known_periods
+from sfapp.model.rank_table import AttributeValues
 from tests.builders import DATA, MS, ddp_job, window_of
 
 
-def late_on(ranks: set[int], of: int = 16) -> list[bool]:
-    return [rank in ranks for rank in range(of)]
+def values_of(columns: dict[str, list[str]]) -> dict[str, AttributeValues]:
+    return {name: AttributeValues.of(column) for name, column in columns.items()}
 
 
 def test_the_attribute_of_all_late_ranks_and_of_no_other_comes_first() -> None:
-    columns = {
-        "kernel": ["6.8"] * 12 + ["6.5"] * 4,
-        "local_rank": [str(rank % 4) for rank in range(16)],
-        "image": ["train:1"] * 16,
-    }
-    first, *others = shared_attributes(columns, late_on({12, 13, 14, 15}))
+    attributes = values_of(
+        {
+            "kernel": ["6.8"] * 12 + ["6.5"] * 4,
+            "local_rank": [str(rank % 4) for rank in range(16)],
+            "image": ["train:1"] * 16,
+        }
+    )
+    first, *others = shared_attributes(attributes, 16, late=[12, 13, 14, 15])
     assert (first.name, first.value, first.late, first.others) == ("kernel", "6.5", 4, 0)
     # 1 of C(16, 4) = 1,820 draws, times 5 values that late ranks have: of the kernel one, of local ranks four
     assert first.chance == pytest.approx(5 / 1820)
@@ -31,16 +34,16 @@ def test_the_attribute_of_all_late_ranks_and_of_no_other_comes_first() -> None:
 
 
 def test_one_late_rank_shares_nothing() -> None:
-    assert shared_attributes({"host": list("aabb")}, late_on({3}, of=4)) == ()
+    assert shared_attributes(values_of({"host": list("aabb")}), 4, late=[3]) == ()
 
 
 def test_ranks_drawn_at_random_share_something_at_most_as_often_as_alpha() -> None:
     random = np.random.default_rng(1)
-    columns = {name: [str(value) for value in random.integers(0, 4, 64)] for name in "abcdef"}
+    attributes = values_of({name: [str(value) for value in random.integers(0, 4, 64)] for name in "abcdef"})
     wrong = 0
     for _ in range(200):
-        late = set(random.choice(64, 8, replace=False).tolist())
-        wrong += shared_attributes(columns, late_on(late, of=64))[0].chance <= 0.05
+        late = random.choice(64, 8, replace=False).tolist()
+        wrong += shared_attributes(attributes, 64, late)[0].chance <= 0.05
     assert wrong <= 17  # expected at most 10; 17 have a chance of 0.02
 
 

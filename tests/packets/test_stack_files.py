@@ -16,8 +16,8 @@ from sfapp.cli import cli
 from sfapp.errors import CaptureError
 from sfapp.model.capture import MAX_STACK_RANKS, CaptureRequest, RankCapture
 from sfapp.model.manifest import Parallelism, RecorderInfo
+from sfapp.model.rank_table import RankIdentity
 from sfapp.model.stacks import MAX_FRAMES, MAX_TEXT, MAX_THREADS, RankStacks, StackFrame, ThreadStack
-from sfapp.model.window import RankIdentity
 from sfapp.packets import stack_files
 from sfapp.packets.captures import (
     ask_for_capture,

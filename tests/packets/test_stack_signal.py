@@ -27,7 +27,7 @@ CHILD = """
 import ctypes, os, sys, threading, time
 from pathlib import Path
 from sfapp.model.manifest import Parallelism, RecorderInfo
-from sfapp.model.window import RankIdentity
+from sfapp.model.rank_table import RankIdentity
 from sfapp.packets.job import JobInfo, JobRank
 from sfapp.packets.stack_signal import publish
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from sfapp.model.window import RankIdentity
+from sfapp.model.rank_table import RankIdentity
 from sfapp.packets import WindowDraft
 from sfapp.packets.compose import whole_draft
 from sfapp.packets.job import JobInfo

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from sfapp.model.rank_table import RankIdentity
 from sfapp.model.samples import StandstillSample
 from sfapp.model.standstill import (
     JobPositions,
@@ -27,7 +28,6 @@ from sfapp.model.standstill import (
     TrainingPlace,
     spans_of,
 )
-from sfapp.model.window import RankIdentity
 from sfapp.recorder.timing.timer_backend import new_state
 from sfapp.recorder.training_place import place_of
 from sfapp.stream.live_state import LiveSnapshot, RankSnapshot, RankStates

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sfapp.model.rank_table import RankIdentity
 from sfapp.model.samples import AnySample, GpuSample, NodeSample, ProcessSample
-from sfapp.model.window import RankIdentity
 from sfapp.stream.counter_rates import CounterRates
 from sfapp.stream.system_readings import (
     MAX_QUEUED,

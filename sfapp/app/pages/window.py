@@ -126,10 +126,7 @@ class WindowPage:
     # --- building -------------------------------------------------------------------------------------
 
     async def build(self, request: Request, messages: list[str]) -> None:
-        """Build the page without its plots, so that the verdict and the controls appear at once.
-
-        In pieces, between which other requests are answered.
-        """
+        """Build the page without its plots, in pieces between which other requests are answered."""
         key, model = self._key, self._model
         self._plot_help = PlotHelp.of(request)
         crumbs = (
@@ -139,7 +136,6 @@ class WindowPage:
         )
         with frame(self._workspace, request, f"window {key.window}", crumbs) as page:
             page.main.classes("with-rail")
-            await asyncio.sleep(0)
             self._build_notes(request)
             await asyncio.sleep(0)
             with page.actions:
@@ -147,7 +143,7 @@ class WindowPage:
                 report_button(
                     f"window {key.window}", lambda: window_report(self._workspace, key, self._session.view)
                 )
-            page.dark.on_value_change(lambda event: self._apply_theme(bool(event.value)))
+            page.dark.on_value_change(lambda event: self._session.set_dark(bool(event.value)))
             with controls_drawer():
                 self._what_if = WhatIfPanel(self._workspace, model, self._session.choose_fix)
                 await asyncio.sleep(0)
@@ -169,7 +165,6 @@ class WindowPage:
                 self._panel_box = box("panels")
                 self._evidence = EvidenceCard()
                 self._run_timeline = RunTimeline(key, self._open)
-        await asyncio.sleep(0)
         self._show_verdict()
         await asyncio.sleep(0)
         self._hints = ChangeHints(
@@ -307,9 +302,6 @@ class WindowPage:
             self._notes_panel.follow()
             self._hints.show_soon()
             show_address(self._session.view.href(window_page(self._key)), self._session.depth)
-
-    def _apply_theme(self, dark: bool) -> None:
-        self._session.set_dark(dark)
 
     def _show_verdict(self) -> None:
         model = self._model

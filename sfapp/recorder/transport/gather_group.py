@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from sfapp.model.window import RankIdentity
+from sfapp.model.rank_table import RankIdentity
 from sfapp.packets.compose import whole_draft
 from sfapp.packets.job import JobInfo
 from sfapp.packets.window_rows import STEP_COLUMN, WindowBuffer

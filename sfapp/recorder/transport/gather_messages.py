@@ -12,8 +12,8 @@ import msgspec
 from sfapp.errors import describe_error
 from sfapp.model.host_evidence import evidence_channels, kinds_among
 from sfapp.model.manifest import Accumulation
+from sfapp.model.rank_table import RankIdentity
 from sfapp.model.stages import stage_hash
-from sfapp.model.window import RankIdentity
 from sfapp.packets.window_rows import MAX_CHANNELS, STEP_COLUMN, WindowBuffer
 from sfapp.recorder.transport.gather_errors import GatherFailed
 from sfapp.recorder.transport.transport_group import AgreedStart

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from sfapp.errors import describe_error
+from sfapp.model.rank_table import RankIdentity
 from sfapp.model.stages import MAX_NAME_LENGTH
-from sfapp.model.window import RankIdentity
 from sfapp.packets.job import JobInfo, JobRank
 from sfapp.recorder.transport.transport_group import Transport, TransportGroup
 from sfapp.terminal import printable

@@ -16,9 +16,10 @@ from typing import Literal
 
 import numpy as np
 
+from sfapp.model.rank_table import RankIdentity
 from sfapp.model.reasons import REASONS
 from sfapp.model.reduced import PLANES, NamedRank, OwnPlanes
-from sfapp.model.window import NOT_MEASURED, RankIdentity
+from sfapp.model.window import NOT_MEASURED
 from sfapp.packets.window_rows import FIRST_STAGE_COLUMN, STEP_COLUMN, WALL_COLUMN, WindowBuffer
 from sfapp.recorder.transport.gather_errors import GatherRefused
 from sfapp.recorder.transport.reduce_sums import Ints, KeptRanks, ReductionSums

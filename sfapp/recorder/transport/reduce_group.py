@@ -9,8 +9,8 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 
+from sfapp.model.rank_table import RankIdentity
 from sfapp.model.reduced import ReducedPlanes, Reduction
-from sfapp.model.window import RankIdentity
 from sfapp.packets.compose import compose_draft, manifest_of
 from sfapp.packets.job import JobInfo
 from sfapp.packets.packet_layout import WAIT_PREFIX

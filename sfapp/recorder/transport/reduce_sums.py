@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sfapp.model.manifest import DIMENSIONS
+from sfapp.model.rank_table import RankIdentity
 from sfapp.model.reduced import LAG_BINS, NamedRank
-from sfapp.model.window import RankIdentity
 from sfapp.packets.window_rows import WALL_COLUMN
 
 Ints = npt.NDArray[np.int64]

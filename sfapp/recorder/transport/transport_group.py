@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from sfapp.model.window import RankIdentity
+from sfapp.model.rank_table import RankIdentity
 from sfapp.packets.job import JobInfo
 from sfapp.packets.window_rows import WindowBuffer
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from sfapp.model import RECORDED_STAGES, Diagnosis, broad_stage
 from sfapp.model.pipeline import Pipeline
-from sfapp.model.window import RankTable
+from sfapp.model.rank_table import RankTable
 from sfapp.operators import AGREEMENT_REASONS, Agreement, Cause, Findings
 from sfapp.operators.blame import HALF
 from sfapp.operators.cohorts import MIN_COHORT
