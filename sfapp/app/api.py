@@ -6,7 +6,7 @@ Handlers are plain functions where they ask the store: the server runs those on 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from typing import Annotated
 
@@ -15,7 +15,7 @@ from fastapi import Path as PathParameter
 from starlette.responses import PlainTextResponse, Response
 
 from sfapp.accounting import suspect_fix
-from sfapp.app import api_docs, finder, fleet_api, problems_api, stragglers_api
+from sfapp.app import api_docs, finder, fleet_api, problems_api, stragglers_api, window_tables_api
 from sfapp.app.address import run_of
 from sfapp.app.answers import BUSY, MAX_ROWS, REFUSALS, CsvResponse, csv_answer, json_answer, saved_as
 from sfapp.app.asked_window import asked_view, judge_asked, window_document
@@ -36,19 +36,15 @@ from sfapp.model.parameters import schema_of
 from sfapp.model.parse import RUN_WINDOW
 from sfapp.model.sides import SIDE, parse_compare
 from sfapp.model.view import WindowKey, view_parameters
-from sfapp.operators import Findings
 from sfapp.service.compare import compare_sides
 from sfapp.service.csv_table import csv_parts
-from sfapp.service.judging import JudgedWindow
 from sfapp.service.live import DOCUMENT_VERSION, live_run_snapshot
 from sfapp.service.live_address import LATEST, LEAST_STEPS, MOST_STEPS, SPANS, LiveState, parse_live
 from sfapp.service.problems import episodes_in, listed
 from sfapp.service.stacks import newest_stacks_below
 from sfapp.service.workspace import Workspace
 from sfapp.store import LISTED, SORTABLE, WindowQuery
-from sfapp.views import straggler_tables, tables
 from sfapp.views.glossary import glossary
-from sfapp.views.table_columns import Row
 from sfapp.views.window_list_rows import window_row
 
 Run = Annotated[str | None, Query(description="only of this run")]
@@ -129,20 +125,6 @@ def _asked(
 
 Asked = Annotated[WindowQuery, Depends(_asked)]
 
-_WINDOW_TABLES: Mapping[str, Callable[[JudgedWindow], list[Row]]] = {
-    "stages": lambda judged: tables.stage_rows(judged.diagnosis),
-    "ranks": lambda judged: tables.rank_rows(judged.measures, judged.diagnosis),
-    "steps": lambda judged: tables.step_rows(judged.measures, judged.diagnosis),
-}
-
-_EVERY = 2**31
-
-_FINDINGS_TABLES: Mapping[str, Callable[[Findings], list[Row]]] = {
-    "causes": straggler_tables.cause_rows,
-    "outliers": lambda findings: straggler_tables.outlier_rows(findings, limit=_EVERY),
-    "collectives": lambda findings: straggler_tables.collective_rows(findings, limit=_EVERY),
-}
-
 
 def build(application: FastAPI, workspace: Workspace) -> Metrics:
     """Add every route that serves data, and return the metrics that one of them has."""
@@ -154,6 +136,7 @@ def build(application: FastAPI, workspace: Workspace) -> Metrics:
     problems_api.add(routes, workspace)
     fleet_api.add(routes, workspace)
     _add_window(routes, workspace)
+    window_tables_api.add(routes, workspace)
     stragglers_api.add(routes, workspace)
     _add_runs(routes, workspace)
     _add_live(routes, workspace)
@@ -269,28 +252,6 @@ def _add_window(routes: APIRouter, workspace: Workspace) -> None:
             fix = Fix(None if fix is None else fix.stage, rank)
         fix = fix or suspect_fix(judged.diagnosis)
         return json_answer({"what_if": None if fix is None else asdict(workspace.what_if(judged, fix))})
-
-    @routes.get(
-        "/w/{run:run}/{window:window}/{table}.csv",
-        summary="One window's stages, ranks or steps; causes, outliers or collectives",
-        openapi_extra={"parameters": view_parameters()},
-        response_class=CsvResponse,
-    )
-    def window_csv(
-        request: Request,
-        run: str,
-        window: int,
-        table: Annotated[str, PathParameter(description=", ".join((*_WINDOW_TABLES, *_FINDINGS_TABLES)))],
-    ) -> Response:
-        if table not in (*_WINDOW_TABLES, *_FINDINGS_TABLES):
-            names = ", ".join((*_WINDOW_TABLES, *_FINDINGS_TABLES))
-            raise WindowNotFoundError(f"a window has no table {table!r}: {names}")
-        judged = judge_asked(workspace, request, WindowKey(run_of(request, after=2), window))
-        if table in _WINDOW_TABLES:
-            rows = _WINDOW_TABLES[table](judged)
-        else:
-            rows = _FINDINGS_TABLES[table](workspace.examine(judged).result().or_raise())
-        return csv_answer(rows, f"window-{window}-{table}")
 
 
 def _add_runs(routes: APIRouter, workspace: Workspace) -> None:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -12,20 +11,13 @@ import numpy as np
 
 from sfapp.accounting import Measures
 from sfapp.model import LABELS, Diagnosis, Manifest
-from sfapp.model.arrays import to_numpy
 from sfapp.model.labels import label_words
 from sfapp.model.reasons import reason_sentence
-from sfapp.model.window import NOT_MEASURED
 from sfapp.views import format
 from sfapp.views.figures.active_frontier import (
-    Floats,
     active_frontier,
-    leads_by_row,
-    position_after,
-    stage_members,
-    waits_in,
 )
-from sfapp.views.figures.node import lead_shares, ranks_on, stragglers
+from sfapp.views.figures.node import lead_shares, ranks_on
 from sfapp.views.table_columns import Row, TableColumn
 from sfapp.views.text import evidence_lines
 
@@ -184,92 +176,6 @@ def slowest_first(measures: Measures, diagnosis: Diagnosis, node: int | None = N
     )
     lead_R = lead_shares(measures, diagnosis)[places]
     found: list[int] = places[np.argsort(-lead_R, kind="stable")].tolist()
-    return found
-
-
-def rank_rows(measures: Measures, diagnosis: Diagnosis, places: Sequence[int] | None = None) -> list[Row]:
-    """Return one row per rank, ascending, or one for each of some positions, in their order.
-
-    ``stage:<name>`` and ``lead:<name>`` hold the mean time in each broad stage (ns) and the share of the
-    steps in which the rank is slowest at its end; ``own:<name>`` and ``wait:<name>`` the mean of its own time
-    and of its known waits there (ns), None if none of its waits is known.
-    """
-    ranks = measures.window.ranks
-    mean_SR = to_numpy(measures.window.duration_SNR).mean(axis=1)
-    mean_BR = measures.by_broad(mean_SR)
-    stage = (diagnosis.aim.stage if diagnosis.aim else diagnosis.top_stage) or measures.broad[0]
-    aimed = measures.broad.index(stage)
-    slack_R, lag_R = _distances(measures, diagnosis, stage)
-    lead_R = lead_shares(measures, diagnosis)
-    leads_BR = _leads(measures, diagnosis)
-    marked = stragglers(measures, diagnosis)
-    waited = _mean_waits(measures)
-    rows = []
-    for place in range(len(ranks)) if places is None else places:
-        identity = ranks.identity(place)
-        row: Row = {
-            "rank": identity.rank,
-            "hostname": identity.hostname,
-            "node_rank": identity.node_rank,
-            "local_rank": identity.local_rank,
-            "role": identity.role or "",
-            "mark": "▲" if identity.rank in marked else "",
-        }
-        row |= _duration("step_ns", float(mean_SR[:, place].sum()))
-        row |= {"lead": float(lead_R[place]), "lead_text": format.percent(float(lead_R[place]))}
-        row |= _duration("stage_ns", float(mean_BR[aimed, place]))
-        if stage in waited:
-            waiting = float(waited[stage][place])
-            is_known = not math.isnan(waiting)
-            row |= _duration("own_ns", float(mean_BR[aimed, place]) - waiting if is_known else None)
-            row |= _duration("wait_ns", waiting if is_known else None)
-        row |= _duration("slack_ns", float(slack_R[place]))
-        row |= _duration("lag_ns", float(lag_R[place]) if measures.has_all_rows else None)
-        for index, name in enumerate(measures.broad):
-            row[f"stage:{name}"] = float(mean_BR[index, place])
-            if name in waited:
-                waiting = float(waited[name][place])
-                is_known = not math.isnan(waiting)
-                row[f"own:{name}"] = float(mean_BR[index, place]) - waiting if is_known else None
-                row[f"wait:{name}"] = waiting if is_known else None
-            row[f"lead:{name}"] = float(leads_BR[index, place])
-        rows.append(row)
-    return rows
-
-
-def _mean_waits(measures: Measures) -> dict[str, Floats]:
-    """Return the mean over the steps of each rank's known waits by broad stage, ns [R]; NaN for a rank
-    without any."""
-    found: dict[str, Floats] = {}
-    for name in measures.broad:
-        waited_NR = waits_in(measures, name)
-        if waited_NR is not None:
-            recorded = [measures.window.stages[stage] for stage in stage_members(measures, name)]
-            known = [measures.window.waits[each] for each in recorded if each in measures.window.waits]
-            is_known_R = np.any([(to_numpy(each) != NOT_MEASURED).any(axis=0) for each in known], axis=0)
-            found[name] = np.where(is_known_R, waited_NR.mean(axis=0), np.nan)
-    return found
-
-
-def _distances(measures: Measures, diagnosis: Diagnosis, stage: str) -> tuple[Floats, Floats]:
-    """Return mean slack on entering a stage and mean lag on leaving it, ns [R], on the selected frontier."""
-    members = stage_members(measures, stage)
-    active = active_frontier(measures, diagnosis)
-    front_N = active.rise_SN[members[0] - 1] if members[0] else np.zeros(measures.steps)
-    slack_R = (front_N[:, None] - position_after(measures, active, members[0])).mean(axis=0)
-    leave_NR = position_after(measures, active, members[-1] + 1)
-    lag_R = (leave_NR - np.median(leave_NR, axis=1, keepdims=True)).mean(axis=0)
-    return np.asarray(slack_R), np.asarray(lag_R)
-
-
-def _leads(measures: Measures, diagnosis: Diagnosis) -> Floats:
-    """Return the share of the steps in which each rank is slowest at each broad stage's last boundary, [B,
-    R]."""
-    leader_SN = active_frontier(measures, diagnosis).leader_SN
-    found = np.zeros((len(measures.broad), len(measures.window.ranks)))
-    for index in range(len(measures.broad)):
-        last = measures.members(index)[-1]
-        found[index] = leads_by_row(measures, leader_SN[last]) / measures.steps
     return found
 
 

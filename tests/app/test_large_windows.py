@@ -15,7 +15,7 @@ from sfapp.app.panels import tabs, view_model
 from sfapp.model import Diagnosis
 from sfapp.service.workspace import Workspace
 from sfapp.store import Store
-from sfapp.views import tables
+from sfapp.views.rank_rows import RankTableRows
 from sfapp.views.table_columns import Row
 from tests.app.page_elements import href, slider, until
 from tests.app.recorded_job import job_window, put
@@ -35,17 +35,17 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Works
 async def test_tables_are_computed_off_the_event_loop(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
     # Given tables that note the thread that computes them
     threads: dict[str, list[threading.Thread]] = {"ranks": [], "gates": []}
-    rank_rows, gate_rows = tables.rank_rows, tabs.gate_rows
+    rank_rows, gate_rows = tabs.rank_rows, tabs.gate_rows
 
-    def noted_ranks(measures: Measures, diagnosis: Diagnosis, places: list[int]) -> list[Row]:
+    def noted_ranks(measures: Measures, diagnosis: Diagnosis) -> RankTableRows:
         threads["ranks"].append(threading.current_thread())
-        return rank_rows(measures, diagnosis, places)
+        return rank_rows(measures, diagnosis)
 
     def noted_gates(measures: Measures, diagnosis: Diagnosis) -> list[Row]:
         threads["gates"].append(threading.current_thread())
         return gate_rows(measures, diagnosis)
 
-    monkeypatch.setattr(tables, "rank_rows", noted_ranks)
+    monkeypatch.setattr(tabs, "rank_rows", noted_ranks)
     monkeypatch.setattr(tabs, "gate_rows", noted_gates)
     # When their tabs are opened
     await user.open("/w/job/0?tab=ranks")

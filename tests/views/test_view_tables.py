@@ -9,12 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sfapp.model import CULPRITS, GATE_DOCS, LABELS, REASONS
+from sfapp.accounting import Measures
+from sfapp.model import CULPRITS, GATE_DOCS, LABELS, REASONS, Diagnosis
 from sfapp.model.window import NOT_MEASURED
 from sfapp.service.csv_table import csv_text
 from sfapp.views import gate_tables, glossary, tables
+from sfapp.views.rank_rows import rank_rows
 from sfapp.views.table_columns import Row
 from tests.views import simulated_windows as jobs
+
+
+def every_rank(measures: Measures, diagnosis: Diagnosis) -> list[Row]:
+    return rank_rows(measures, diagnosis).rows(range(len(measures.window.ranks)))
 
 
 def by(rows: list[Row], field: str) -> dict[Any, Row]:
@@ -24,7 +30,7 @@ def by(rows: list[Row], field: str) -> dict[Any, Row]:
 @pytest.mark.parametrize("kind", sorted(jobs.ALL))
 def test_every_column_of_every_table_is_in_its_rows(kind: str) -> None:
     measures, diagnosis = jobs.against_healthy(jobs.ALL[kind](), "carry_over")
-    ranks, stages = tables.rank_rows(measures, diagnosis), tables.stage_rows(diagnosis)
+    ranks, stages = every_rank(measures, diagnosis), tables.stage_rows(diagnosis)
     for columns, rows in (
         (tables.rank_columns(ranks), ranks),
         (tables.stage_columns(stages), stages),
@@ -57,7 +63,7 @@ def test_below_the_floor_stage_numbers_are_na_and_advances_are_raw() -> None:
 
 def test_the_rank_table_shows_leading_waiting_and_lagging_ranks() -> None:
     measures, diagnosis = jobs.look(jobs.data_tail())
-    rows = by(tables.rank_rows(measures, diagnosis), "rank")
+    rows = by(every_rank(measures, diagnosis), "rank")
     assert rows[2]["mark"] == "▲"
     assert rows[2]["lead"] == 1
     assert rows[2]["lag_ns"] == pytest.approx(70e6, rel=0.02)
@@ -70,7 +76,7 @@ def test_the_rank_table_shows_leading_waiting_and_lagging_ranks() -> None:
 def test_carry_over_distances_are_taken_at_the_measured_sync() -> None:
     """Given a callback after the last wait: all enter it together, one leaves it late."""
     measures, diagnosis = jobs.look(jobs.slow_callback(), "carry_over")
-    rows = by(tables.rank_rows(measures, diagnosis), "rank")
+    rows = by(every_rank(measures, diagnosis), "rank")
     assert all(row["slack_ns"] == pytest.approx(0, abs=5e5) for row in rows.values())
     assert rows[3]["lag_ns"] == pytest.approx(60e6, rel=0.02)
 
@@ -79,7 +85,7 @@ def test_own_time_and_waiting_have_columns_where_waits_are_known() -> None:
     measures, diagnosis = jobs.look(jobs.slow_inside_backward(), "carry_over")
     assert diagnosis.aim is not None
     assert (diagnosis.aim.stage, diagnosis.aim.rank) == ("model.backward_cpu_wall", 2)
-    ranks, stages = tables.rank_rows(measures, diagnosis), tables.stage_rows(diagnosis)
+    ranks, stages = every_rank(measures, diagnosis), tables.stage_rows(diagnosis)
 
     slow, other = ranks[2], ranks[0]
     assert slow["own_ns"] == pytest.approx(119e6, rel=0.02)
@@ -100,7 +106,7 @@ def test_own_time_and_waiting_have_columns_where_waits_are_known() -> None:
 
 def test_without_waits_there_are_no_such_columns() -> None:
     measures, diagnosis = jobs.look(jobs.data_tail())
-    ranks, stages = tables.rank_rows(measures, diagnosis), tables.stage_rows(diagnosis)
+    ranks, stages = every_rank(measures, diagnosis), tables.stage_rows(diagnosis)
 
     assert tables.rank_columns(ranks) == tables.RANK_COLUMNS
     assert tables.stage_columns(stages) == tables.STAGE_COLUMNS
@@ -113,7 +119,7 @@ def test_a_rank_that_measured_no_wait_has_neither_own_time_nor_waiting() -> None
     wait_NR[:, 5] = NOT_MEASURED
     measures, diagnosis = jobs.look(replace(window, waits={"model.backward_cpu_wall": wait_NR}))
 
-    rows = tables.rank_rows(measures, diagnosis)
+    rows = every_rank(measures, diagnosis)
     assert diagnosis.top_stage == "model.backward_cpu_wall"
     assert (rows[5]["own_ns"], rows[5]["wait_ns"]) == (None, None)
     assert rows[0]["wait_ns"] > 0
@@ -175,9 +181,9 @@ def test_every_numeric_gate_shows_the_distance_to_its_next_change() -> None:
 
 def test_a_short_table_begins_with_the_ranks_that_are_slowest_most_often() -> None:
     measures, diagnosis = jobs.look(jobs.data_tail())
-    every = tables.rank_rows(measures, diagnosis)
+    every = every_rank(measures, diagnosis)
     places = tables.slowest_first(measures, diagnosis)
-    shown = tables.rank_rows(measures, diagnosis, places[:3])
+    shown = rank_rows(measures, diagnosis).rows(places[:3])
     assert shown == sorted(every, key=lambda row: -row["lead"])[:3]
     of_node = tables.slowest_first(measures, diagnosis, 1)
     assert {every[place]["node_rank"] for place in of_node} == {1}

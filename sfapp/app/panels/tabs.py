@@ -32,6 +32,7 @@ from sfapp.model.view import NOTES, STRAGGLERS
 from sfapp.views import format, tables, text
 from sfapp.views.gate_tables import gate_rows
 from sfapp.views.plot_registry import NODE_TAB, PLOTS
+from sfapp.views.rank_rows import rank_rows
 from sfapp.views.table_columns import Row
 
 RANKS_LISTED = 200
@@ -84,7 +85,7 @@ def _rank_table(node: int | None = None) -> TabBlock:
     def compute(model: TabViewModel) -> tuple[list[Row], int]:
         def rows() -> tuple[list[Row], int]:
             places = tables.slowest_first(model.measures, model.diagnosis, node)
-            return tables.rank_rows(model.measures, model.diagnosis, places[:RANKS_LISTED]), len(places)
+            return rank_rows(model.measures, model.diagnosis).rows(places[:RANKS_LISTED]), len(places)
 
         return model.computed.get(f"rank table {node}", key(model), rows)
 
