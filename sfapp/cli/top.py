@@ -44,6 +44,11 @@ _DISPENSABLE = (
 _MOST_NODES = 256
 """Rows of the nodes table; drawing a thousand takes seconds."""
 
+_MOST_SILENT = 32
+"""Sentences on silent ranks; each names a group of ranks."""
+
+_LONGEST_SENTENCE = 1_000
+
 _LONGEST_HOST = 24
 _WIDEST = 1000
 
@@ -154,7 +159,9 @@ def frame(report: RunReport) -> RenderableType:
         tone = {"healthy": "green", "starting": "dim", "ended": "dim"}.get(report.rolling.kind, "bold yellow")
         rolling.append(Text(printable(report.rolling.summary), style=tone))
         rolling += [Text(printable(line), style="dim") for line in report.rolling.detail]
-    silent = [Text(printable(line), style="red") for line in report.silent]
+    silent = [Text(printable(line, _LONGEST_SENTENCE), style="red") for line in report.silent[:_MOST_SILENT]]
+    if len(report.silent) > _MOST_SILENT:
+        silent.append(Text(f"… and {len(report.silent) - _MOST_SILENT:,} more", style="red"))
     newest_words = "no finished window yet" if report.newest_window is None else report.newest_window.summary
     verdict = Text(printable(newest_words), style="yellow")
     space = Text("")

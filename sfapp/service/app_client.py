@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
@@ -10,6 +11,7 @@ import msgspec
 from sfapp.errors import RemoteError, WindowNotFoundError
 from sfapp.model.parse import UNREADABLE_JSON
 from sfapp.service.http_client import HTTP_FAULTS, HttpServer
+from sfapp.terminal import quoted
 
 MAX_BYTES = 16 << 20
 """Size limit of an answer: a job of 16,000 ranks, at 1 kB per rank. Its objects may take 30 times as much."""
@@ -18,6 +20,9 @@ ANSWER_SECONDS = 20.0
 """Time limit of a whole answer, however slowly the server sends it."""
 
 Answer = TypeVar("Answer")
+
+
+_TOKEN = re.compile("[ -~]+")
 
 
 class _VersionOnly(msgspec.Struct):
@@ -40,18 +45,24 @@ class AppClient:
             answer_seconds: time limit of each answer.
 
         Raises:
-            RemoteError: it is no HTTP address.
+            RemoteError: it is no HTTP address, or the token cannot be one.
         """
         try:
             self._server = HttpServer.of(address)
             parts = urlsplit(address)
-        except ValueError as error:
+        except ValueError:  # Its text may repeat a password.
             raise RemoteError(
-                f"{address} is no address of an app ({error}); one looks like http://node0:8642"
-            ) from error
+                f"{quoted(_without_secrets(address))} is no address of an app; one looks like "
+                "http://node0:8642"
+            ) from None
         self._root = parts.path.rstrip("/")
         self.place = self._server.place + self._root
         self._token = token or dict(parse_qsl(parts.query)).get("token")
+        if self._token is not None and not _TOKEN.fullmatch(self._token):  # HTTP's errors would repeat it.
+            raise RemoteError(
+                f"the token for {self.place} has characters that no header can hold, such as a line break: "
+                "set --token or SFAPP_TOKEN to the one of `sfapp serve`"
+            )
         self._answer_seconds = answer_seconds
 
     def get(self, path: str, kind: type[Answer], version: int | None = None) -> Answer:
@@ -111,3 +122,9 @@ class AppClient:
                 f"{self.place} has version {version or 'unknown'} of the live data and this sfapp version "
                 f"{expected}: use the same sfapp on both sides"
             )
+
+
+def _without_secrets(address: str) -> str:
+    """Return an address without its password and token."""
+    scheme, separator, rest = address.partition("?")[0].partition("://")
+    return scheme + separator + rest.rpartition("@")[2]

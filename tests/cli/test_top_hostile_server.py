@@ -134,6 +134,28 @@ def test_no_address_is_a_traceback(address: str) -> None:
         AppSource(address, None)
 
 
+@pytest.mark.parametrize(
+    "address",
+    [
+        "ftp://user:hidden-word@node",
+        "http://user:hidden-word@node:99999999/?token=hidden-word",
+        f"http://node:port/{'a' * 50_000}?token=hidden-word",
+    ],
+)
+def test_what_is_no_address_is_named_in_short_and_without_secrets(address: str) -> None:
+    with pytest.raises(RemoteError, match="is no address of an app") as refused:
+        AppSource(address, None)
+    assert "hidden-word" not in str(refused.value)
+    assert len(str(refused.value)) < 300
+
+
+@pytest.mark.parametrize("token", ["hidden-word\nX: y", "hidden-word\0", "hidden-word\N{EURO SIGN}"])
+def test_a_token_that_no_header_can_hold_is_not_shown(token: str) -> None:
+    with pytest.raises(RemoteError, match="SFAPP_TOKEN") as refused:
+        AppSource("http://127.0.0.1:9", token).latest(None)
+    assert "hidden-word" not in str(refused.value)
+
+
 # ---- what is drawn ------------------------------------------------------------------------------
 
 
@@ -218,3 +240,10 @@ def test_a_small_answer_takes_no_large_memory(place: bytes, repeated: bytes) -> 
     assert code in (0, 2)
     assert "Traceback" not in printed
     assert mebibytes < 1_024
+
+
+def test_sentences_on_silent_ranks_are_shown_in_short() -> None:
+    code, printed, _ = top(report(silent=["a" * 3_000] * 4_000))
+    assert code == 0
+    assert "… and 3,968 more" in printed
+    assert len(printed) < 50_000
