@@ -14,6 +14,7 @@ from sfapp.cli.loading import modules_loading
 from sfapp.cli.packet_paths import PacketPath, given_storage_options, storage_options
 from sfapp.cli.shared_options import standstill_option
 from sfapp.cli.signals import call_when_parent_ends, wait_for_stop_signal
+from sfapp.process_limits import allow_open_files
 from sfapp.storage import StoragePath
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ def aggregate(
         from sfapp.stream.encryption import Keys
         from sfapp.stream.metrics_writer import MetricsWriter
 
+    allow_open_files()
     if make_keys:
         if keys is None:
             raise click.UsageError("--make-keys also needs --keys FILE, the file to write")

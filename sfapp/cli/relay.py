@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from sfapp.cli.signals import call_when_parent_ends, wait_for_stop_signal
+from sfapp.process_limits import allow_open_files
 
 
 @click.command()
@@ -34,6 +35,7 @@ def relay(aggregator: str, listen: str, keys: Path | None, attached: bool) -> No
     from sfapp.stream.encryption import Keys
     from sfapp.stream.relay import Relay
 
+    allow_open_files()
     session = Keys.from_environment() if keys is None else Keys.load(keys)
     with Relay(listen, aggregator, session) as server, wait_for_stop_signal(attached) as stop:
         if attached:

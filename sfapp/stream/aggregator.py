@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 import warnings
 from contextlib import ExitStack
 from functools import partial
@@ -30,6 +31,7 @@ from sfapp.stream.stream_receiver import (
     StreamReceiver,
 )
 from sfapp.stream.window_assembly import AssemblyCounts
+from sfapp.terminal import printable
 
 _LOG = logging.getLogger("sfapp")
 
@@ -41,6 +43,12 @@ arrives alone, so a longer queue for a thousand ranks would take gigabytes. Furt
 ranks' send queues."""
 _SEND_HIGH_WATER = 10_000  # to one connection: a relay's carries the answers to all ranks of its node
 _LINGER_MS = 500
+_REPEAT_SECONDS = 60.0
+"""Seconds after which the log says again that nothing can be written."""
+
+_WORKS_SECONDS = 5.0
+"""Seconds without a failed write, which is repeated every second, after which writing works."""
+
 _UPLOAD_SECONDS = 8.0
 """Longest wait for a bucket at the end: ``sfapp run`` waits 10 s for the aggregator's process."""
 
@@ -96,6 +104,9 @@ class Aggregator:
             on_heartbeat=on_heartbeat,
             on_steps=on_steps,
         )
+        self._seen_failures = 0
+        self._failed_at = 0.0
+        self._reported_at: float | None = None  # None while writing works
         self._resources = ExitStack()
         self._resources.callback(output.close, _UPLOAD_SECONDS)
         try:
@@ -141,6 +152,7 @@ class Aggregator:
             self._socket.poll(_TICK_MS)
             self._receive_batch()
             self._receiver.run_due_work()
+            self._report_failed_writes(time.monotonic())
         self._receive_batch()
         self._receiver.finish()
 
@@ -159,6 +171,18 @@ class Aggregator:
     def _note_failure(self, failure: str) -> None:
         self._receiver.assembler.failures.append(failure)
         _LOG.warning("%s", failure)
+
+    def _report_failed_writes(self, now: float) -> None:
+        """Log that packets cannot be written, once a minute, and that they can again."""
+        if self.counts.failed > self._seen_failures:
+            self._seen_failures, self._failed_at = self.counts.failed, now
+            if self._reported_at is None or now - self._reported_at >= _REPEAT_SECONDS:
+                self._reported_at = now
+                reason = printable(self._receiver.assembler.failures[-1])
+                _LOG.warning("packets cannot be written, so ranks keep their rows: %s", reason)
+        elif self._reported_at is not None and now - self._failed_at >= _WORKS_SECONDS:
+            self._reported_at = None
+            _LOG.warning("packets are written again")
 
     # ---- messages -------------------------------------------------------------------------------
 

@@ -249,5 +249,6 @@ def authenticating(context: zmq.Context[Any], keys: Keys | None) -> Iterator[Non
 def _prepare(socket: zmq.Socket[bytes]) -> None:
     socket.linger = 0
     socket.maxmsgsize = _LIMIT_BYTES
+    socket.handshake_ivl = 10_000  # a connection that says nothing takes a file of the process until then
     socket.heartbeat_ivl = 5_000  # detects a peer whose connection was lost silently
     socket.heartbeat_timeout = 15_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -126,6 +127,10 @@ class StreamProcess:
         self.first_line = self._process.stderr.readline()
         assert "listening" in self.first_line, self.first_line + self._process.stderr.read()
         return self
+
+    def open_files(self) -> tuple[int, int]:
+        """Return the limits of its open files."""
+        return resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE)
 
     def kill(self) -> None:
         self._process.send_signal(signal.SIGKILL)
