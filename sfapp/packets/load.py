@@ -107,7 +107,8 @@ def group(packets: Sequence[Packet]) -> Grouped:
     - Files of different attempts at a streamed run are never mixed: those of one are used, the others are
       conflicts. Files that name no attempt belong to any.
     - Of two files with the same whole window, or the same rank's part of one, the newer is used (by
-      modification time, then by path); the older is a conflict.
+      modification time, then by path); the older is a conflict. A part that is the beginning of the rank's
+      longest one is redundant.
     - If a whole window and parts exist, the whole window is used, and parts add the ranks it misses. A part
       of a rank that the whole window has is redundant, and a conflict only if its numbers differ.
     - Parts are merged by ``sfapp.packets.assemble.merge``; those that do not fit are conflicts.
@@ -171,18 +172,35 @@ def _of_one_attempt(packets: tuple[Packet, ...], conflicts: list[Conflict]) -> t
 
 
 def _newest_of_each(packets: Sequence[Packet], conflicts: list[Conflict]) -> dict[int | None, Packet]:
-    """Return the newest file of the whole window (None) and of each rank's part."""
+    """Return the newest file of the whole window (None) and of each rank's part, without beginnings of it."""
     rivals: defaultdict[int | None, list[Packet]] = defaultdict(list)
     for packet in packets:
         rivals[packet.part_rank].append(packet)
     newest = {}
-    for rank, files in rivals.items():
+    for rank, found in rivals.items():
+        files = found if rank is None or len(found) == 1 else _without_beginnings(found)
         *older, newest[rank] = sorted(files, key=lambda packet: (packet.mtime_ns, packet.path))
         if older:
             what = "this window" if rank is None else f"rank {rank}'s part"
             reason = f"{len(files)} files hold {what} with different content: the newest is shown"
             conflicts.append(_conflict(reason, [newest[rank]], older))
     return newest
+
+
+def _without_beginnings(parts: Sequence[Packet]) -> list[Packet]:
+    """Return the parts of one rank without those whose rows are the first ones of the longest part.
+
+    An aggregator writes what had arrived of a window that a silent rank has not closed; the rank writes all.
+    """
+    longest = max(parts, key=lambda part: len(part.window.step_N))
+    return [part for part in parts if part is longest or not _begins(part.window, longest.window)]
+
+
+def _begins(part: Window, longest: Window) -> bool:
+    """Return whether the longest part begins with all rows of a shorter one of its rank."""
+    steps = len(part.step_N)
+    is_beginning = steps < len(longest.step_N) and np.array_equal(part.step_N, longest.step_N[:steps])
+    return is_beginning and _agree(longest, part)
 
 
 def _parts_for(whole: Packet, parts: Sequence[Packet], conflicts: list[Conflict]) -> tuple[Packet, ...]:

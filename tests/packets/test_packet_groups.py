@@ -226,6 +226,20 @@ def test_two_parts_of_one_rank_are_a_conflict_and_the_newest_counts(tmp_path: Pa
     assert new in [packet.path for packet in loaded.windows[0].packets]
 
 
+@pytest.mark.parametrize("mtime", [1_000, 3_000], ids=["older", "newer"])
+def test_the_beginning_of_a_ranks_part_hides_no_step_of_it(tmp_path: Path, mtime: int) -> None:
+    save(tmp_path, part(0))
+    whole = save(tmp_path, part(1), folder="of the rank", mtime=2_000)
+    save(tmp_path, part(1, last=6, faults=("dropped_steps",)), folder="of the aggregator", mtime=mtime)
+
+    loaded, window = load(tmp_path)
+
+    assert not loaded.conflicts
+    assert whole in [packet.path for packet in loaded.windows[0].packets]
+    assert window.step_N.tolist() == list(range(10))
+    assert np.array_equal(window.duration_SNR, FULL[:, :, :2])
+
+
 def test_parts_fill_in_the_ranks_that_a_whole_window_misses(tmp_path: Path) -> None:
     save(tmp_path, without_rank_3(gather_ok=False, wrapper="ddp"))
     save(tmp_path, part(3))
