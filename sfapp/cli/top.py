@@ -117,7 +117,8 @@ def _print_once(source: LiveSource, run_id: str | None) -> None:
 
 
 def _watch(source: LiveSource, run_id: str | None) -> None:
-    """Redraw every second. While an app does not respond, show the error below the last state."""
+    """Redraw every second. While an app does not respond, or has not read the run yet after a restart, show
+    the error below the last state."""
     from rich.console import Console, Group
     from rich.live import Live
     from rich.text import Text
@@ -132,7 +133,7 @@ def _watch(source: LiveSource, run_id: str | None) -> None:
                 time.sleep(_FOLLOW_SECONDS)
                 try:
                     report = source.latest(run_id)
-                except RemoteError as error:
+                except (RemoteError, WindowNotFoundError) as error:
                     report = None
                     screen.update(Group(shown, Text(printable(str(error)), style="red")), refresh=True)
                     time.sleep(_FOLLOW_SECONDS)

@@ -247,3 +247,20 @@ def test_sentences_on_silent_ranks_are_shown_in_short() -> None:
     assert code == 0
     assert "… and 3,968 more" in printed
     assert len(printed) < 50_000
+
+
+def test_an_app_that_does_not_know_the_run_after_a_restart_is_asked_again() -> None:
+    gone = b'HTTP/1.1 404 No\r\nContent-Length: 21\r\n\r\n{"error": "not here"}'
+    answers = itertools.chain([[OK, report()]] * 2, [[gone]], itertools.repeat([OK, report()]))
+    with serving(lambda: iter(next(answers))) as (address, requests):
+        command = subprocess.Popen(
+            [sys.executable, "-c", MEASURED, "top", address], stdout=subprocess.DEVNULL
+        )
+        try:
+            deadline = time.monotonic() + 30
+            while len(requests) < 5 and command.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.05)
+            assert len(requests) >= 5
+        finally:
+            command.kill()
+            command.wait()
