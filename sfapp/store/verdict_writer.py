@@ -7,7 +7,7 @@ replaced as a whole, and only if its content differs.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from sfapp.packets.paths import VERDICTS_SUFFIX, folder_name
 from sfapp.storage import (
     ObjectPath,
     StoragePath,
+    as_text,
     delete_object,
     fetch_version,
     path_in,
@@ -62,24 +63,46 @@ class ChangedMeanwhileError(Exception):
 def write_verdicts(database: Database, target: StoragePath) -> DatasetReport:
     """Write the verdicts of a store into a dataset, which the store has read before.
 
+    A file that was refused when it was read may hold the only verdicts of packets that are gone: it is not
+    replaced, and nothing is written of its run, or removed.
+
     Raises:
         ChangedMeanwhileError: a file in a bucket is no longer as it was read.
-        StoreError: a file cannot be written.
+        StoreError: a file cannot be written, or was refused; the files of other runs are written.
     """
     known = dict(database.tuples("SELECT path, sha256 FROM verdict_files"))
-    written, windows, there = 0, 0, set()
+    refused = dict(
+        database.tuples(f"SELECT path, reason FROM quarantine WHERE ends_with(path, '{VERDICTS_SUFFIX}')")
+    )
+    written, windows, there, left = 0, 0, set(), list[str]()
     try:
         for run_id in [run for (run,) in database.tuples("SELECT DISTINCT run_id FROM windows ORDER BY 1")]:
-            for path, verdicts in _files_of(database, target, run_id):
+            files = list(_files_of(database, target, run_id))
+            unreadable = [name for path, _ in files if (name := as_text(path)) in refused]
+            if unreadable:
+                left += unreadable
+                continue
+            for path, verdicts in files:
                 windows += verdicts.table.num_rows
                 there.add(str(path))
                 written += _put(path, encode_verdicts(verdicts), known.get(str(path)))
+        if left:
+            raise _unreadable(left, refused[left[0]])
         gone = [name for name in sorted(known.keys() - there) if is_below(name, str(target))]
         for name in gone:
             _delete(path_in([target], name))
     except OSError as error:
         raise StoreError(f"the dataset {target} cannot be written: {error.strerror or error}") from error
     return DatasetReport(written, len(gone), windows)
+
+
+def _unreadable(names: Sequence[str], reason: str) -> StoreError:
+    """Return the error about files that are left as they are, with the reason of the first."""
+    others = f" (and {len(names) - 1} others)" if len(names) > 1 else ""
+    return StoreError(
+        f"{names[0]}{others} is not replaced, because it cannot be read ({reason}) and may hold verdicts of "
+        "packets that are gone: repair it or move it away, then call this again"
+    )
 
 
 def _put(path: StoragePath, content: bytes, known: str | None) -> bool:

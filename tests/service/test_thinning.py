@@ -126,6 +126,20 @@ def test_notes_that_cannot_be_read_stop_it(packets: Path) -> None:
     assert not thinned_in(packets)
 
 
+def test_verdicts_that_cannot_be_read_stop_it(packets: Path) -> None:
+    """They are all that is left of windows that were thinned before."""
+    compacted(packets)
+    (verdicts,) = (packets / "verdicts" / "run=old").rglob("*.verdicts.parquet")
+    damaged = verdicts.read_bytes()[:-200] + b"PAR1"
+    verdicts.write_bytes(damaged)
+    before = sorted(packets.rglob("0*.parquet"))
+    result = run_sfapp("compact", packets, "--older-than", 0)
+    assert result.returncode == 2
+    assert "is not replaced, because it cannot be read" in result.stderr
+    assert verdicts.read_bytes() == damaged
+    assert sorted(packets.rglob("0*.parquet")) == before
+
+
 def test_a_bucket_is_refused_with_what_to_do_instead() -> None:
     result = run_sfapp("compact", "s3://fleet/packets", "--older-than", 30)
     assert result.returncode == 2

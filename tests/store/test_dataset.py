@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -211,6 +212,35 @@ class TestAdding:
         report, written = ingested(target, packets)
         assert (report.added, report.unchanged, written.written) == (0, 12, 0)
         assert files_in(target) == before
+
+    @pytest.mark.parametrize("fault", ["damaged", "of another version", "a pipe"])
+    def test_a_file_that_cannot_be_read_is_never_replaced(
+        self, packets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+    ) -> None:
+        """It may hold the only verdicts of packets that are gone. Other runs are written."""
+        target = tmp_path / "verdicts"
+        ingested(target, packets)
+        of_a, of_b = (next((target / f"run={run}").rglob("*.parquet")) for run in "ab")
+        if fault == "damaged":
+            of_a.write_bytes(of_a.read_bytes()[:-200] + b"PAR1")
+        elif fault == "a pipe":
+            of_a.unlink()
+            os.mkfifo(of_a)
+        else:
+            with monkeypatch.context() as patch:
+                patch.setattr("sfapp.store.verdict_encoding.SCHEMA_VERSION", 99)
+                ingested(tmp_path / "newer", packets)
+            shutil.copy(tmp_path / "newer" / of_a.relative_to(target), of_a)
+        content = None if fault == "a pipe" else of_a.read_bytes()
+        packet_path(packets, "a", 0).unlink()
+        put(packets, window("b", 7))
+        for _ in range(2):
+            with pytest.raises(StoreError, match=r"run=a/.*is not replaced.*move it away"):
+                ingested(target, packets)
+        assert of_a.is_fifo() if content is None else of_a.read_bytes() == content
+        assert decode_verdicts(of_b.read_bytes()).table.num_rows == 6
+        of_a.rename(tmp_path / "away")
+        assert ingested(target, packets)[1].windows == 12
 
     def test_the_order_in_which_packets_are_added_does_not_matter(
         self, packets: Path, tmp_path: Path
