@@ -13,7 +13,7 @@ from io import BufferedRandom
 from pathlib import Path
 from typing import BinaryIO, Literal, cast
 
-_FURTHEST_NS = 2**62
+_FURTHEST = 2**62
 
 _LONGEST_NAME_KEPT = 100
 """Maximum number of characters of the target's name in the temporary name: file systems allow 255 bytes."""
@@ -80,7 +80,12 @@ def modified_ns(status: os.stat_result) -> int:
 
     The owner of a file can set any time, even one that fits neither a column of a database nor ``datetime``.
     """
-    return max(-_FURTHEST_NS, min(status.st_mtime_ns, _FURTHEST_NS))
+    return bounded(status.st_mtime_ns)
+
+
+def bounded(value: int) -> int:
+    """Return a size or time that others claim, limited to ±2^62, so that it fits a column of a database."""
+    return max(-_FURTHEST, min(value, _FURTHEST))
 
 
 @contextmanager

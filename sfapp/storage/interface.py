@@ -126,6 +126,10 @@ class Storage(ABC, Generic[PathT]):
     def found(self, path: PathT) -> FoundFile | None:
         """Return a file with its stamp; None if there is none."""
 
+    def is_there(self, path: PathT) -> bool:
+        """Return whether there is a file, also one to which access is refused."""
+        return self.found(path) is not None
+
     @abstractmethod
     def fetch(self, path: PathT, most_bytes: int, check_tail: TailCheck) -> FileContent:
         """Return a file's bytes and their hash, without the bytes if it is larger than the limit.

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote
 
 from sfapp.errors import MissingExtraError, PacketError, StorageError
+from sfapp.files import bounded
 from sfapp.storage.interface import (
     FileContent,
     FileStamp,
@@ -40,6 +41,8 @@ TAIL_BYTES = 256 * 2**10
 
 AHEAD_BYTES = 64 * 2**20
 """Files that are fetched while earlier ones are decoded have about this size together."""
+
+_CHUNK_BYTES = 2**20
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -195,10 +198,21 @@ class ObjectStorage(Storage[ObjectPath]):
         except FileNotFoundError:
             return None
 
+    def is_there(self, path: ObjectPath) -> bool:
+        import obstore
+
+        try:
+            self.run(path.key, lambda: obstore.head(self.store, path.key), of_object=True)
+        except FileNotFoundError:
+            return False
+        except PacketError:  # Access is refused to its size, too.
+            return True
+        return True
+
     def file_of(self, meta: ObjectMeta, key: str | None = None) -> FoundFile:
         """Return the file that an entry of a listing describes."""
         path = ObjectPath(self, meta["path"] if key is None else key)
-        return FoundFile(path, str(path), FileStamp(meta["size"], _modified_ns(meta)))
+        return FoundFile(path, str(path), FileStamp(bounded(meta["size"]), _modified_ns(meta)))
 
     # --- reading --------------------------------------------------------------------------------------
 
@@ -214,9 +228,9 @@ class ObjectStorage(Storage[ObjectPath]):
         result, tail = self._tail(key)
         meta, size = result.meta, result.meta["size"]
         if size > most_bytes:
-            return FileContent(None, size, "", _modified_ns(meta))
+            return FileContent(None, bounded(size), "", _modified_ns(meta))
         if tail is None:
-            data = bytes(result.bytes())
+            data = body_of(result)
         elif len(tail) == size:
             data = tail
         else:
@@ -226,7 +240,7 @@ class ObjectStorage(Storage[ObjectPath]):
             rest: GetOptions = {"range": (0, size - len(tail))}
             if meta["e_tag"]:
                 rest["if_match"] = meta["e_tag"]  # Both parts are of the same object.
-            data = bytes(self.get(key, rest).bytes()) + tail
+            data = body_of(self.get(key, rest)) + tail
         if len(data) != size:
             raise OSError(errno.EIO, f"the answer ended after {len(data):,} of {size:,} bytes")
         return FileContent(data, size, hashlib.sha256(data).hexdigest(), _modified_ns(meta))
@@ -242,7 +256,7 @@ class ObjectStorage(Storage[ObjectPath]):
             if not _refuses_range(error):
                 raise
             return self.get(key, {}), None
-        return result, bytes(result.bytes())
+        return result, body_of(result)
 
     def get(self, key: str, options: GetOptions) -> Any:
         """Send one request for an object."""
@@ -285,7 +299,7 @@ class ObjectStorage(Storage[ObjectPath]):
 
         def content() -> bytes | None:
             result = self.get(key, {})
-            return bytes(result.bytes()) if result.meta["size"] <= most_bytes else None
+            return body_of(result) if result.meta["size"] <= most_bytes else None
 
         found = self.run(key, content)
         if found is None:
@@ -322,6 +336,24 @@ class ObjectStorage(Storage[ObjectPath]):
             raise StorageError(f"{self.url}: {self.requests.fault_of(error).reason}") from None
 
 
+def body_of(result: Any) -> bytes:
+    """Return the body of an answer.
+
+    A server may send more than it announced, even without end, or announce more than there is memory.
+
+    Raises:
+        OSError: the body is longer than announced.
+    """
+    begin, end = result.range
+    chunks, received = [], 0
+    for chunk in result.stream(_CHUNK_BYTES):
+        received += len(chunk)
+        if received > end - begin:
+            raise OSError(errno.EIO, f"the answer is longer than the {end - begin:,} bytes that it announced")
+        chunks.append(bytes(chunk))
+    return b"".join(chunks)
+
+
 def _refuses_range(error: Exception) -> bool:
     """Return whether a server has no part of an object, because it is empty or the server knows no ranges."""
     text = str(error)
@@ -335,4 +367,4 @@ def _reopened(address: StorageAddress, options: StorageOptions) -> ObjectStorage
 
 
 def _modified_ns(meta: ObjectMeta) -> int:
-    return (meta["last_modified"] - _EPOCH) // timedelta(microseconds=1) * 1000
+    return bounded((meta["last_modified"] - _EPOCH) // timedelta(microseconds=1) * 1000)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sfapp.errors import StorageError
 from sfapp.files import read_regular
 from sfapp.storage.object_path import ObjectPath
+from sfapp.storage.object_storage import body_of
 
 if TYPE_CHECKING:
     from obstore import GetOptions
@@ -53,7 +54,7 @@ def create_object(path: ObjectPath, file: Path) -> bool:
             obstore.put(storage.store, key, file, mode="create", use_multipart=False)
         except AlreadyExistsError:
             found, size = storage.get(key, {}), file.stat().st_size
-            return bool(found.meta["size"] == size and bytes(found.bytes()) == read_regular(file, size))
+            return bool(found.meta["size"] == size and body_of(found) == read_regular(file, size))
         return True
 
     file.stat()  # Its absence is not that of the bucket.
@@ -85,7 +86,7 @@ def fetch_version(
             return None
         if result.meta["size"] > most_bytes:
             raise _TooLargeError
-        return bytes(result.bytes()), ObjectVersion(result.meta["e_tag"], result.meta["version"])
+        return body_of(result), ObjectVersion(result.meta["e_tag"], result.meta["version"])
 
     try:
         return storage.run(key, content)

@@ -129,7 +129,7 @@ def _readable(found: FoundFile, loaded: Packet | Quarantined | None) -> Packet |
     if isinstance(loaded, Packet):
         return loaded
     storage = storage_of(found.path)
-    if storage.found(found.path) is None:
+    if not storage.is_there(found.path):
         return None
     if storage.is_remote and not loaded.size:
         # Nothing of it was read, for example because access is refused: the next scan tries again.

@@ -111,7 +111,7 @@ def test_one_object_that_is_refused_leaves_the_others_and_is_read_once_it_is_not
     url = bucket.upload(packets)
 
     def deny_one(handler: ProxyHandler) -> None:
-        if handler.command == "GET" and "00000001.parquet" in handler.path:
+        if "00000001.parquet" in handler.path:
             DENIED(handler)
         else:
             handler.answer(*handler.forwarded())
