@@ -94,7 +94,7 @@ class Packet:
 
 @dataclass(frozen=True, slots=True)
 class Quarantined:
-    """Refused file with the first reason in one line. ``sha256`` is empty if it cannot be read."""
+    """Refused file with the first reason in one line. ``sha256`` is empty if it is not read."""
 
     path: StoragePath
     size: int

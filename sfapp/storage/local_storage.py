@@ -22,6 +22,9 @@ from sfapp.storage.interface import (
 )
 from sfapp.terminal import first_line
 
+LARGE_BYTES = 16 * 2**20
+"""Size from which on a file is read only where all of it is on the disk, and not to hash what is refused."""
+
 
 class LocalStorage(Storage[Path]):
     """Files and folders of this machine."""
@@ -63,8 +66,12 @@ class LocalStorage(Storage[Path]):
         try:
             with open_regular(path) as file:
                 status = os.fstat(file.fileno())
+                is_large = status.st_size > LARGE_BYTES
+                if is_large and _has_hole(file.fileno(), status.st_size):
+                    fault = "parts of it were never written (a sparse file): copy it again"
+                    return FileContent(None, status.st_size, "", modified_ns(status), fault)
                 if status.st_size > most_bytes:
-                    digest = hashlib.file_digest(file, "sha256").hexdigest()
+                    digest = "" if is_large else hashlib.file_digest(file, "sha256").hexdigest()
                     return FileContent(None, status.st_size, digest, modified_ns(status))
                 data = file.read(status.st_size)  # A file that grows meanwhile keeps within the limit.
         except OSError as error:
@@ -73,6 +80,16 @@ class LocalStorage(Storage[Path]):
 
     def read_small(self, path: Path, most_bytes: int) -> bytes:
         return read_regular(path, most_bytes)
+
+
+def _has_hole(descriptor: int, size: int) -> bool:
+    """Return whether parts of a file were never written. It can then say any size, and take no room."""
+    try:
+        is_sparse = os.lseek(descriptor, 0, os.SEEK_HOLE) < size
+        os.lseek(descriptor, 0, os.SEEK_SET)
+    except OSError:  # The file system does not know.
+        return False
+    return is_sparse
 
 
 class _LocalFollower(FolderFollower):

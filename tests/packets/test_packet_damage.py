@@ -121,6 +121,24 @@ def test_no_damage_to_foreign_packets_raises_anything_but_a_packet_error(tmp_pat
     assert counts["refused"] > CASES / 2
 
 
+@pytest.mark.parametrize("size", [2**40, 7 * 2**30])
+def test_a_sparse_file_is_refused_without_being_read(tmp_path: Path, size: int) -> None:
+    """It takes no room on the disk, and would take hours, or all memory, to be read."""
+    path = tmp_path / "sparse.parquet"
+    path.touch()
+    os.truncate(path, size - 8)
+    with path.open("ab") as file:
+        file.write(b"\xff\xff\xff\0PAR1")
+
+    result = subprocess.run(
+        [sys.executable, "-c", PEAK, str(path), str(2**33)], capture_output=True, text=True, check=True
+    )
+
+    grown_kib, reason = result.stdout.split(" ", 1)
+    assert reason.startswith("parts of it were never written (a sparse file)")
+    assert int(grown_kib) < 20_000
+
+
 def test_a_packet_that_would_expand_beyond_the_limit_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
     path = tmp_path / "bomb.parquet"
     rows = 2_000_000
