@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sfapp.storage.storage_address import HIDDEN, redacted
-from sfapp.terminal import printable
+from sfapp.terminal import printable, quoted
 
 _STATUS = re.compile(r"status(?: code)?:? ?(?P<status>\d{3}(?: [A-Z][A-Za-z' -]*)?)")
 _CODE = re.compile(r"<Code>([^<]{1,100})</Code>")
@@ -16,6 +16,9 @@ _METADATA_SERVICE = re.compile(r"169\.254\.\d+\.\d+|metadata\.google\.internal|f
 _ATTEMPT = re.compile(
     r"Error performing .*? in [0-9.]+[mµn]?s(?:, after .*?retry_timeout: [0-9.]+[mµn]?s)?\s*-\s*"
 )
+
+_KEY = re.compile(r'with invalid path: .{0,20}Path "(?P<key>.{1,1024}?)":? (?P<why>[^\n]{1,100})', re.DOTALL)
+"""How object_store names a key that it cannot hold; it then returns nothing of the listing."""
 
 _SYSTEM_ERROR = re.compile(r'message: "([^"]{1,200})"|\b(TimedOut)\b')
 
@@ -59,6 +62,9 @@ def fault_of(error: Exception, secrets: Iterable[str] = ()) -> RequestFault:
             "(skip_signature=true for public data)",
             may_pass=False,
         )
+    if (key := _KEY.search(text)) is not None:
+        reason = f"no object can be listed before {quoted(key['key'])} is renamed or deleted: {key['why']}"
+        return RequestFault(without_secrets(reason, secrets), may_pass=False)
     status = _STATUS.search(text)
     code, message = _CODE.search(text), _MESSAGE.search(text)
     number = int(status["status"][:3]) if status else 0

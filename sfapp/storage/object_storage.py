@@ -42,6 +42,9 @@ TAIL_BYTES = 256 * 2**10
 AHEAD_BYTES = 64 * 2**20
 """Files that are fetched while earlier ones are decoded have about this size together."""
 
+MOST_OBJECTS = 2**22
+"""Objects below one prefix; each takes about 500 bytes of memory."""
+
 _CHUNK_BYTES = 2**20
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -156,18 +159,29 @@ class ObjectStorage(Storage[ObjectPath]):
         """Yield the objects below a prefix, or those of them after a key, a page at a time and in order.
 
         A request that fails is repeated from the last object that was listed.
+
+        Raises:
+            StorageError: a page does not come after the one before, or there are more than ``MOST_OBJECTS``.
         """
         import obstore
 
         if self.is_web:
             raise StorageError(f"{self.url}: a web server lists no files; name one packet file")
         attempts = self.requests.attempts(self._shown(key))
+        listed = 0
         while True:
             try:
                 for page in obstore.list(self.store, key or None, offset=after, chunk_size=PAGE):
                     attempts.succeed()
                     if not page:
                         continue
+                    if after is not None and page[-1]["path"] <= after:
+                        raise StorageError(f"{self._shown(key)}: the server lists the same objects again")
+                    listed += len(page)
+                    if listed > MOST_OBJECTS:
+                        raise StorageError(
+                            f"{self._shown(key)}: more than {MOST_OBJECTS:,} objects: name a prefix of fewer"
+                        )
                     yield list(page)
                     after = page[-1]["path"]
                 return

@@ -60,6 +60,9 @@ _VALUE_BYTES = 8
 
 _LONGEST_SHOWN = 60
 
+_MAGIC = slice(8, 12)
+"""Bytes by which a DuckDB file is known."""
+
 
 def absolute_roots(roots: Sequence[StoragePath]) -> list[StoragePath]:
     """Return the absolute paths of packet folders and files.
@@ -126,12 +129,23 @@ def open_file(path: Path) -> Database:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        if _is_another_kind(path):
+            raise StoreError(f"{path} is no store of sfapp, nor a DuckDB file: name another with --db")
         return _open_locked(path)
     except OSError as error:
         raise StoreError(
             f"the store {path} cannot be opened for writing ({error.strerror}): name another file with --db, "
             "on a file system that has locks"
         ) from error
+
+
+def _is_another_kind(path: Path) -> bool:
+    """Return whether a file is there that DuckDB has not written."""
+    if not os.path.lexists(path):
+        return False
+    with open_regular(path) as file:
+        head = file.read(_MAGIC.stop)
+    return bool(head) and head[_MAGIC] != b"DUCK"
 
 
 def open_in_memory(note: str = "") -> Database:

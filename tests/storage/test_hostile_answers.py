@@ -9,7 +9,7 @@ import pytest
 
 from sfapp.errors import StorageError
 from sfapp.packets import Packet, load_packet
-from sfapp.storage import location
+from sfapp.storage import location, object_storage
 from sfapp.store import Store
 from tests.storage.object_server import Bucket, Fault, ProxyHandler
 from tests.store.jobs import numbers, put_run
@@ -98,3 +98,44 @@ def test_a_body_takes_no_more_memory_than_was_announced_and_arrived(
     with pytest.raises(StorageError, match=reason):
         load_packet(location(path, ONCE))
     assert isinstance(load_packet(location(path)), Packet)
+
+
+@pytest.mark.parametrize("key", ["run//0.parquet", "run/../0.parquet", "run/a&#10;b.parquet"])
+def test_a_name_that_no_listing_can_hold_is_named(bucket: Bucket, tmp_path: Path, key: str) -> None:
+    put_run(tmp_path, count=2)
+    url = bucket.upload(tmp_path)
+
+    def answer(handler: ProxyHandler) -> None:
+        status, body, headers = handler.forwarded()
+        headers = {name: each for name, each in headers.items() if name.lower() != "content-length"}
+        handler.answer(status, body.replace(b"run/00000001.parquet", key.encode()), headers)
+
+    bucket.proxy.always = answer
+    shown = re.escape(f"packets/{key}".replace("&#10;", r"\n"))
+    with pytest.raises(StorageError, match=f"before '{shown}' is renamed or deleted"):
+        Store.open([location(url)]).ingest()
+
+
+def test_a_listing_that_repeats_itself_ends(bucket: Bucket, tmp_path: Path) -> None:
+    put_run(tmp_path, count=2)
+    url = bucket.upload(tmp_path)
+    more = b"<IsTruncated>true</IsTruncated><NextContinuationToken>x</NextContinuationToken>"
+    answers: list[bytes] = []
+
+    def answer(handler: ProxyHandler) -> None:
+        if not answers:
+            answers.append(handler.forwarded()[1].replace(b"<IsTruncated>false</IsTruncated>", more))
+        handler.answer(200, answers[0], {"Content-Type": "application/xml"})
+
+    bucket.proxy.always = answer
+    with pytest.raises(StorageError, match="lists the same objects again"):
+        Store.open([location(url)]).ingest()
+
+
+def test_more_objects_than_memory_holds_are_not_listed(
+    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(object_storage, "MOST_OBJECTS", 2)
+    put_run(tmp_path, count=3)
+    with pytest.raises(StorageError, match="more than 2 objects: name a prefix of fewer"):
+        Store.open([location(bucket.upload(tmp_path))]).ingest()

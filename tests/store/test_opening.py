@@ -185,6 +185,15 @@ def test_a_foreign_database_is_not_touched(tmp_path: Path) -> None:
         assert database.execute("SELECT answer FROM precious").fetchall() == [(42,)]
 
 
+def test_a_file_of_another_kind_is_not_touched(tmp_path: Path) -> None:
+    put_run(tmp_path)
+    file = tmp_path / "thesis.txt"
+    file.write_text("Chapter 1")
+    with pytest.raises(StoreError, match="is no store of sfapp, nor a DuckDB file: name another with --db"):
+        Store.open([tmp_path], db=file)
+    assert file.read_text() == "Chapter 1"
+
+
 def test_where_nothing_can_be_written_the_store_is_in_memory(tmp_path: Path) -> None:
     # given a packet folder where .sfapp cannot be made (permissions do not stop root, a file does)
     put_run(tmp_path)
