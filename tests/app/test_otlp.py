@@ -64,7 +64,7 @@ def test_a_receiver_gets_what_is_scraped(
     options = ("--memory", "--otlp", receiver.address, "--otlp-interval", "1")
     with served(tmp_path / "packets", *options, cwd=tmp_path) as server:
         scraped = ""
-        while "sfapp_windows 1.0" not in scraped:  # until the packet has been read
+        while "sfapp_windows 1.0" not in scraped or "packet_age_seconds " not in scraped:  # until it is read
             scraped = httpx.get(f"{server.url}metrics").text
         request = request_of(receiver)
     (resource,) = request.resource_metrics
