@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Callable
+from typing import Any
 
 from nicegui import Client, ui
 from nicegui.client import ClientConnectionTimeout
+from starlette.responses import Response
 
 CONNECT_S = 45.0
 """Seconds for which a page waits for its browser: 4 MB of scripts take half a minute over a slow line."""
@@ -28,6 +30,9 @@ TIDY_PAGES = 4
 
 waiting: dict[str, Client] = {}
 """Pages without a browser by id, oldest first."""
+
+_building: set[str] = set()
+"""Ids of those whose response has not been made yet: without its page, it would be an error."""
 
 
 class RemovedPages:
@@ -62,16 +67,29 @@ class RemovedPages:
 def expect_browser() -> None:
     """Count the page under construction as one without a browser until one connects."""
     client = ui.context.client
+    make_response = client.build_response
 
     def drop() -> None:
         waiting.pop(client.id, None)
+        _building.discard(client.id)
+
+    def build_response(*arguments: Any) -> Response:
+        response = make_response(*arguments)
+        _building.discard(client.id)
+        _remove_oldest()
+        return response
 
     waiting[client.id] = client
+    _building.add(client.id)
+    vars(client)["build_response"] = build_response
     client.on_connect(drop)
     client.on_delete(drop)
     client.on_delete(_removed.add)
-    while len(waiting) > MAX_WAITING:
-        oldest = next(iter(waiting.values()))
+
+
+def _remove_oldest() -> None:
+    built = [client for client in waiting.values() if client.id not in _building]
+    for oldest in built[: max(0, len(waiting) - MAX_WAITING)]:
         waiting.pop(oldest.id)
         if oldest.id in Client.instances:
             oldest.delete()

@@ -68,6 +68,13 @@ async def test_so_many_pages_are_kept_for_browsers_and_no_more(
     assert len(Client.instances) == 4
 
 
+async def test_a_page_is_not_removed_while_it_is_built(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "MAX_WAITING", 1)
+    answers = await asyncio.gather(*(user.http_client.get(path) for path in ("/live", SICK, "/") * 5))
+    assert [answer.status_code for answer in answers] == [200] * 15
+    assert len(Client.instances) == 1
+
+
 async def test_300_pages_without_a_browser_leave_nothing_behind(user: User, workspace: Workspace) -> None:
     before = callbacks(workspace)
     for number in range(300):

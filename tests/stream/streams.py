@@ -50,6 +50,16 @@ def until(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
 
 
 @contextmanager
+def replaced_by_a_file(folder: Path) -> Iterator[None]:
+    """Put a file in the place of a folder within the block, so that nothing can be written into it."""
+    moved = folder.rename(folder.with_name("moved"))
+    folder.touch()
+    yield
+    folder.unlink()
+    moved.rename(folder)
+
+
+@contextmanager
 def running(service: Aggregator | Relay) -> Iterator[Any]:
     """Run an aggregator or a relay on a thread inside the ``with`` block."""
     stop = threading.Event()

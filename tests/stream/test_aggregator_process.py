@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sfapp.stream import aggregator as aggregator_module
-from tests.stream.streams import ManualRank, StreamProcess, aggregating, until
+from tests.stream.streams import ManualRank, StreamProcess, aggregating, replaced_by_a_file, until
 
 
 def test_a_disk_that_takes_nothing_is_named_in_the_log_and_so_is_its_end(
@@ -20,15 +20,13 @@ def test_a_disk_that_takes_nothing_is_named_in_the_log_and_so_is_its_end(
     with aggregating(tmp_path) as aggregator, ManualRank(aggregator.endpoint) as peer:
         peer.send(peer.hello(), peer.opened(0), peer.steps(1, [0]))
         until(lambda: aggregator.snapshot().ranks and len(aggregator.snapshot().ranks[0].row_NC))
-        folder = tmp_path / "run"
-        moved = folder.rename(tmp_path / "moved")
-        folder.touch()
-        peer.send(peer.closed(2, 1))
-        until(lambda: aggregator.counts.failed > 2)
-        assert [line for line in caplog.messages if "packets cannot be written" in line] == caplog.messages
-        assert len(caplog.messages) == 1
-        folder.unlink()
-        moved.rename(folder)
+        with replaced_by_a_file(tmp_path / "run"):
+            peer.send(peer.closed(2, 1))
+            until(lambda: aggregator.counts.failed > 2)
+            assert [
+                line for line in caplog.messages if "packets cannot be written" in line
+            ] == caplog.messages
+            assert len(caplog.messages) == 1
         until(lambda: "packets are written again" in caplog.messages)
         assert len(caplog.messages) == 2
 

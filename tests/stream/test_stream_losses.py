@@ -28,6 +28,7 @@ from tests.stream.streams import (
     rank_process,
     recorder,
     relay,
+    replaced_by_a_file,
     train,
     until,
     windows_in,
@@ -197,14 +198,10 @@ def test_rows_are_acknowledged_only_once_they_are_on_disk(tmp_path: Path) -> Non
         blocked.unlink()
         peer.send(peer.hello(), peer.opened(0), peer.steps(1, [0]))
         until(lambda: aggregator.snapshot().ranks and len(aggregator.snapshot().ranks[0].row_NC))
-        folder = blocked / "run"
-        moved = folder.rename(tmp_path / "moved")
-        folder.touch()
-        peer.send(peer.closed(2, 1))
-        until(lambda: aggregator.counts.failed)
-        assert peer.receive(0.1) is None
-        folder.unlink()
-        moved.rename(folder)
+        with replaced_by_a_file(blocked / "run"):
+            peer.send(peer.closed(2, 1))
+            until(lambda: aggregator.counts.failed)
+            assert peer.receive(0.1) is None
         assert peer.receive_type(Ack).up_to_sequence == 3
         assert len(windows_in(blocked)) == 1
 
