@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
+import requests
+import urllib3
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.sdk.metrics.export import (
     AggregationTemporality,
@@ -39,8 +41,57 @@ PATH = "/v1/metrics"
 _STOP_S = 1.0
 """Seconds for which stopping waits for an export that is under way."""
 
+_MAX_ANSWER = 64 << 10
+"""Bytes read of a collector's answer, which nothing uses."""
+
+_ANSWER_S = 30.0
+"""Seconds for which the body of an answer is read."""
+
 _UNKNOWN: Any = None
 """Value of a field that may be left out, although the class of the SDK requires it."""
+
+
+class BoundedSession(requests.Session):
+    """HTTP session that reads a bounded part of each answer, and follows no redirect."""
+
+    def request(self, *arguments: Any, **options: Any) -> requests.Response:
+        """Send a request as ``requests.Session`` does.
+
+        Raises:
+            requests.RequestException: there is no answer, none that ends within bounds, or a redirect.
+        """
+        answer = super().request(*arguments, **{**options, "stream": True, "allow_redirects": False})
+        try:
+            if answer.status_code // 100 == 3:  # OpenTelemetry would count it as delivered.
+                raise requests.TooManyRedirects(
+                    f"the collector redirects ({answer.status_code}): give --otlp the address itself"
+                )
+            _skip_body(answer)
+        finally:
+            answer.close()
+        return answer
+
+
+def _skip_body(answer: requests.Response) -> None:
+    """Read the body and discard it, without expanding it, so that the connection can be used again.
+
+    Raises:
+        requests.RequestException: it is too long, too slow or incomplete.
+    """
+    deadline, size = time.monotonic() + _ANSWER_S, 0
+    try:
+        while part := answer.raw.read1(_MAX_ANSWER, decode_content=False):
+            size += len(part)
+            if size > _MAX_ANSWER or time.monotonic() > deadline:
+                raise requests.RequestException(
+                    f"the collector's answer is longer than {_MAX_ANSWER >> 10} KiB, or took more than "
+                    f"{_ANSWER_S:g} s"
+                )
+    except (OSError, urllib3.exceptions.HTTPError) as error:
+        if isinstance(error, requests.RequestException):
+            raise
+        raise requests.RequestException(f"the collector's answer is incomplete: {error}") from error
+    answer._content = b""
 
 
 class OtlpExporter:
@@ -59,7 +110,7 @@ class OtlpExporter:
     """
 
     def __init__(self, endpoint: str, interval: float) -> None:
-        self._exporter = OTLPMetricExporter(endpoint=endpoint_of(endpoint))
+        self._exporter = OTLPMetricExporter(endpoint=endpoint_of(endpoint), session=BoundedSession())
         self._interval = interval
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import gzip
+import socket
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
 import pytest
+import requests
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, NumberDataPoint
 from prometheus_client.parser import text_string_to_metric_families
 
-from sfapp.app.otlp import endpoint_of
+from sfapp.app.otlp import BoundedSession, endpoint_of
 from sfapp.errors import ServeError
 from tests.alerts.webhook_server import WebhookServer, webhook_server
 from tests.app.recorded_job import job_window, put
@@ -121,3 +126,46 @@ def test_a_collector_that_is_not_there_leaves_the_app_as_it_is(tmp_path: Path) -
     options = ("--memory", "--otlp", "http://127.0.0.1:9", "--otlp-interval", "1")
     with served(tmp_path / "packets", *options, cwd=tmp_path) as server:
         assert httpx.get(f"{server.url}healthz").json()["status"] == "ok"
+
+
+@contextmanager
+def collector(answer: bytes) -> Iterator[str]:
+    """Serve a collector that reads one request, answers this, and waits; yield its address."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer_one() -> None:
+            connection, _ = listener.accept()
+            with connection, suppress(OSError):
+                connection.recv(1 << 20)
+                connection.sendall(answer)
+                connection.recv(1)  # until the client has left
+
+        thread = threading.Thread(target=answer_one, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        thread.join(60)
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 10000000000\r\n\r\n" + bytes(1 << 20), "longer than"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 10000000\r\n\r\n" + bytes(10_000_000), "longer than"),
+        (b"HTTP/1.1 307 Go\r\nLocation: /other\r\nContent-Length: 0\r\n\r\n", "redirects"),
+    ],
+    ids=["an answer without end", "a long answer", "a redirect"],
+)
+def test_an_export_without_a_short_answer_has_failed(answer: bytes, message: str) -> None:
+    with (
+        collector(answer) as address,
+        BoundedSession() as session,
+        pytest.raises(requests.RequestException, match=message),
+    ):
+        session.post(address, timeout=60)
+
+
+def test_a_compressed_answer_is_not_expanded() -> None:
+    compressed = gzip.compress(bytes(32 << 20))
+    head = f"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {len(compressed)}\r\n\r\n"
+    with collector(head.encode() + compressed) as address, BoundedSession() as session:
+        assert session.post(address, timeout=60).content == b""
