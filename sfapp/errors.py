@@ -246,7 +246,7 @@ EXTRA_OF_MODULE = {
     **dict.fromkeys(("yaml",), "traces"),
     **dict.fromkeys(("apprise",), "alerts"),
     **dict.fromkeys(("obstore",), "s3"),
-    **dict.fromkeys(("opentelemetry",), "otlp"),
+    **dict.fromkeys(("opentelemetry", "requests", "urllib3"), "otlp"),
     **dict.fromkeys(("IPython", "anywidget", "ipywidgets", "plotly", "polars"), "jupyter"),
     **dict.fromkeys(("mcp",), "mcp"),
     **dict.fromkeys(("ray",), "ray"),
