@@ -76,9 +76,7 @@ def grid_of(step: Array, rank: Array, faults: Faults) -> Grid | None:
 def _in_range(grid: Grid, faults: Faults) -> Grid | None:
     """Return the grid with its numbers as int64, if they fit."""
     ranks = len(grid.rank_R)
-    steps_fit = check_range(
-        STEP, grid.step_N, -MAX_VALUE, MAX_VALUE, lambda index: grid.row(index * ranks), faults
-    )
+    steps_fit = check_range(STEP, grid.step_N, 0, MAX_VALUE, lambda index: grid.row(index * ranks), faults)
     ranks_fit = check_range(RANK, grid.rank_R, 0, MAX_RANK_VALUE, grid.row, faults)
     if not (steps_fit and ranks_fit):
         return None

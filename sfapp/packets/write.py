@@ -93,7 +93,7 @@ def _check(window: WindowDraft, part_rank: int | None) -> None:
     if any(later <= earlier for earlier, later in zip(ranks.rank, ranks.rank[1:], strict=False)):
         faults.add("ranks must ascend, each once", column=RANK)
     grid = Grid(steps, np.asarray(ranks.rank, dtype=np.int64), None)
-    check_range(STEP, steps, -MAX_VALUE, MAX_VALUE, lambda cell: cell * len(ranks), faults)
+    check_range(STEP, steps, 0, MAX_VALUE, lambda cell: cell * len(ranks), faults)
     for name, values in ((RANK, ranks.rank), (LOCAL_RANK, ranks.local_rank), (NODE_RANK, ranks.node_rank)):
         check_range(name, np.asarray(values, dtype=np.int64), 0, MAX_RANK_VALUE, grid.row, faults)
     check_ranks(grid, window.manifest, part_rank, faults)

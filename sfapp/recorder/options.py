@@ -67,7 +67,7 @@ class WindowOptions:
             undeclared micro-step, or is not among ``stages``.
 
     Raises:
-        RecorderError: ``window_steps`` is not positive.
+        RecorderError: ``window_steps`` is not positive or ``first_step`` is negative.
     """
 
     window_steps: int = 100
@@ -80,6 +80,8 @@ class WindowOptions:
     def __post_init__(self) -> None:
         if self.window_steps < 1:
             raise RecorderError(_POSITIVE)
+        if self.first_step < 0:
+            raise RecorderError("first_step must not be negative")
 
     @property
     def recorded_stages(self) -> tuple[str, ...]:

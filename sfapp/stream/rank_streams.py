@@ -227,8 +227,8 @@ def _check_schema(hello: StreamHello, opened: WindowOpened) -> None:
 def _check_rows(row_NC: Rows, last_step: int | None) -> None:
     steps = row_NC[:, STEP_COLUMN]
     ascending = (steps[1:] > steps[:-1]).all() and (last_step is None or steps[0] > last_step)
-    if not ascending or abs(int(steps[0])) > MAX_VALUE or int(steps[-1]) > MAX_VALUE:
-        raise StreamError("step numbers must ascend")
+    if not ascending or int(steps[0]) < 0 or int(steps[-1]) > MAX_VALUE:
+        raise StreamError("step numbers must ascend from 0 to 2^62")
     durations = row_NC[:, 1:]
     if int(durations.min()) < 0 or int(durations.max()) > MAX_VALUE:
         raise StreamError("durations must lie between 0 and 2^62 ns")

@@ -300,6 +300,7 @@ BROKEN: dict[str, Broken] = {
     "step_null": _broken(lambda: with_value("step", 6, None)),
     "step_text": _broken(lambda: replaced("step", [str(row) for row in range(ROWS)], pa.string())),
     "step_above": _broken(lambda: replaced("step", [row // RANKS + 2**62 - 1 for row in range(ROWS)])),
+    "step_negative": _broken(lambda: replaced("step", [row // RANKS - 1 for row in range(ROWS)])),
     "rank_negative": _broken(lambda: replaced("rank", [-1, 0, 1, 2] * STEPS, pa.int32())),
     "row_twice": _broken(lambda: taken([*range(ROWS), 5])),
     "row_missing": _broken(lambda: taken([row for row in range(ROWS) if row != 6])),

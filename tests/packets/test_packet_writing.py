@@ -69,7 +69,7 @@ def windows(draw: st.DrawFn) -> Window:
     stages = expand_stages(broad, broad[:1], factor) if ordered and factor > 1 else tuple(broad)
     world = draw(st.integers(1, 6))
     ranks = sorted(draw(st.sets(st.integers(0, world - 1), min_size=1)))
-    steps = sorted(draw(st.sets(st.integers(-(2**62), 2**62), min_size=1, max_size=4)))
+    steps = sorted(draw(st.sets(st.integers(0, 2**62), min_size=1, max_size=4)))
     shape = (len(stages), len(steps), len(ranks))
 
     def tensor(elements: st.SearchStrategy[Any], size: tuple[int, ...], kind: type) -> npt.NDArray[Any]:
@@ -229,6 +229,7 @@ def _durations(value: int) -> npt.NDArray[np.int64]:
         (window_of(_durations(2**62 + 1)), "column 'model.backward_cpu_wall': 4611686018427387905 is above"),
         (window_of(ddp_job(), wall=np.full((40, 8), -3)), r"'wall_ns': -3 is negative \(and 319 more\)"),
         (window_of(ddp_job(), steps=[0, *range(39)]), "column 'step': steps must ascend"),
+        (window_of(ddp_job(), steps=range(-1, 39)), "row 0, column 'step': -1 is outside 0"),
         (window_of(ddp_job(), world_size=9), "rank 8 of world_size 9 has no rows"),
         (window_of(ddp_job(), run_id=""), "run_id is empty"),
         (window_of(ddp_job(), run_id="\ud800"), "is not valid Unicode"),

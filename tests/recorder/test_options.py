@@ -50,7 +50,14 @@ def test_every_field_of_a_group_is_a_keyword() -> None:
 
 @pytest.mark.parametrize(
     "given",
-    [{"window_steps": 0}, {"max_pending": 0}, {"timeout": 0.0}, {"gather": "mpi"}, {"event_fraction": 1.5}],
+    [
+        {"window_steps": 0},
+        {"first_step": -1},
+        {"max_pending": 0},
+        {"timeout": 0.0},
+        {"gather": "mpi"},
+        {"event_fraction": 1.5},
+    ],
 )
 def test_values_that_cannot_work_are_refused(given: dict[str, Any]) -> None:
     with pytest.raises(RecorderError):
