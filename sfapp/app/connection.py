@@ -29,10 +29,7 @@ TIDY_PAGES = 4
 """Removed pages whose memory is freed at once."""
 
 waiting: dict[str, Client] = {}
-"""Pages without a browser by id, oldest first."""
-
-_building: set[str] = set()
-"""Ids of those whose response has not been made yet: without its page, it would be an error."""
+"""Built pages without a browser by id, oldest first."""
 
 
 class RemovedPages:
@@ -65,22 +62,21 @@ class RemovedPages:
 
 
 def expect_browser() -> None:
-    """Count the page under construction as one without a browser until one connects."""
+    """Count the page under construction, once it is built, as one without a browser until one connects.
+
+    Not earlier: to remove a page that is being built would be an error.
+    """
     client = ui.context.client
     make_response = client.build_response
 
+    def build_response(*arguments: Any) -> Response:
+        waiting[client.id] = client
+        _remove_oldest()
+        return make_response(*arguments)
+
     def drop() -> None:
         waiting.pop(client.id, None)
-        _building.discard(client.id)
 
-    def build_response(*arguments: Any) -> Response:
-        response = make_response(*arguments)
-        _building.discard(client.id)
-        _remove_oldest()
-        return response
-
-    waiting[client.id] = client
-    _building.add(client.id)
     vars(client)["build_response"] = build_response
     client.on_connect(drop)
     client.on_delete(drop)
@@ -88,9 +84,8 @@ def expect_browser() -> None:
 
 
 def _remove_oldest() -> None:
-    built = [client for client in waiting.values() if client.id not in _building]
-    for oldest in built[: max(0, len(waiting) - MAX_WAITING)]:
-        waiting.pop(oldest.id)
+    for oldest in list(waiting.values())[:-MAX_WAITING]:
+        del waiting[oldest.id]
         if oldest.id in Client.instances:
             oldest.delete()
 
