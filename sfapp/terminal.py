@@ -24,6 +24,13 @@ def without_controls(text: str) -> str:
     return _CONTROLS.sub("\ufffd", text.replace("\r\n", "\n"))
 
 
+def encodable(text: str) -> str:
+    """Return text that UTF-8 can encode: a lone surrogate, as which Python reads a byte of a file's name that
+    is not UTF-8, is written as ``\\udcff``.
+    """
+    return text.encode(errors="backslashreplace").decode()
+
+
 def printable(text: str, limit: int = MAX_TEXT) -> str:
     """Return text with its control characters escaped, cut to at most ``limit`` characters."""
     shown = text[: limit + 1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from typing import Any
 import click
 
 from sfapp.accounting import WhatIf
-from sfapp.cli.console_messages import message, message_option
+from sfapp.cli.console_messages import message, message_option, print_json
 from sfapp.cli.engine_options import engine_options
 from sfapp.cli.packet_paths import PacketPath, storage_options
 from sfapp.cli.shared_options import fix_from, gate_options, view_from, view_options
@@ -115,13 +114,7 @@ def analyze(
     if parquet is not None:
         write_parquet(rows, parquet)
     if as_json:
-        click.echo(
-            json.dumps(
-                document(diagnoses, loaded, seen, predicted, problems),
-                ensure_ascii=False,
-                separators=(",", ":"),
-            )
-        )
+        print_json(document(diagnoses, loaded, seen, predicted, problems))
     elif as_csv:
         click.echo(csv_text(rows), nl=False)
     elif parquet is None:

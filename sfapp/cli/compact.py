@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import asdict
 from datetime import timedelta
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from sfapp.cli.console_messages import message, message_option, shows_progress
+from sfapp.cli.console_messages import message, message_option, print_json, shows_progress
 from sfapp.cli.packet_paths import PacketPath
 from sfapp.cli.signals import cancelled_by_signals
 from sfapp.storage import StoragePath
@@ -72,7 +71,7 @@ def compact(folder: StoragePath, days: float, steps: int, dry_run: bool, as_json
     if as_json:
         windows = [str(key) for key, _, _ in plan.windows]
         found = {"windows": windows, "bytes": plan.bytes, "kept": plan.kept}
-        click.echo(json.dumps(found | {"report": asdict(report)}, ensure_ascii=False))
+        print_json(found | {"report": asdict(report)})
     elif dry_run:
         click.echo(f"{len(plan.windows):,} windows of {plan.bytes / 1e6:,.1f} MB would be thinned; kept:")
         for reason, number in sorted(plan.kept.items(), key=lambda one: -one[1]):

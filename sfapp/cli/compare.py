@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +13,7 @@ import click
 
 from sfapp.accounting import LETTERS, Comparison
 from sfapp.accounting import compare as compared
+from sfapp.cli.console_messages import print_json
 from sfapp.cli.packet_paths import PacketPath, given_storage_options, storage_options
 from sfapp.cli.shared_options import gate_options, view_from, view_options
 from sfapp.errors import SfappError, WindowNotFoundError
@@ -142,8 +142,7 @@ def compare(
     found = compared(*_chosen(named, diagnosed))
     shown = [side.text for side in named]
     if as_json:
-        document = {"sides": shown, **found.document()}
-        click.echo(json.dumps(document, ensure_ascii=False, separators=(",", ":")))
+        print_json({"sides": shown, **found.document()})
     else:
         print_comparison(found, shown)
     if limit is not None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
+
+from sfapp.terminal import encodable
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -39,6 +42,16 @@ def message(text: str) -> None:
     """Print a line on standard error, if messages are printed."""
     if shows_messages():
         click.echo(text, err=True)
+
+
+def print_json(document: Any, indent: int | None = None) -> None:
+    """Print a document as JSON on standard output, on one line unless it is indented.
+
+    Letters stay as they are. A byte of a file's name that is not UTF-8 is escaped, so that the output can be
+    read whatever the names.
+    """
+    separators = (",", ":") if indent is None else None
+    click.echo(encodable(json.dumps(document, ensure_ascii=False, indent=indent, separators=separators)))
 
 
 def shows_progress() -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from itertools import groupby
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from sfapp.cli.console_messages import print_json
 from sfapp.doctor.checks import results_of
 from sfapp.doctor.readings import about, read_environment
 from sfapp.doctor.results import CheckResult, can_record, document
@@ -51,7 +51,7 @@ def doctor(output: Path, timeout: float, as_json: bool) -> None:
     """
     results = results_of(read_environment(output, timeout))
     if as_json:
-        click.echo(json.dumps(document(results, about()), ensure_ascii=False, indent=2))
+        print_json(document(results, about()), indent=2)
     else:
         _print(results, about())
     sys.exit(0 if can_record(results) else 1)

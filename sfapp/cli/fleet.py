@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
 
+from sfapp.cli.console_messages import print_json
 from sfapp.cli.packet_paths import PacketPath, storage_options
 from sfapp.model.fleet import Fleet
 from sfapp.model.trends import Trends
@@ -55,9 +55,7 @@ def fleet(paths: Sequence[StoragePath], text: str, by: str, as_json: bool, db: P
         store.ingest()
         found, trends = FleetQuery(text).select(fleet_of(store)), trends_of(store, by)
     if as_json:
-        click.echo(
-            json.dumps(fleet_document(found, trends=trends), ensure_ascii=False, separators=(",", ":"))
-        )
+        print_json(fleet_document(found, trends=trends))
         return
     for line in (*_lines(found), *_trend_lines(trends)):
         click.echo(printable(line))

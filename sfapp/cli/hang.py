@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import textwrap
 from collections.abc import Sequence
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from sfapp.cli.console_messages import message_option, shows_progress
+from sfapp.cli.console_messages import message_option, print_json, shows_progress
 from sfapp.service.hang import analyze_dumps
 from sfapp.terminal import printable
 from sfapp.views import format
@@ -40,7 +39,7 @@ def hang(paths: Sequence[Path], as_json: bool) -> None:
     """
     analysis = analyze_dumps(paths, _progress if shows_progress() and not as_json else None)
     if as_json:
-        click.echo(json.dumps(analysis.document(), ensure_ascii=False, indent=2))
+        print_json(analysis.document(), indent=2)
         return
     notes = analysis.notes
     for indent, line in hang_text(analysis.found):

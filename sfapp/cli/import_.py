@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 import click
 
-from sfapp.cli.console_messages import message_option, shows_progress
+from sfapp.cli.console_messages import message_option, print_json, shows_progress
 from sfapp.errors import TraceError
 from sfapp.importers import (
     IMPORT_FORMATS,
@@ -72,7 +71,7 @@ def import_(source: str, paths: Sequence[Path], out: Path, mapping_path: Path | 
     written = write_imported(imported, out)
     refused = (*imported.refused, *written.refused)
     if as_json:
-        click.echo(json.dumps(_document(imported, written), ensure_ascii=False, indent=2))
+        print_json(_document(imported, written), indent=2)
     else:
         _print(imported, written)
     sys.exit(1 if refused else 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from sfapp.cli.console_messages import message, message_option, shows_progress
+from sfapp.cli.console_messages import message, message_option, print_json, shows_progress
 from sfapp.cli.engine_options import engine_options
 from sfapp.cli.packet_paths import PacketPath, given_storage_options, storage_options
 from sfapp.cli.signals import cancelled_by_signals
@@ -68,7 +67,7 @@ def ingest(
     if is_shown:
         click.echo("\r\x1b[K", nl=False, err=True)
     if as_json:
-        click.echo(json.dumps({**asdict(report), "windows": windows, "store": redacted(target)}))
+        print_json({**asdict(report), "windows": windows, "store": redacted(target)})
     else:
         click.echo(
             f"{report.added:,} packets read in {report.seconds:.1f} s, {report.unchanged:,} unchanged, "

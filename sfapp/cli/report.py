@@ -28,6 +28,7 @@ from sfapp.service.packet_evidence import PacketEvidence
 from sfapp.service.packet_windows import load_windows
 from sfapp.service.pseudonyms import Pseudonyms
 from sfapp.storage import StoragePath, local_paths, location
+from sfapp.terminal import encodable
 
 MOST = 5
 """Number of windows in a report without ``--window``."""
@@ -101,7 +102,11 @@ def report(
         names = Pseudonyms.of([found.window for found in loaded], incident_state)
     evidence = PacketEvidence(loaded, names)
     request = ReportRequest(
-        output=output.name, paths=tuple(map(str, paths)), view=view, title=title, at=_newest(loaded)
+        output=output.name,
+        paths=tuple(map(str, paths)),
+        view=view,
+        title=encodable(title),
+        at=_newest(loaded),
     )
     if incident is None:
         here = names.view(view) if names else view

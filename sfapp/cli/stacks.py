@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import click
 
 from sfapp.cli.capture import Ranks, author_name
-from sfapp.cli.console_messages import message, message_option
+from sfapp.cli.console_messages import message, message_option, print_json
 from sfapp.cli.top import FolderOrAddress
 from sfapp.errors import CaptureError
 from sfapp.model.capture import MAX_STACK_RANKS
@@ -58,7 +57,7 @@ def stacks(
         else _from_folder(where, run, ranks or (), reason, all_threads, last)
     )
     if as_json:
-        click.echo(json.dumps(document, ensure_ascii=False, indent=2))
+        print_json(document, indent=2)
         return
     for line in document["lines"]:
         click.echo(printable(line))

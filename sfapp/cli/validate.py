@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 
 import click
 
-from sfapp.cli.console_messages import message_option, shows_progress
+from sfapp.cli.console_messages import message_option, print_json, shows_progress
 from sfapp.cli.packet_paths import PacketPath, storage_options
 from sfapp.errors import PacketError
 from sfapp.packets import find_packets, validate_packet
@@ -37,7 +36,7 @@ def validate(paths: Sequence[StoragePath], as_json: bool) -> None:
     files = find_packets(paths)
     faults = _faults_of(files)
     if as_json:
-        click.echo(json.dumps(_document(files, faults), indent=2))
+        print_json(_document(files, faults), indent=2)
     else:
         for fault in faults:
             click.echo(str(fault))

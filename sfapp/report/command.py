@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Sequence
 
 from sfapp.model.view import ViewState, WindowKey
+from sfapp.terminal import encodable
 
 TITLE = "sfapp report"
 """Default title of a report."""
@@ -43,4 +44,4 @@ def command(
         words += ["--what-if", str(judged.fix)]
     if title != TITLE and incident is None:
         words += ["--title", title]
-    return shlex.join([*words, *(["--redact"] if redact else []), "-o", output])
+    return encodable(shlex.join([*words, *(["--redact"] if redact else []), "-o", output]))

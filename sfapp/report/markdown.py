@@ -163,8 +163,13 @@ def _plot(plot: ReportPlot, folder: str, drawings: dict[str, str]) -> Iterator[s
 
 def _address(folder: str) -> str:
     """Return a folder's name, escaped for a URL in angle brackets."""
-    kept = re.sub(r"[^\w.\- ]", lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), folder)
+    kept = re.sub(r"[^\w.\- ]", lambda found: _percent_encoded(found[0]), folder)
     return kept.replace(" ", "%20")
+
+
+def _percent_encoded(letter: str) -> str:
+    """Return a letter as in a URL; a byte of a file's name that is not UTF-8 stays that byte."""
+    return "".join(f"%{byte:02X}" for byte in letter.encode(errors="surrogateescape"))
 
 
 def _note(remark: Remark) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import pickle
 import sys
 import time
@@ -15,6 +17,7 @@ from sfapp.cli import main
 from tests.app.live_job import LiveJob
 from tests.app.recorded_job import job_window, put
 from tests.builders import CALLBACKS, MS
+from tests.commands import run_sfapp
 from tests.hostile_text import HOSTILE_TEXT, TERMINAL, with_hostile_names
 
 NAME = TERMINAL.replace("\n", "\v")
@@ -85,3 +88,44 @@ def test_a_report_is_made_of_packets_with_times_that_are_no_times(
     with contextlib.suppress(SystemExit):
         main()
     assert "3 windows" in (tmp_path / "report.md").read_text()
+
+
+NOT_UTF8 = os.fsdecode(b"caf\xe9")
+"""A name as of an old file system, as Python reads it."""
+
+
+@pytest.fixture(scope="module")
+def misnamed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A packet, a damaged one and a dump in files whose names are not UTF-8."""
+    root = tmp_path_factory.mktemp("misnamed") / NOT_UTF8
+    packet = put(root, job_window(0, {(CALLBACKS, 3): 60 * MS}))
+    packet.rename(root / f"{NOT_UTF8}.parquet")
+    (root / f"{NOT_UTF8}-2.parquet").write_text("no packet")
+    (root / f"{NOT_UTF8}_rank_0").write_bytes(pickle.dumps({"version": "2.10", "entries": []}))
+    return root
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["analyze", "."],
+        ["validate", "."],
+        ["hang", f"{NOT_UTF8}_rank_0"],
+        ["import", "kineto", f"{NOT_UTF8}-2.parquet", "-o", "imported"],
+        ["doctor", "--out", NOT_UTF8, "--timeout", "1"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_json_of_files_whose_names_are_not_utf8_can_be_read(arguments: list[str], misnamed: Path) -> None:
+    found = run_sfapp(*arguments, "--json", cwd=misnamed)
+    assert json.loads(found.stdout.encode())
+
+
+@pytest.mark.parametrize("ending", ["html", "md", "pdf", "json", "ipynb"])
+def test_a_report_is_made_of_packets_whose_names_are_not_utf8(
+    ending: str, misnamed: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / f"{NOT_UTF8}.{ending}"
+    found = run_sfapp("report", misnamed, "--title", NOT_UTF8, "-o", output)
+    assert found.returncode == 0
+    assert output.stat().st_size > 1000
