@@ -13,6 +13,7 @@ import pickletools
 from collections.abc import Collection
 
 from sfapp.errors import TraceError
+from sfapp.packets.value_checks import is_unicode
 from sfapp.terminal import first_line
 
 _DATA = frozenset(
@@ -90,6 +91,8 @@ def _loaded(data: bytes) -> object:
                     f"opcode {opcode.name} would run code: only plain data is read, nothing was run",
                     place=f"byte {place}",
                 )
+            if isinstance(argument, str) and not is_unicode(argument):
+                raise TraceError("a text in it is not valid Unicode", place=f"byte {place}")
             if opcode.name in _PUTS and isinstance(argument, int) and argument > len(data):
                 raise TraceError(f"memo index {argument:,} is larger than the pickle", place=f"byte {place}")
         return _PlainUnpickler(io.BytesIO(data), encoding="utf-8", errors="replace").load()

@@ -153,6 +153,7 @@ def test_a_pickle_that_calls_os_system_does_not(tmp_path: Path, protocol: int) -
         (pickle.dumps([1, 2, 3])[:-2], "not a complete pickle"),
         (b"\x80\x02g\x05.", "not a complete pickle"),
         (b"", "not a complete pickle"),
+        (pickle.dumps(["\ud800"], protocol=2), "not valid Unicode"),
     ],
 )
 def test_what_is_no_plain_data_is_refused(data: bytes, reason: str) -> None:
