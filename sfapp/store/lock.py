@@ -25,7 +25,7 @@ from sfapp.errors import StoreBusyError
 from sfapp.files import open_regular, read_regular
 from sfapp.model.parse import UNREADABLE_JSON
 from sfapp.storage import HIDDEN, redacted
-from sfapp.terminal import printable
+from sfapp.terminal import encodable, printable
 
 _LONGEST_COMMAND = 200
 _MAX_HOLDER_BYTES = 2**22  # Linux allows a command line of 2 MiB.
@@ -46,7 +46,8 @@ class LockHolder:
     def this_process(cls) -> LockHolder:
         """Return the holder entry of this process for lock files."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        return cls(os.getpid(), socket.gethostname(), shlex.join(without_secrets(sys.orig_argv)), now)
+        command = encodable(shlex.join(without_secrets(sys.orig_argv)))
+        return cls(os.getpid(), socket.gethostname(), command, now)
 
     def describe(self) -> str:
         """Return one line for an error message, whatever the command line contains."""

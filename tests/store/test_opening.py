@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -246,6 +247,14 @@ def test_the_lock_file_does_not_hold_the_token(
         holder = (tmp_path / ".sfapp" / "store.duckdb.lock").read_text()
         assert "sfapp serve --token" in holder
         assert "secret" not in holder
+
+
+def test_a_store_is_opened_whatever_the_command_line_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "orig_argv", ["sfapp", "serve", os.fsdecode(b"caf\xe9")])
+    with Store.open([tmp_path]):
+        assert "caf" in (tmp_path / ".sfapp" / "store.duckdb.lock").read_text()
 
 
 def test_a_lock_file_that_is_a_link_leaves_its_target(tmp_path: Path) -> None:
