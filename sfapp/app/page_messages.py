@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 from fastapi import HTTPException
-from nicegui import core
+from nicegui import core, json
 from nicegui.elements import upload
 from nicegui.elements.upload_files import FileUpload, create_file_upload
 from socketio.packet import BINARY_ACK, BINARY_EVENT, EVENT, Packet
@@ -86,7 +86,7 @@ class PageMessage(Packet):  # type: ignore[misc]  # Socket.IO has no types.
         """Check the type of the message.
 
         Raises:
-            ValueError: it announces attachments, or is none of ``_TYPES``.
+            ValueError: it announces attachments, is none of ``_TYPES``, or an argument is no JSON.
             msgspec.ValidationError: a field has another type.
         """
         if self.packet_type in (BINARY_EVENT, BINARY_ACK):
@@ -94,9 +94,20 @@ class PageMessage(Packet):  # type: ignore[misc]  # Socket.IO has no types.
         if self.packet_type == EVENT:
             match self.data:
                 case [str(name), content] if name in _TYPES:
-                    msgspec.convert(content, _TYPES[name])
+                    _check_arguments(msgspec.convert(content, _TYPES[name]))
                 case _:
                     raise ValueError("it has no name that pages send, or not one value")
+
+
+def _check_arguments(message: _SentByPage) -> None:
+    """Check that an event's arguments can be decoded as NiceGUI will do it, each from a text of its own.
+
+    Raises:
+        ValueError: one is no JSON, or holds a lone surrogate.
+    """
+    for argument in message.args if isinstance(message, _SentEvent) else ():
+        if argument is not None:
+            json.loads(argument)
 
 
 async def _uploaded_file(part: UploadFile | str) -> FileUpload:

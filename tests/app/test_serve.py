@@ -196,6 +196,8 @@ NOT_SENT_BY_PAGES = (
     '42["event",{"client_id":CLIENT}]',
     '42["event",{"client_id":CLIENT,"id":"x","listener_id":"y","args":[]}]',
     '42["event",{"client_id":CLIENT,"id":1,"listener_id":"y","args":[{}]}]',
+    '42["event",{"client_id":CLIENT,"id":1,"listener_id":"y","args":["{"]}]',
+    '42["event",{"client_id":CLIENT,"id":1,"listener_id":"y","args":["\\"\\\\ud800\\""]}]',
     '42["handshake",{}]',
     '42["ack",{"client_id":CLIENT,"next_message_id":"x"}]',
     '42["javascript_response",{"client_id":CLIENT,"request_id":[]}]',
