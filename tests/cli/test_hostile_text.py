@@ -96,7 +96,7 @@ NOT_UTF8 = os.fsdecode(b"caf\xe9")
 
 @pytest.fixture(scope="module")
 def misnamed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A packet, a damaged one and a dump in files whose names are not UTF-8."""
+    """A packet, a damaged one and a dump, with file names that are not UTF-8."""
     root = tmp_path_factory.mktemp("misnamed") / NOT_UTF8
     packet = put(root, job_window(0, {(CALLBACKS, 3): 60 * MS}))
     packet.rename(root / f"{NOT_UTF8}.parquet")
@@ -116,13 +116,13 @@ def misnamed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
     ids=lambda words: words[0],
 )
-def test_json_of_files_whose_names_are_not_utf8_can_be_read(arguments: list[str], misnamed: Path) -> None:
+def test_json_with_file_names_that_are_not_utf8_can_be_read(arguments: list[str], misnamed: Path) -> None:
     found = run_sfapp(*arguments, "--json", cwd=misnamed)
     assert json.loads(found.stdout.encode())
 
 
 @pytest.mark.parametrize("ending", ["html", "md", "pdf", "json", "ipynb"])
-def test_a_report_is_made_of_packets_whose_names_are_not_utf8(
+def test_a_report_is_made_of_packets_with_file_names_that_are_not_utf8(
     ending: str, misnamed: Path, tmp_path: Path
 ) -> None:
     output = tmp_path / f"{NOT_UTF8}.{ending}"
