@@ -58,7 +58,9 @@ class Metrics(Collector):
             "sfapp_ingest_seconds", "Duration of the latest ingest", self._workspace.ingest_seconds
         )
         yield GaugeMetricFamily(
-            "sfapp_store_up", "Whether the folder is watched", float(status.kind == "live")
+            "sfapp_store_up",
+            "Whether all folders are watched",
+            float(status.kind == "live" and not status.message),
         )
         if status.age_seconds is not None:
             yield GaugeMetricFamily(

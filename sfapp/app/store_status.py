@@ -16,7 +16,7 @@ def status_text(status: StoreStatus) -> str:
         progress = status.progress
         done = f" {format.count(progress.done)} of {format.count(progress.total)}" if progress else ""
         return f"Reading packets{done}"
-    if status.kind == "failed":
+    if status.message:
         return f"Not watching: {status.message}"
     if status.kind == "stopped":
         return f"Reading cancelled, {newest}"

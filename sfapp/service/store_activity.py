@@ -17,7 +17,7 @@ class StoreStatus:
         kind: ``reading`` (first ingest), ``live`` (watching), ``stopped`` (cancelled), ``failed``.
         progress: of the first ingest; None before its first report.
         newest: when the newest packet was written, UTC.
-        message: why it failed.
+        message: why it failed; while it is live, which of several folders cannot be watched.
         recorded: end of the last recorded window, UTC, by the writing rank's clock.
     """
 

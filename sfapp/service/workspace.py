@@ -162,8 +162,11 @@ class Workspace:
         self._notify(report)
 
     def _watching(self, kind: Literal["live", "stopped"]) -> StoreStatus:
+        faults = self.store.root_faults
+        is_blind = len(faults) == len(self.paths)
         ended = [run.newest_ended_at for run in self.store.runs() if run.newest_ended_at is not None]
-        return StoreStatus(kind, None, self.store.newest_packet_at(), recorded=max(ended, default=None))
+        newest, recorded = self.store.newest_packet_at(), max(ended, default=None)
+        return StoreStatus("failed" if is_blind else kind, None, newest, "; ".join(faults), recorded)
 
     def _notify(self, report: IngestReport) -> None:
         self._notified_at = time.monotonic()

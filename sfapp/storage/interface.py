@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, Literal, TypeAlias, TypeVar
 
@@ -70,10 +70,13 @@ class FolderListing:
 
     Attributes:
         is_complete: whether all files are listed, so that a file that is not has been removed.
+        unseen: folders and files that exist but could not be looked at, by name, and why; nothing is known
+            of what is there.
     """
 
     files: tuple[FoundFile, ...]
     is_complete: bool
+    unseen: Mapping[str, str] = field(default_factory=dict)
 
 
 class FolderFollower(ABC):

@@ -38,7 +38,7 @@ class LocalStorage(Storage[Path]):
         return "file" if path.exists() else None
 
     def files_below(self, folder: Path, suffix: str) -> Iterator[FoundFile]:
-        found = map(self.found, _paths_below(folder, suffix))
+        found = map(self.found, _paths_below(folder, suffix, unseen={}))
         return (file for file in found if file is not None)
 
     def follower(self, folder: Path, suffix: str) -> FolderFollower:
@@ -101,7 +101,15 @@ class _LocalFollower(FolderFollower):
         self._suffix = suffix
 
     def look(self, *, everything: bool) -> FolderListing:
-        return FolderListing(tuple(self._storage.files_below(self._folder, self._suffix)), is_complete=True)
+        unseen: dict[str, str] = {}
+        files = []
+        for path in _paths_below(self._folder, self._suffix, unseen):
+            file = self._storage.found(path)
+            if file is not None:
+                files.append(file)
+            elif (reason := _refusal(path)) is not None:
+                unseen[as_text(path)] = reason
+        return FolderListing(tuple(files), is_complete=True, unseen=unseen)
 
 
 def as_text(path: StoragePath) -> str:
@@ -112,9 +120,30 @@ def as_text(path: StoragePath) -> str:
     return os.fsencode(name).decode(errors="backslashreplace")
 
 
-def _paths_below(root: Path, suffix: str) -> Iterator[Path]:
+def _refusal(path: Path) -> str | None:
+    """Return why a file's stamp cannot be read; None if it can, or if the file is gone."""
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        return first_line(error.strerror or str(error))
+    return None
+
+
+def _paths_below(root: Path, suffix: str, unseen: dict[str, str]) -> Iterator[Path]:
+    """Yield the files below a folder whose name ends so.
+
+    Args:
+        unseen: gets the folders that exist and cannot be listed, and why.
+    """
+
+    def note(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError | NotADirectoryError):
+            unseen[as_text(Path(error.filename))] = first_line(error.strerror or str(error))
+
     seen: set[tuple[int, int]] = set()  # Links between folders may form a cycle.
-    for folder, folders, files in os.walk(root, followlinks=True):
+    for folder, folders, files in os.walk(root, onerror=note, followlinks=True):
         try:
             status = os.stat(folder)
         except OSError:  # The folder has disappeared since it was listed.

@@ -70,6 +70,7 @@ class IngestReport:
         conflicts: conflicts found among the affected windows.
         operators: files of operator events that appeared, changed or disappeared.
         verdicts: windows that came or went with files of verdicts (``verdict_files``).
+        roots: roots that can no longer be listed, or can again (``Store.root_faults``).
         cancelled: whether it was stopped early; the next ingest reads the rest.
     """
 
@@ -80,14 +81,15 @@ class IngestReport:
     conflicts: int = 0
     operators: int = 0
     verdicts: int = 0
+    roots: int = 0
     seconds: float = 0.0
     cancelled: bool = False
 
     @property
     def changed(self) -> bool:
         """Whether anything on a page has changed."""
-        counts = (self.added, self.quarantined, self.removed, self.conflicts, self.operators, self.verdicts)
-        return any(counts)
+        packets = (self.added, self.quarantined, self.removed, self.conflicts)
+        return any((*packets, self.operators, self.verdicts, self.roots))
 
 
 class Ingest:
@@ -142,7 +144,9 @@ class Ingest:
         def report_reading(done: int, total: int) -> None:
             report_progress(IngestProgress("reading", done, total))
 
+        faults = [root.fault for root in self._roots]
         listings = [root.look(everything=everything) for root in self._roots]
+        roots = sum(root.fault != fault for root, fault in zip(self._roots, faults, strict=True))
         verdicts = follow_verdicts(self._database, listings, report_reading, cancel)
         files = scan(listings, self._known(listings), self._operator_files.stamps)
         operators = self._operator_files.note(files.operators)
@@ -170,6 +174,7 @@ class Ingest:
             conflicts=self._conflicts,
             operators=operators,
             verdicts=verdicts,
+            roots=roots,
             seconds=time.monotonic() - started,
             cancelled=cancel.is_set(),
         )

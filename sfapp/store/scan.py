@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sfapp.packets.paths import SUFFIX, VERDICTS_SUFFIX, by_kind, find_files, sorted_files
@@ -33,6 +33,7 @@ class RootListing:
         root: the root's path as text.
         is_complete: whether a file that is not listed has been removed. It may still exist if the root is
             absent, for example an unmounted share, or if only new files were listed.
+        unseen: folders and files that exist but could not be looked at: what is there may still exist.
     """
 
     root: str
@@ -40,13 +41,24 @@ class RootListing:
     operators: Sequence[FoundFile] = ()
     is_complete: bool = False
     verdicts: Sequence[FoundFile] = ()
+    unseen: Collection[str] = ()
+
+    @property
+    def unknown(self) -> Collection[str]:
+        """Return the names below which a file that is not listed may still exist."""
+        return self.unseen if self.is_complete else (self.root,)
 
 
 class FollowedRoot:
-    """Root whose files are listed again and again; one call at a time."""
+    """Root whose files are listed again and again; one call at a time.
+
+    Attributes:
+        fault: why the root could not be listed at the last look; empty if it could.
+    """
 
     def __init__(self, root: StoragePath) -> None:
         self.root = root
+        self.fault = ""
         self._next_look = 0.0
         self._follower: FolderFollower | None = None
         self._kind: PathKind | None = None
@@ -66,6 +78,9 @@ class FollowedRoot:
         # Asking takes requests, and a bucket has no unmounted folders.
         kind = self._kind if storage.is_remote and self._kind else storage.kind(self.root)
         self._kind = kind
+        self.fault = ""
+        if kind is None and not storage.is_remote:  # An empty prefix is no fault.
+            self.fault = f"{self.root} is not there"
         if kind is None:
             return RootListing(str(self.root), is_complete=storage.is_remote)
         if kind == "file" and self.root.name.endswith(VERDICTS_SUFFIX):
@@ -76,9 +91,17 @@ class FollowedRoot:
             return RootListing(str(self.root), packets, operators, is_complete=True)
         self._follower = self._follower or storage.follower(self.root, SUFFIX)
         listing = self._follower.look(everything=everything)
+        reason = listing.unseen.get(str(self.root))
+        if reason is not None:
+            self.fault = f"{self.root} cannot be listed: {reason}"
         kinds = by_kind(listing.files)
         return RootListing(
-            str(self.root), kinds.packets, kinds.operators, listing.is_complete, kinds.verdicts
+            str(self.root),
+            kinds.packets,
+            kinds.operators,
+            listing.is_complete,
+            kinds.verdicts,
+            tuple(listing.unseen),
         )
 
 
@@ -110,13 +133,13 @@ def scan(
         operators: stamps of the files of operator events that the last scan found.
     """
     listings = tuple(listings)
-    incomplete = [listing.root for listing in listings if not listing.is_complete]
+    unknown = [name for listing in listings for name in listing.unknown]
     found = sorted_files(file for listing in listings for file in listing.packets)
     fresh = tuple(file for file in found if known.get(file.name) != file.stamp)
     missing = known.keys() - {file.name for file in found}
-    gone = sorted(name for name in missing if not any(is_below(name, root) for root in incomplete))
+    gone = sorted(name for name in missing if not any(is_below(name, place) for place in unknown))
     unseen = {
-        name: stamp for name, stamp in operators.items() if any(is_below(name, root) for root in incomplete)
+        name: stamp for name, stamp in operators.items() if any(is_below(name, place) for place in unknown)
     }
     stamps = unseen | {file.name: file.stamp for listing in listings for file in listing.operators}
     return Scan(fresh, tuple(gone), len(found) - len(fresh), stamps)

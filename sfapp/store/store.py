@@ -182,6 +182,11 @@ class Store:
     # ---- queries --------------------------------------------------------------------------------
 
     @property
+    def root_faults(self) -> list[str]:
+        """Return why roots could not be listed at the last look; their windows are kept."""
+        return [root.fault for root in self._followed if root.fault]
+
+    @property
     def generation(self) -> int:
         """Number that grows with every change visible on a page; 0 after opening."""
         return self._database.generation
@@ -273,17 +278,11 @@ class Store:
         return read_packet_operators(source.path for source in self.sources(run, window))
 
     def operator_files(self, packets: Sequence[PacketSource]) -> tuple[str, ...]:
-        """Return a fingerprint of the files of operator events next to these packets, as of the last
-        ingest.
-        """
+        """Return a fingerprint of the operator events next to these packets, as of the last ingest."""
         return self._operator_files.for_packets(packet.path for packet in packets)
 
     def sources(self, run: str, window: int) -> list[PacketSource]:
-        """Return the packet files of a window.
-
-        Raises:
-            WindowNotFoundError: no such window.
-        """
+        """Return the packet files of a window; raise WindowNotFoundError if there is no such window."""
         return queries.sources(self._database, self.roots, run, window)
 
     def set_aside(self, run: str, window: int) -> list[PacketSource]:

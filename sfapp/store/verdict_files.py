@@ -146,12 +146,10 @@ def _batch(reading: Iterator[_ReadFile]) -> list[_ReadFile]:
 
 def _remove_gone(database: Database, there: Iterable[str], listings: Sequence[RootListing]) -> int:
     """Remove what was taken from files that no longer exist below roots that were listed as a whole."""
-    incomplete = [listing.root for listing in listings if not listing.is_complete]
+    unknown = [name for listing in listings for name in listing.unknown]
     refused = f"SELECT path FROM quarantine WHERE ends_with(path, '{VERDICTS_SUFFIX}')"
     stored = {name for (name,) in database.tuples(f"SELECT path FROM verdict_files UNION {refused}")}
-    gone = sorted(
-        name for name in stored - set(there) if not any(is_below(name, root) for root in incomplete)
-    )
+    gone = sorted(name for name in stored - set(there) if not any(is_below(name, place) for place in unknown))
     if not gone:
         return 0
     with database.transaction() as cursor:

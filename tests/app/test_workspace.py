@@ -11,8 +11,11 @@ import duckdb
 import numpy as np
 import pytest
 from nicegui import ui
+from nicegui.testing import User
 
 from sfapp.accounting import diagnose_runs
+from sfapp.app.prometheus import Metrics
+from sfapp.app.store_status import status_text
 from sfapp.errors import WindowError, WindowNotFoundError
 from sfapp.model import Diagnosis, Gates, RankIdentity, RankTable
 from sfapp.model.view import ViewState, WindowKey
@@ -22,7 +25,7 @@ from sfapp.service.workspace import Workspace
 from sfapp.store import Store
 from tests.app.page_elements import chooser
 from tests.app.recorded_job import RUN, job_window, put
-from tests.app.simulation import simulated
+from tests.app.simulation import simulated, until_read
 from tests.builders import BACKWARD, OPTIMIZER, lasting_fault
 
 SICK = WindowKey(RUN, 2)
@@ -183,6 +186,40 @@ async def test_a_damaged_store_is_built_again_while_it_is_served(packets: Path) 
             await user.open("/")
             await user.should_see("callbacks")
             assert workspace.problems()
+
+
+async def test_a_folder_that_is_gone_is_reported_until_it_is_back(
+    own_workspace: Workspace, watching_user: User
+) -> None:
+    (folder,) = own_workspace.folders
+    away = folder.with_name("away")
+    folder.rename(away)
+    while own_workspace.status().kind != "failed":  # Then /healthz answers 503.
+        await asyncio.sleep(0.05)
+    await watching_user.open("/")
+    await watching_user.should_see(f"Not watching: {folder} is not there")
+    assert own_workspace.run(RUN).windows == 5  # What was read stays.
+    away.rename(folder)
+    while own_workspace.status().kind != "live":
+        await asyncio.sleep(0.05)
+
+
+async def test_one_of_two_folders_that_is_gone_leaves_the_other_watched(
+    packets: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    with Store.open([packets, other], memory=True) as store:
+        workspace = Workspace(store, [packets, other])
+        async with simulated(workspace):
+            await until_read(workspace)
+            assert "sfapp_store_up 1.0" in Metrics(workspace).text().decode()
+            other.rmdir()
+            while not (status := workspace.status()).message:
+                await asyncio.sleep(0.05)
+            assert (status.kind, status.message) == ("live", f"{other} is not there")
+            assert status_text(status) == f"Not watching: {other} is not there"
+            assert "sfapp_store_up 0.0" in Metrics(workspace).text().decode()
 
 
 async def test_a_hint_greets_newcomers_until_dismissed(workspace: Workspace) -> None:

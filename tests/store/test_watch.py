@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from os import scandir as os_scandir
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -89,3 +93,52 @@ def test_a_half_written_copy_is_taken_in_once_it_is_whole(tmp_path: Path) -> Non
         (root / "copied.parquet").write_bytes(whole)
         wait_until(lambda: numbers(store) == [0])
         assert store.quarantine() == []
+
+
+def test_a_root_that_goes_away_is_reported_until_it_is_back(tmp_path: Path) -> None:
+    here, share = tmp_path / "here", tmp_path / "share"
+    put_run(here, "a")
+    put_run(share, "b")
+    with Store.open([here, share]) as store:
+        store.ingest()
+        assert store.root_faults == []
+        share.rename(tmp_path / "unmounted")
+        assert store.ingest().changed
+        assert store.root_faults == [f"{share} is not there"]
+        assert not store.ingest().changed
+        (tmp_path / "unmounted").rename(share)
+        assert store.ingest().changed
+        assert store.root_faults == []
+
+
+@pytest.mark.parametrize("refused", ["share", "share/a", "share/a/00000001.parquet"])
+def test_what_cannot_be_looked_at_is_kept_and_what_is_gone_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    share = tmp_path / "share"
+    put_run(share, "a")
+    (gone,) = put_run(share, "b", count=1)
+    with Store.open([share], memory=True) as store:
+        store.ingest()
+        # A test may run as root, to which nothing is refused; and a server of files can fail in the same way.
+        for name in ("scandir", "stat", "lstat"):
+            monkeypatch.setattr(os, name, failing(getattr(os, name), tmp_path / refused))
+        gone.unlink()
+        report = store.ingest()
+        monkeypatch.undo()
+        assert numbers(store, run="a") == [0, 1, 2, 3, 4]
+        is_listed = refused != "share"
+        assert report.removed == is_listed
+        assert bool(store.root_faults) != is_listed
+
+
+def failing(call: Callable[..., Any], refused: Path) -> Callable[..., Any]:
+    """A system call that fails for one path."""
+
+    def answer(path: Any = ".", *arguments: Any, **options: Any) -> Any:
+        is_folder = refused.suffix == ""  # Its listing is refused, and not its stamp.
+        if str(path) == str(refused) and (call is os_scandir) == is_folder:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return call(path, *arguments, **options)
+
+    return answer
