@@ -6,12 +6,15 @@ all windows, or an ingest for all packets.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sfapp.errors import PacketError
+from sfapp.model.parse import UNREADABLE_JSON
 from sfapp.store.schema import CONFLICTS, PACKETS, STAGES
 
 MAX_TEXT = 2**17
@@ -24,6 +27,10 @@ _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 """Times of the years 1 to 9999, in µs since 1970: Python has no others."""
 
 _NOISE_VALUES = 5
+
+_MOST_DIGITS = len(str(-MAX_INTEGER))
+_LONG_INTEGER = r"(^|[:,\[\s-])\d{19}"
+"""Beginning of an integer that may be beyond the largest, in JSON."""
 
 _UNBOUNDED = frozenset({"diagnosis", "verdict_hash"})
 _MAY_BE_NULL = frozenset({"part_rank", "hostnames", "layout", "verdicts"}) | {
@@ -49,9 +56,39 @@ def check_values(table: pa.Table) -> None:
             continue
         for reason in _faults(table.column(name).combine_chunks(), nested=False):
             raise PacketError(reason, column=name)
+    _check_fields(table.column("job_fields"))
     lengths = pc.drop_null(pc.list_value_length(table.column("step_noise")))
     if not pc.all(pc.equal(lengths, _NOISE_VALUES), min_count=0).as_py():
         raise PacketError(f"has not {_NOISE_VALUES} values", column="step_noise")
+
+
+def check_integers(texts: pa.Array | pa.ChunkedArray, name: str) -> None:
+    """Check that valid JSON texts have no integer that cannot be encoded or stored again.
+
+    Args:
+        name: of the texts' column.
+
+    Raises:
+        PacketError: one has.
+    """
+    # Parsing all texts would take as long as everything else.
+    candidates = pc.indices_nonzero(pc.match_substring_regex(texts, _LONG_INTEGER)).to_pylist()
+    for row in candidates:
+        found: list[str] = []
+        try:
+            json.loads(texts[row].as_py(), parse_int=found.append)
+        except (ValueError, RecursionError) as error:
+            raise PacketError(f"cannot be read: {error}", row=row, column=name) from None
+        if any(len(digits) > _MOST_DIGITS or abs(int(digits)) > MAX_INTEGER for digits in found):
+            raise PacketError("has an integer beyond ±2^62", row=row, column=name)
+
+
+def _check_fields(texts: pa.Array | pa.ChunkedArray) -> None:
+    for text in pc.unique(texts).drop_null().to_pylist():
+        try:
+            msgspec.json.decode(text, type=dict[str, str])
+        except UNREADABLE_JSON as error:
+            raise PacketError(f"cannot be read: {error}", column="job_fields") from None
 
 
 def _faults(values: pa.Array, *, nested: bool) -> Iterator[str]:

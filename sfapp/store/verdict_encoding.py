@@ -28,7 +28,7 @@ from sfapp.store.schema import (
     WINDOWS,
     SchemaTable,
 )
-from sfapp.store.verdict_checks import check_values
+from sfapp.store.verdict_checks import check_integers, check_values
 from sfapp.store.verdict_rows import decode_diagnosis, decode_reference, verdict_hash
 
 VERDICTS_KEY = b"sfapp.verdicts"
@@ -154,6 +154,7 @@ def _head(raw: bytes | None) -> _Head:
         head = msgspec.json.decode(raw, type=_Head)
         for one in head.references:
             decode_reference(one.reference)
+            check_integers(pa.array([one.reference]), "reference")
         with arrow_errors():
             RUN_REFERENCES.arrow([reference_row(one) for one in head.references])
     except DamagedStoreError as error:
@@ -189,6 +190,7 @@ def _check_rows(table: pa.Table) -> None:
             raise PacketError(f"cannot be read: {error.__cause__}", row=row, column="diagnosis") from None
         if (diagnosis.run_id, diagnosis.window) != (run_id, window):
             raise PacketError("is about another window", row=row, column="diagnosis")
+    check_integers(table.column("diagnosis"), "diagnosis")
 
 
 def with_source(tables: Sequence[tuple[str, pa.Table]]) -> pa.Table:

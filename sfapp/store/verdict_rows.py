@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 
 from sfapp.accounting import is_complete, own_wait_stages
-from sfapp.errors import DamagedStoreError
+from sfapp.errors import DamagedStoreError, GateError
 from sfapp.model import Diagnosis, Reference, Window
 from sfapp.model.findings import StepNoise
 from sfapp.model.job_fields import encode_fields, job_fields
@@ -220,7 +220,7 @@ def decode_reference(text: str) -> Reference:
 def _decode(decoder: msgspec.json.Decoder[T], text: str, kind: str) -> T:
     try:
         return decoder.decode(text)
-    except (msgspec.MsgspecError, RecursionError, TypeError) as error:
+    except (msgspec.MsgspecError, RecursionError, TypeError, GateError) as error:
         raise DamagedStoreError(
             f"a stored {kind} cannot be read ({error}): delete the store, which is built again from the "
             "packets"

@@ -176,6 +176,8 @@ class TestReading:
             ("step_noise", [-1.0], "has not 5 values"),
             ("first_step", -(2**63), "is beyond ±2^62"),
             ("started_at", 2**62, "is not in the years 1 to 9999"),
+            ("job_fields", "{", "cannot be read: Input data was truncated"),
+            ("job_fields", '{"image": 1}', "cannot be read: Expected `str`, got `int` - at `$[...]`"),
             ("conflict_files", [{"reason": "a", "shown": None}], "has a list with a value that is null"),
         ],
         ids=lambda value: str(value)[:20],
@@ -196,6 +198,35 @@ class TestReading:
             store.ingest()
             (refused,) = store.quarantine()
             assert refused.reason == f"column '{column}': {reason}"
+            assert len(store.runs()) == 2
+
+    @pytest.mark.parametrize(
+        ("good", "bad", "reason"),
+        [
+            ('"tau_c":0.8', '"tau_c":-1.0', "tau_c must lie between 0 and 1"),
+            ('"gates"', '"first_step":1000000000000000000000000000000,"gates"', "an integer beyond ±2^62"),
+            ('"gates"', '"first_step": -9223372036854775808,"gates"', "an integer beyond ±2^62"),
+        ],
+    )
+    def test_a_diagnosis_that_no_window_can_have_is_refused_and_the_other_files_are_read(
+        self, packets: Path, tmp_path: Path, good: str, bad: str, reason: str
+    ) -> None:
+        target = tmp_path / "verdicts"
+        ingested(target, packets)
+        name = sorted(target.rglob("*.verdicts.parquet"))[0]
+        table, metadata = pq.read_table(name, partitioning=None), pq.read_metadata(name).metadata
+        texts = [text.replace(good, bad) for text in table.column("diagnosis").to_pylist()]
+        table = table.set_column(
+            table.column_names.index("diagnosis"),
+            table.schema.field("diagnosis"),
+            pa.array(texts, pa.string()),
+        )
+        pq.write_table(table.replace_schema_metadata({b"sfapp.verdicts": metadata[b"sfapp.verdicts"]}), name)
+        with Store.open([target], memory=True) as store:
+            store.ingest()
+            (refused,) = store.quarantine()
+            assert "column 'diagnosis'" in refused.reason
+            assert reason in refused.reason
             assert len(store.runs()) == 2
 
 
