@@ -7,13 +7,14 @@ all windows, or an ingest for all packets.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sfapp.errors import PacketError
+from sfapp.model import Diagnosis
 from sfapp.model.parse import UNREADABLE_JSON
 from sfapp.store.schema import CONFLICTS, PACKETS, STAGES
 
@@ -27,6 +28,12 @@ _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 """Times of the years 1 to 9999, in µs since 1970: Python has no others."""
 
 _NOISE_VALUES = 5
+
+_BY_STAGE = (
+    *("advances_ns", "typical_ns", "carry_over_advances_ns", "shares", "static_gain", "excess", "takeover"),
+    *("carry_over_shares", "carry_over_excess"),
+)
+"""Values of a diagnosis that have each of its stages, if they are known."""
 
 _MOST_DIGITS = len(str(-MAX_INTEGER))
 _LONG_INTEGER = r"(^|[:,\[\s-])\d{19}"
@@ -81,6 +88,15 @@ def check_integers(texts: pa.Array | pa.ChunkedArray, name: str) -> None:
             raise PacketError(f"cannot be read: {error}", row=row, column=name) from None
         if any(len(digits) > _MOST_DIGITS or abs(int(digits)) > MAX_INTEGER for digits in found):
             raise PacketError("has an integer beyond ±2^62", row=row, column=name)
+
+
+def without_a_stage(diagnosis: Diagnosis) -> str | None:
+    """Return which values by stage lack one of the diagnosis' stages; None if all are there."""
+    for name in _BY_STAGE:
+        values: Mapping[str, object] | None = getattr(diagnosis, name)
+        if values is not None and not all(stage in values for stage in diagnosis.stages):
+            return name
+    return None
 
 
 def _check_fields(texts: pa.Array | pa.ChunkedArray) -> None:

@@ -205,6 +205,7 @@ class TestReading:
         [
             ('"tau_c":0.8', '"tau_c":-1.0', "tau_c must lie between 0 and 1"),
             ('"gates"', '"first_step":1000000000000000000000000000000,"gates"', "an integer beyond ±2^62"),
+            ('"shares":{"', '"shares":{"other.', "lacks a stage in its shares"),
             ('"gates"', '"first_step": -9223372036854775808,"gates"', "an integer beyond ±2^62"),
         ],
     )
