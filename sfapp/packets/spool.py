@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import os
 import re
+import stat
 import tempfile
 import threading
 import time
@@ -119,6 +120,8 @@ class Spool:
                     if name:
                         with suppress(FileNotFoundError):  # A part may be removed meanwhile.
                             status = entry.stat(follow_symlinks=False)
+                            if not stat.S_ISREG(status.st_mode):  # Reading a pipe would never end.
+                                continue
                             size, mtime_ns = status.st_size, status.st_mtime_ns
                             found.append(WaitingFile(Path(entry.path), name, size, mtime_ns))
         return sorted(found, key=lambda file: (not file.is_claimed, file.mtime_ns, file.name))

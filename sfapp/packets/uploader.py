@@ -78,6 +78,7 @@ class Uploader(PacketOutput):
             ) from None
         super().__init__(self._spool.folder)
         self._early: list[str] = []
+        self._unreadable: set[Path] = set()
         self._note: NoteFailure = self._early.append
         self._is_held = self._is_failing = self._is_closed = False
         self._size, self._looking_s = 0, 0.0
@@ -206,9 +207,12 @@ class Uploader(PacketOutput):
                 self._upload(file)
             except FileNotFoundError:  # A part was removed, because its rank's rows are in the packet.
                 continue
-            except (StorageError, OSError) as error:
+            except StorageError as error:
                 self._fail(str(error))
                 return False
+            except OSError as error:  # of this file, which must not keep the others waiting
+                self._note_unreadable(file, error)
+                continue
             self._is_failing, self._pause, self._success_at = False, _FIRST_PAUSE_S, time.monotonic()
         return True
 
@@ -249,6 +253,11 @@ class Uploader(PacketOutput):
                 *(self.lost, self._target, self.folder),
             )
         return waiting
+
+    def _note_unreadable(self, file: WaitingFile, error: OSError) -> None:
+        if file.path not in self._unreadable:
+            self._unreadable.add(file.path)
+            self._note(f"{file.run}/{file.name} cannot be uploaded: {describe_error(error)}; it stays there")
 
     def _fail(self, reason: str) -> None:
         """Note the first failure of an outage, and set the time of the next attempt."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import NoReturn
 
 import obstore
 import pytest
@@ -240,3 +242,33 @@ def test_a_folder_needs_no_obstore(tmp_path: Path) -> None:
         "assert perf.written and 'obstore' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "unreadable"])
+def test_what_is_no_packet_in_a_spool_keeps_no_packet_waiting(
+    bucket: Bucket, spool: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    perf = record(bucket.url)  # The spool has its folder then.
+    until(lambda: numbers_in(bucket.url) == [0])
+    foreign = perf.written[0].with_name("00000000.foreign.parquet")
+    if kind == "folder":
+        foreign.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(foreign)
+    else:
+        rename = Path.rename
+        monkeypatch.setattr(
+            Path, "rename", lambda path, to: fail(path) if path == foreign else rename(path, to)
+        )
+        foreign.touch()
+    os.utime(foreign, (0, 0))  # so that it comes first
+    train(perf, windows=1)
+    until(lambda: numbers_in(bucket.url) == [0, 1])
+    perf.close()
+    assert foreign.exists()
+    expected = [] if kind != "unreadable" else ["run/00000000.foreign.parquet cannot be uploaded"]
+    assert [failure.partition(":")[0] for failure in perf.failures[:1]] == expected
+
+
+def fail(path: Path) -> NoReturn:
+    raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
