@@ -107,7 +107,7 @@ def analyze(
     if not diagnoses and not found.quarantined:
         raise SfappError(
             f"no packets under {', '.join(map(str, paths))}: sfapp.Recorder and `sfapp import` write them as "
-            ".parquet files"
+            ".parquet files; verdicts of `sfapp ingest` are read by `sfapp serve` and `sfapp fleet`"
         )
     loaded = Loaded((), found.quarantined, ())
     rows = [flat_row(diagnosis, seen.get(_key(diagnosis))) for diagnosis in diagnoses]

@@ -34,7 +34,7 @@ def ingest(
     paths: Sequence[StoragePath], target: str, engine: str, address: str | None, as_json: bool
 ) -> None:
     """Read and diagnose the packets under PATHS, and keep the verdicts: in a file for `sfapp serve --db`, or
-    as a dataset, partitioned by run and day, which every command, DuckDB and Polars read (docs/fleet.md).
+    as a dataset, partitioned by run and day, which serve, fleet, mcp, DuckDB and Polars read (docs/fleet.md).
 
     Every batch of packets is stored as a whole. Ctrl-C stops after the current one, and the next call reads
     the rest. A damaged packet is set aside, and a task whose worker is lost runs again on another one.

@@ -182,8 +182,8 @@ def test_a_wrong_option_is_explained(packets: Path, arguments: tuple[str, ...], 
 
 def test_an_empty_folder_explains_what_a_packet_is(tmp_path: Path) -> None:
     assert (
-        "sfapp.Recorder and `sfapp import` write them as .parquet files"
-        in sfapp("analyze", tmp_path, expect=2).stderr
+        "sfapp.Recorder and `sfapp import` write them as .parquet files; verdicts of `sfapp ingest` are "
+        "read by `sfapp serve` and `sfapp fleet`" in sfapp("analyze", tmp_path, expect=2).stderr
     )
 
 
