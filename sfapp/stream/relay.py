@@ -6,17 +6,22 @@ connected, the relay accepts nothing from the ranks, and their send queues fill.
 
 from __future__ import annotations
 
+import logging
 import threading
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any
 
 import zmq
 
-from sfapp.stream.encryption import Keys, authenticating, bind, connect
+from sfapp.stream.encryption import Keys, authenticating, bind
 from sfapp.stream.frames import receive_frames
 from sfapp.stream.messages import MAX_MESSAGE_BYTES
+from sfapp.stream.reconnection import Connection
+
+_LOG = logging.getLogger("sfapp")
 
 _TICK_MS = 100
 _RETRY_MS = 20  # between two attempts to forward a message
@@ -61,7 +66,8 @@ class Relay:
             for socket in (self._ranks, self._up):
                 socket.rcvhwm = socket.sndhwm = _HIGH_WATER
             self._up.immediate = True  # queue nothing before a connection exists
-            connect(self._up, aggregator, keys)
+            self._connection = Connection(self._up, aggregator, keys, partial(_LOG.warning, "%s"))
+            self._resources.callback(self._connection.close)
             self.endpoint = bind(self._ranks, endpoint, None if keys is None else keys.of_relay())
         except BaseException:
             self._resources.close()
@@ -75,6 +81,7 @@ class Relay:
         while not stop.is_set():
             poller.modify(self._ranks, 0 if self._unsent else zmq.POLLIN)
             ready = dict(poller.poll(_RETRY_MS if self._unsent else _TICK_MS))
+            self._connection.tend()
             if self._up in ready:
                 self._forward_down()
             if self._unsent or self._ranks in ready:

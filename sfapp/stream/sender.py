@@ -22,9 +22,10 @@ from sfapp.packets.job import JobRank
 from sfapp.packets.sink import STREAM_VARIABLE
 from sfapp.packets.threads import start_or_note
 from sfapp.stream.capture_mailbox import StreamCaptureMailbox
-from sfapp.stream.encryption import Keys, connect, is_local
+from sfapp.stream.encryption import Keys, is_local
 from sfapp.stream.messages import Message, StreamHello, encode
 from sfapp.stream.rank_protocol import EchoCallback, PlaceCallback, RankProtocol, SampleSource
+from sfapp.stream.reconnection import Connection
 from sfapp.stream.send_queue import SendQueue
 
 _SILENT_SECONDS, _NEVER_CONNECTED_SECONDS = 10.0, 3.0
@@ -206,10 +207,13 @@ class StreamSender:
         opened = time.monotonic()
         context: zmq.Context[Any] = zmq.Context()
         socket = context.socket(zmq.DEALER)
+        connection: Connection | None = None
         try:
             socket.sndhwm = socket.rcvhwm = _HIGH_WATER
             socket.immediate = True  # queue nothing before a connection exists
-            connect(socket, self._options.endpoint, self._options.keys)
+            connection = Connection(
+                socket, self._options.endpoint, self._options.keys, self._note_no_connection
+            )
             poller = zmq.Poller()
             poller.register(socket, zmq.POLLIN)
             poller.register(self._woken, zmq.POLLIN)
@@ -226,12 +230,20 @@ class StreamSender:
                         self._receive(socket)
                     else:
                         self._take_wakes()
+                connection.tend()
                 self._protocol.send_due(send, closing)
             self._protocol.send_bye(send)
             return True
         finally:
+            if connection is not None:
+                connection.close()
             socket.close(linger=_LINGER_MS if self._deadline is not None else 0)
             context.term()
+
+    def _note_no_connection(self, reason: str) -> None:
+        failure = f"stream: {reason}"
+        if failure not in self._failures:
+            self._failures.append(failure)
 
     def _is_done(self) -> bool:
         if self._deadline is None:

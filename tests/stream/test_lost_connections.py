@@ -1,0 +1,115 @@
+"""Ranks and relays name what keeps them from connecting, and connect once it is gone."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from sfapp.stream import Keys, Relay, StreamOptions
+from tests.stream.streams import LOOPBACK, aggregating, free_port, recorder, running, train, until
+
+KEYS, OTHERS = Keys.make(), Keys.make()
+
+OTHER_CLIENTS = msgspec.structs.replace(KEYS, client_public=OTHERS.client_public)
+"""Keys of a server that these clients know, and that admits others."""
+
+Server = Callable[[Path, str], AbstractContextManager[object]]
+
+
+@contextmanager
+def web_server(_: Path, endpoint: str) -> Iterator[None]:
+    """Listen there with another protocol."""
+
+    def answer() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            connection.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 80\r\n\r\n" + b"x" * 80)
+            connection.close()
+
+    listener = socket.create_server(("127.0.0.1", int(endpoint.rpartition(":")[2])))
+    thread = threading.Thread(target=answer)
+    thread.start()
+    yield
+    listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+    thread.join()
+
+
+def with_keys(keys: Keys | None) -> Server:
+    return lambda root, endpoint: aggregating(root / "other", endpoint=endpoint, keys=keys)
+
+
+WRONG_SERVERS = pytest.mark.parametrize(
+    ("server", "reason"),
+    [
+        (with_keys(OTHERS), "other keys"),
+        (with_keys(None), "other keys"),
+        (with_keys(OTHER_CLIENTS), "refused"),
+        (web_server, "no aggregator"),
+    ],
+    ids=["other keys", "no keys", "other clients", "another program"],
+)
+
+
+@WRONG_SERVERS
+def test_a_rank_names_why_it_cannot_connect_and_connects_later(
+    server: Server, reason: str, tmp_path: Path
+) -> None:
+    endpoint = f"tcp://127.0.0.1:{free_port()}"
+    with recorder(tmp_path, StreamOptions(endpoint=endpoint, keys=KEYS)) as perf:
+        with server(tmp_path, endpoint):
+            train(perf, 5)
+            until(lambda: any(reason in failure for failure in perf.failures))
+        with aggregating(tmp_path / "packets", endpoint=endpoint, keys=KEYS) as aggregator:
+            until(lambda: aggregator.snapshot().messages)
+            assert len(perf.failures) == 1
+
+
+def test_a_rank_without_keys_is_told_to_set_them(tmp_path: Path) -> None:
+    with aggregating(tmp_path, keys=KEYS) as aggregator, recorder(tmp_path, aggregator.endpoint) as perf:
+        train(perf, 5)
+        until(lambda: any("SFAPP_STREAM_KEYS is not set" in failure for failure in perf.failures))
+
+
+@WRONG_SERVERS
+def test_a_relay_names_why_it_cannot_connect_and_connects_later(
+    server: Server, reason: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    endpoint = f"tcp://127.0.0.1:{free_port()}"
+    with running(Relay(LOOPBACK, endpoint, KEYS)) as relay, caplog.at_level(logging.WARNING, "sfapp"):
+        with server(tmp_path, endpoint):
+            until(lambda: reason in caplog.text)
+        with (
+            aggregating(tmp_path / "packets", endpoint=endpoint, keys=KEYS) as aggregator,
+            recorder(tmp_path, StreamOptions(endpoint=relay.endpoint, keys=KEYS.of_relay())) as perf,
+        ):
+            train(perf, 5)
+            until(lambda: aggregator.snapshot().messages)
+
+
+def test_a_server_of_other_keys_is_not_asked_ten_times_a_second(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(2.5)
+        endpoint = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
+        accepted = 0
+        with recorder(tmp_path, StreamOptions(endpoint=endpoint, keys=KEYS), timeout=0.5) as perf:
+            train(perf, 5)
+            deadline = threading.Event()
+            threading.Timer(3.0, deadline.set).start()
+            while not deadline.is_set():
+                try:
+                    listener.accept()[0].close()
+                    accepted += 1
+                except TimeoutError:
+                    break
+    assert 2 <= accepted < 10
