@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import logging
 from typing import Any, Literal
+from urllib.parse import parse_qsl
 
 import msgspec
 from fastapi import HTTPException
 from nicegui import core, json
 from nicegui.elements import upload
 from nicegui.elements.upload_files import FileUpload, create_file_upload
+from socketio.exceptions import ConnectionRefusedError
 from socketio.packet import BINARY_ACK, BINARY_EVENT, EVENT, Packet
 from starlette.datastructures import UploadFile
 from starlette.requests import ClientDisconnect, Request
@@ -68,8 +70,17 @@ _TYPES: dict[str, type[_SentByPage]] = {
 """The messages that NiceGUI's pages send, by name."""
 
 
+def _note_dropped(reason: str) -> None:
+    _logger.warning("a message that no page sends was dropped: %s", first_line(reason, LONGEST_REASON))
+
+
 class PageMessage(Packet):  # type: ignore[misc]  # Socket.IO has no types.
     """A message to or from a page; one that no page sends becomes one that has no handler."""
+
+    def __init__(self, *arguments: Any, encoded_packet: str | bytes | None = None, **fields: Any) -> None:
+        super().__init__(*arguments, encoded_packet=encoded_packet, **fields)
+        if encoded_packet is not None and not encoded_packet:  # which Socket.IO takes for none to decode
+            self._drop("it is empty")
 
     def decode(self, encoded_packet: str | bytes) -> int:
         """Decode a message that was received, and return how many attachments follow: none."""
@@ -77,10 +88,12 @@ class PageMessage(Packet):  # type: ignore[misc]  # Socket.IO has no types.
             super().decode(encoded_packet)
             self._check()
         except (ValueError, TypeError, AttributeError, RecursionError, msgspec.ValidationError) as error:
-            reason = first_line(str(error), LONGEST_REASON)
-            _logger.warning("a message that no page sends was dropped: %s", reason)
-            self.packet_type, self.namespace, self.id, self.data = EVENT, None, None, ["dropped"]
+            self._drop(str(error))
         return 0
+
+    def _drop(self, reason: str) -> None:
+        _note_dropped(reason)
+        self.packet_type, self.namespace, self.id, self.data = EVENT, None, None, ["dropped"]
 
     def _check(self) -> None:
         """Check the type of the message.
@@ -122,8 +135,33 @@ def _discard(_request: Request, _left: Exception) -> Response:
     return Response(status_code=400)
 
 
+async def _connect(socket_id: str, environ: dict[str, Any], credentials: object = None) -> None:
+    """Pass a new websocket on to NiceGUI, unless the handshake in its query is one that no page sends."""
+    query = dict(parse_qsl(environ.get("QUERY_STRING", "")))
+    if query.get("implicit_handshake") == "true":
+        try:
+            msgspec.convert(query, _SentHandshake, strict=False)  # a query has texts only
+        except msgspec.ValidationError as error:
+            _note_dropped(str(error))
+            raise ConnectionRefusedError("no page sends this handshake") from error
+    await _connect_page(socket_id, environ, credentials)
+
+
+_connect_page = core.sio.handlers["/"]["connect"]
+
+
+def _write_to_the_log(logger: logging.Logger) -> None:
+    """Have messages written as all others: Socket.IO's own way escapes nothing and has no bound."""
+    for handler in [handler for handler in logger.handlers if type(handler) is logging.StreamHandler]:
+        logger.removeHandler(handler)
+
+
 def check_messages() -> None:
-    """Have NiceGUI's server decode messages as ``PageMessage`` and check the forms of file choosers."""
+    """Have NiceGUI's server decode messages as ``PageMessage``, and check handshakes and the forms of file
+    choosers."""
     core.sio.packet_class = PageMessage
+    core.sio.on("connect", _connect)
+    _write_to_the_log(core.sio.logger)
+    _write_to_the_log(core.sio.eio.logger)
     core.app.add_exception_handler(ClientDisconnect, _discard)
     setattr(upload, create_file_upload.__name__, _uploaded_file)

@@ -14,9 +14,11 @@ from pathlib import Path
 import httpx
 import pytest
 from click.testing import CliRunner
+from nicegui import core
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
+from sfapp.app.page_messages import check_messages
 from sfapp.app.server import ServeOptions, serve
 from sfapp.cli.log_lines import MOST_MESSAGES
 from sfapp.cli.serve import serve as serve_command
@@ -157,13 +159,19 @@ def open_page(server: Served) -> Iterator[tuple[ClientConnection, str]]:
     client = re.search(r"'client_id': '([0-9a-f-]+)'", page)
     assert client is not None
     named = f"client_id={client[1]}&tab_id=tab&document_id=document"
-    options = f"EIO=4&transport=websocket&{named}&next_message_id=0&implicit_handshake=true"
-    address = f"ws://127.0.0.1:{server.port}/_nicegui_ws/socket.io/?{options}"
+    with open_socket(server, f"{named}&next_message_id=0&implicit_handshake=true") as own:
+        own.recv(timeout=5)
+        yield own, client[1]
+
+
+@contextmanager
+def open_socket(server: Served, query: str) -> Iterator[ClientConnection]:
+    """Open a websocket and ask for a connection; the answer is not read."""
+    address = f"ws://127.0.0.1:{server.port}/_nicegui_ws/socket.io/?EIO=4&transport=websocket&{query}"
     with connect(address, origin=f"http://127.0.0.1:{server.port}") as own:
         own.recv(timeout=5)
         own.send("40")
-        own.recv(timeout=5)
-        yield own, client[1]
+        yield own
 
 
 def wait_until_read(own: ClientConnection, client: str) -> None:
@@ -206,6 +214,7 @@ NOT_SENT_BY_PAGES = (
     "42{}",
     "42[",
     "4x",
+    "4",
 )
 
 
@@ -219,6 +228,27 @@ def test_a_message_that_no_page_sends_is_one_line_of_the_log(recorded: Path, tmp
     lines = written.splitlines()
     assert len(lines) == len(NOT_SENT_BY_PAGES)
     assert all("a message that no page sends was dropped" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    "handshake", ["", "&client_id=CLIENT", "&client_id=CLIENT&tab_id=t&document_id=d&next_message_id=x"]
+)
+def test_a_handshake_that_no_page_sends_is_refused(handshake: str, recorded: Path, tmp_path: Path) -> None:
+    with served(recorded, "--memory", cwd=tmp_path) as server:
+        with open_page(server) as (_, client):
+            query = "implicit_handshake=true" + handshake.replace("CLIENT", client)
+            with open_socket(server, query) as other:
+                assert str(other.recv(5)).startswith("44")
+        _, written = server.stop()
+    assert len(written.splitlines()) == 1
+    assert "a message that no page sends was dropped" in written
+
+
+def test_what_socket_io_itself_logs_is_written_as_all_else() -> None:
+    check_messages()
+    for logger in (core.sio.logger, core.sio.eio.logger):
+        assert not logger.handlers
+        assert logger.propagate
 
 
 def test_a_form_that_no_page_sends_is_refused_in_words(recorded: Path, tmp_path: Path) -> None:
