@@ -75,7 +75,7 @@ def test_a_rank_names_why_it_cannot_connect_and_connects_later(
             assert len(perf.failures) == 1
 
 
-def test_a_rank_without_keys_is_told_to_set_them(tmp_path: Path) -> None:
+def test_a_rank_without_keys_names_the_variable_to_set(tmp_path: Path) -> None:
     with aggregating(tmp_path, keys=KEYS) as aggregator, recorder(tmp_path, aggregator.endpoint) as perf:
         train(perf, 5)
         until(lambda: any("SFAPP_STREAM_KEYS is not set" in failure for failure in perf.failures))
