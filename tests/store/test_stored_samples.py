@@ -12,8 +12,16 @@ import pytest
 
 from sfapp.errors import StoreError
 from sfapp.metrics import MetricsLog, find_folders, segments_in
-from sfapp.model.samples import AnySample, GpuSample, NodeSample, PaceSample, ProcessSample, Sample
-from sfapp.store import SampleQuery, Store
+from sfapp.model.samples import (
+    AnySample,
+    GpuSample,
+    LinkSample,
+    NodeSample,
+    PaceSample,
+    ProcessSample,
+    Sample,
+)
+from sfapp.store import SampleQuery, Store, database
 from sfapp.store.samples import Paces
 from tests.store.jobs import contents, put_run
 
@@ -305,3 +313,25 @@ def test_looking_at_the_newest_samples_takes_no_more_memory_each_time(tmp_path: 
         look(500)
         # Then DuckDB does not keep a handle for each buffer of each query, 4 kB for each
         assert heap_bytes() - before < 500_000
+
+
+def test_a_store_that_is_asked_every_second_keeps_no_handle_of_returned_buffers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "_CALLS_BETWEEN", 500)
+    link = LinkSample(
+        at_ns=START * SECOND, node_rank=0, rank=0, local_rank=0, hostname="a", world_size=1, silent_s=0.1,
+        has_left=False,
+    )  # fmt: skip
+    MetricsLog(tmp_path, "run").add([link])
+    with Store.open([tmp_path], tmp_path / "store.duckdb") as store:
+        store.follow()
+
+        def look(times: int) -> None:
+            for _ in range(times):
+                assert len(store.live_runs()) == 1
+
+        look(500)
+        before = heap_bytes()
+        look(2_000)
+        assert heap_bytes() - before < 300_000
