@@ -132,16 +132,10 @@ def test_pieces_of_events_take_bounded_disk(tmp_path: Path, window: Callable[[in
     for number in range(140):
         rank.send(
             CapturePiece(
-                **head(),
-                number=number,
-                first=0,
-                capture=request.id,
-                window=window(number),
-                piece=1,
-                pieces=512,
-                content=bytes(512 << 10),
+                **head(), number=number, first=0, capture=request.id, window=window(number), piece=1,
+                pieces=512, content=bytes(512 << 10),
             )
-        )
+        )  # fmt: skip
     assert sum(path.stat().st_size for path in tmp_path.rglob("*.part")) <= 64 << 20
     assert "bytes of events" in rank.refusal
 
