@@ -101,7 +101,12 @@ class Spool:
         parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         for number in count():
             folder = parent / f"{owner}-{number}"
-            lock = _locked(folder)
+            try:
+                lock = _locked(folder)
+            except OSError:
+                if _is_foreign(folder):
+                    continue
+                raise
             if lock is not None:
                 return cls(folder, lock)
         raise AssertionError("count() has no end")
@@ -158,19 +163,18 @@ class Spool:
         """Take what processes that ended some time ago left; one that starts again takes its own folder.
 
         Raises:
-            OSError: the folders cannot be listed or locked.
+            OSError: the folders cannot be listed.
         """
         os.utime(self._lock.fileno())
         oldest = time.time() - _RESTART_SECONDS
         for folder in self._siblings():
             if folder == self.folder or _lock_time(folder) > oldest:
                 continue
-            lock = _locked(folder)
-            if lock is not None:
-                try:
-                    self._move_from(Spool(folder, lock))
-                finally:
-                    lock.close()
+            with suppress(OSError):  # One that cannot be read must not keep the others waiting.
+                lock = _locked(folder)
+                if lock is not None:
+                    with lock:
+                        self._move_from(Spool(folder, lock))
 
     def _move_from(self, other: Spool) -> None:
         for file in other.waiting():
@@ -187,7 +191,11 @@ class Spool:
         for folder in self._siblings():
             with suppress(OSError), os.scandir(folder / run) as entries:
                 for entry in entries:
-                    name, modified = _name_in_bucket(entry.name), entry.stat().st_mtime
+                    try:
+                        modified = entry.stat(follow_symlinks=False).st_mtime
+                    except OSError:  # It was just removed.
+                        continue
+                    name = _name_in_bucket(entry.name)
                     if name:
                         yield name, modified
                     elif entry.name == _LEDGER:
@@ -200,12 +208,10 @@ class Spool:
             return self._claimed[run]
 
     def _runs(self) -> list[Path]:
-        with os.scandir(self.folder) as entries:
-            return [Path(entry.path) for entry in entries if entry.name[0] != "." and entry.is_dir()]
+        return [folder for folder in _folders_in(self.folder) if folder.name[0] != "."]
 
     def _siblings(self) -> list[Path]:
-        with os.scandir(self.folder.parent) as entries:
-            return [Path(entry.path) for entry in entries if entry.is_dir()]
+        return _folders_in(self.folder.parent)
 
 
 def spools_folder() -> Path:
@@ -236,6 +242,22 @@ def _locked(folder: Path) -> BinaryIO | None:
         lock.close()
         raise
     return lock
+
+
+def _is_foreign(folder: Path) -> bool:
+    """Return whether something else is where a folder or its lock would be."""
+    lock = folder / _LOCK
+    return not folder.is_dir() or (os.path.lexists(lock) and (lock.is_symlink() or not lock.is_file()))
+
+
+def _folders_in(parent: Path) -> list[Path]:
+    found = []
+    with os.scandir(parent) as entries:
+        for entry in entries:
+            with suppress(OSError):  # a link to itself
+                if entry.is_dir():
+                    found.append(Path(entry.path))
+    return found
 
 
 def _lock_time(folder: Path) -> float:

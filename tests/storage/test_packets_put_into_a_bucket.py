@@ -270,5 +270,47 @@ def test_what_is_no_packet_in_a_spool_keeps_no_packet_waiting(
     assert [failure.partition(":")[0] for failure in perf.failures[:1]] == expected
 
 
+@pytest.mark.parametrize("kind", ["folder", "pipe", "link", "file"])
+def test_what_is_no_spool_keeps_no_packet_waiting(
+    bucket: Bucket, spool: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given what is no spool, between those of two recorders
+    monkeypatch.setattr("sfapp.packets.spool._RESTART_SECONDS", 0.0)
+    bucket.proxy.always = SLOW_DOWN
+    one = record(bucket.url)
+    parent = one.written[0].parents[2]
+    foreign, lock = parent / "recorder-1", parent / "recorder-1" / ".lock"
+    if kind == "file":
+        foreign.touch()
+    elif kind == "folder":
+        lock.mkdir(parents=True)
+    else:
+        foreign.mkdir()
+        os.mkfifo(lock) if kind == "pipe" else lock.symlink_to(lock)
+    (parent / "loop").symlink_to("loop")
+    (parent / "recorder-0" / "loop").symlink_to("loop")
+    other = record(bucket.url, run_id="other")
+    assert other.written[0].parents[1].name == "recorder-2"
+    for perf in (other, one):
+        perf.close()
+    # When a recorder starts in the folder of the first, then it uploads the packets of both
+    bucket.proxy.always = None
+    third = record(bucket.url, run_id="third")
+    until(lambda: not waiting_in(spool))
+    third.close()
+    assert {key.split("/")[0] for key in listed(bucket)} == {"run", "other", "third"}
+
+
+def test_packets_next_to_a_link_to_nothing_are_not_numbered_again(bucket: Bucket, spool: Path) -> None:
+    bucket.proxy.always = SLOW_DOWN
+    perf = record(bucket.url, windows=2)
+    perf.close()
+    for name in ("a", "z", "00000000.foreign.parquet"):
+        perf.written[0].with_name(name).symlink_to("nowhere")
+    again = record(bucket.url)
+    again.close()
+    assert [path.name for path in again.written] == ["00000002.parquet"]
+
+
 def fail(path: Path) -> NoReturn:
     raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
