@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from sfapp.accounting import WhatIf
-from sfapp.errors import DamagedStoreError, StoreError, WindowNotFoundError
+from sfapp.errors import StoreError, WindowNotFoundError
 from sfapp.model import Fix, Operators, Reference, Window
 from sfapp.model.examples import EXAMPLES, Example
 from sfapp.model.fleet import Fleet
@@ -33,6 +33,7 @@ from sfapp.service.memory_cache import MemoryCache, StoreCache
 from sfapp.service.onsets import EpisodeLocator
 from sfapp.service.problems import ENDS, StoredProblems
 from sfapp.service.store_activity import StoreStatus
+from sfapp.service.store_faults import StoreFaults
 from sfapp.service.streaming_runs import StreamingRuns
 from sfapp.service.subscribers import Subscribers
 from sfapp.service.trends import trends_of
@@ -98,7 +99,7 @@ class Workspace:
     def start(self) -> None:
         """Ingest, then watch for new packets, on a separate thread."""
         self._loop = asyncio.get_running_loop()
-        self._thread.submit(self._keep_up_to_date).add_done_callback(self._on_end)
+        self._thread.submit(self._keep_up_to_date)
         self.incident_service.start()
 
     def cancel_ingest(self) -> None:
@@ -125,15 +126,15 @@ class Workspace:
 
     def _keep_up_to_date(self) -> None:
         """Ingest and watch until stopped; begin anew after a failure, on a full disk for example."""
-        pause = RETRY_SECONDS
+        pause, faults = RETRY_SECONDS, StoreFaults()
         while True:
             began = time.monotonic()
             try:
                 self._ingest_and_watch()
                 return
-            except (StoreError, OSError) as error:
+            except Exception as error:  # noqa: BLE001  # Else pages would show old windows until a restart.
                 self._status = self._failed(error)
-                is_damaged = isinstance(error, DamagedStoreError)
+                is_damaged = faults.is_damage(error)
             if time.monotonic() - began > LONGEST_RETRY_SECONDS:  # It worked for a while.
                 pause = RETRY_SECONDS
             if self._stop.wait(pause):
@@ -174,12 +175,7 @@ class Workspace:
         if self._loop is not None and not self._stop.is_set():
             self._loop.call_soon_threadsafe(self.changed.notify, report)
 
-    def _on_end(self, ended: Future[None]) -> None:
-        error = ended.exception()
-        if error is not None:
-            self._status = self._failed(error)
-
-    def _failed(self, error: BaseException) -> StoreStatus:
+    def _failed(self, error: Exception) -> StoreStatus:
         return StoreStatus("failed", None, self._status.newest, str(error) or type(error).__name__)
 
     # --- runs and windows ------------------------------------------------------------------------------

@@ -90,13 +90,16 @@ def check_integers(texts: pa.Array | pa.ChunkedArray, name: str) -> None:
             raise PacketError("has an integer beyond ±2^62", row=row, column=name)
 
 
-def without_a_stage(diagnosis: Diagnosis) -> str | None:
-    """Return which values by stage lack one of the diagnosis' stages; None if all are there."""
+def check_stages(diagnosis: Diagnosis) -> None:
+    """Check that values by stage, if they are known, have each of the diagnosis' stages.
+
+    Raises:
+        ValueError: some lack a stage.
+    """
     for name in _BY_STAGE:
         values: Mapping[str, object] | None = getattr(diagnosis, name)
         if values is not None and not all(stage in values for stage in diagnosis.stages):
-            return name
-    return None
+            raise ValueError(f"lacks a stage in its {name}")
 
 
 def _check_fields(texts: pa.Array | pa.ChunkedArray) -> None:

@@ -28,7 +28,7 @@ from sfapp.store.schema import (
     WINDOWS,
     SchemaTable,
 )
-from sfapp.store.verdict_checks import check_integers, check_values, without_a_stage
+from sfapp.store.verdict_checks import check_integers, check_values
 from sfapp.store.verdict_rows import decode_diagnosis, decode_reference, verdict_hash
 
 VERDICTS_KEY = b"sfapp.verdicts"
@@ -190,8 +190,6 @@ def _check_rows(table: pa.Table) -> None:
             raise PacketError(f"cannot be read: {error.__cause__}", row=row, column="diagnosis") from None
         if (diagnosis.run_id, diagnosis.window) != (run_id, window):
             raise PacketError("is about another window", row=row, column="diagnosis")
-        if (lacking := without_a_stage(diagnosis)) is not None:
-            raise PacketError(f"lacks a stage in its {lacking}", row=row, column="diagnosis")
     check_integers(table.column("diagnosis"), "diagnosis")
 
 

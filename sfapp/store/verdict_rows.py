@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import blake2b
@@ -19,6 +19,7 @@ from sfapp.model.job_fields import encode_fields, job_fields
 from sfapp.model.labels import heaviest_label
 from sfapp.model.parse import parse_time
 from sfapp.store.schema import STAGES, WINDOWS
+from sfapp.store.verdict_checks import check_stages
 
 Key = tuple[str, int]
 """Run id and window number."""
@@ -205,7 +206,7 @@ def decode_diagnosis(text: str) -> Diagnosis:
     Raises:
         DamagedStoreError: another program wrote it.
     """
-    return _decode(_DIAGNOSIS, text, "diagnosis")
+    return _decode(_DIAGNOSIS, text, "diagnosis", check_stages)
 
 
 def decode_reference(text: str) -> Reference:
@@ -217,10 +218,14 @@ def decode_reference(text: str) -> Reference:
     return _decode(_REFERENCE, text, "reference")
 
 
-def _decode(decoder: msgspec.json.Decoder[T], text: str, kind: str) -> T:
+def _decode(
+    decoder: msgspec.json.Decoder[T], text: str, kind: str, check: Callable[[T], None] = lambda _: None
+) -> T:
     try:
-        return decoder.decode(text)
-    except (msgspec.MsgspecError, RecursionError, TypeError, GateError) as error:
+        value = decoder.decode(text)
+        check(value)
+        return value
+    except (msgspec.MsgspecError, RecursionError, TypeError, ValueError, GateError) as error:
         raise DamagedStoreError(
             f"a stored {kind} cannot be read ({error}): delete the store, which is built again from the "
             "packets"

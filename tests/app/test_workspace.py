@@ -20,6 +20,7 @@ from sfapp.errors import WindowError, WindowNotFoundError
 from sfapp.model import Diagnosis, Gates, RankIdentity, RankTable
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.notebook import Packets
+from sfapp.service import workspace as workspace_module
 from sfapp.service.memory_cache import MemoryCache
 from sfapp.service.workspace import Workspace
 from sfapp.store import Store
@@ -171,13 +172,22 @@ async def test_a_page_that_cannot_be_built_shows_why(packets: Path) -> None:
         assert "The store has been closed." in answer.text
 
 
-async def test_a_damaged_store_is_built_again_while_it_is_served(packets: Path) -> None:
+@pytest.mark.parametrize(
+    "diagnosis",
+    [
+        "'{}'",
+        "regexp_replace(diagnosis, '\"ranks\":[0-9]+', '\"ranks\":1000000000000000000000000000000')",
+        'regexp_replace(diagnosis, \'"run_id":"job"\', \'"run_id":"other"\')',
+        'regexp_replace(diagnosis, \'"shares":{"\', \'"shares":{"other.\')',
+    ],
+)
+async def test_a_damaged_store_is_built_again_while_it_is_served(packets: Path, diagnosis: str) -> None:
     with Store.open([packets]) as store:
         store.ingest()
         path = store.path
     assert path is not None
     with duckdb.connect(path) as database:  # as another program could
-        database.execute("UPDATE windows SET diagnosis = '{}'")
+        database.execute(f"UPDATE windows SET diagnosis = {diagnosis}")
     with Store.open([packets]) as store:
         workspace = Workspace(store, [packets])
         async with simulated(workspace) as user:
@@ -186,6 +196,36 @@ async def test_a_damaged_store_is_built_again_while_it_is_served(packets: Path) 
             await user.open("/")
             await user.should_see("callbacks")
             assert workspace.problems()
+
+
+async def test_an_unexpected_error_is_reported_and_leaves_packets_followed(
+    packets: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(workspace_module, "RETRY_SECONDS", 0.2)
+    with Store.open([packets], memory=True) as store:
+        workspace, is_fixed = Workspace(store, [packets]), threading.Event()
+        follow = store.follow
+
+        def failing() -> int:
+            if not is_fixed.is_set():
+                raise KeyError("stage")
+            return follow()
+
+        monkeypatch.setattr(store, "follow", failing)
+        async with simulated(workspace):
+            # Given an error that building the store again does not mend
+            while len(caplog.records) < 2:
+                await asyncio.sleep(0.02)
+            while (status := workspace.status()).kind != "failed":
+                await asyncio.sleep(0.02)
+            assert status.message == "'stage'"
+            # When it no longer occurs, then the next packet is read
+            is_fixed.set()
+            put(packets, job_window(5, {}))
+            while workspace.run(RUN).windows < 6 or workspace.status().kind != "live":
+                await asyncio.sleep(0.05)
+    assert "is tried again" in caplog.text
+    assert "in failing" in caplog.text
 
 
 async def test_a_folder_that_is_gone_is_reported_until_it_is_back(
