@@ -113,7 +113,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_full_disk_costs_the_windows_that_do_not_fit_and_nothing_else(
-    small_disk: Path, clock: Clock
+    small_disk: Path, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     (small_disk / "ballast").write_bytes(b"x" * 40_000)
     with recorder(small_disk, clock, max_pending=64) as perf:
@@ -124,6 +124,13 @@ def test_a_full_disk_costs_the_windows_that_do_not_fit_and_nothing_else(
     # what is there is whole: no half-written file under a packet's name
     assert 0 < len(written.windows) < 30
     assert written.quarantined == ()
+    # and the last message says how many are lost
+    there = [loaded.window for loaded in written.windows]
+    lost = [number for number in range(30) if number not in {one.number for one in there}]
+    assert caplog.messages[-1] == (
+        f"{len(lost)} windows of rank 0 were lost in all, from window {lost[0]} to window {lost[-1]}: they "
+        "could not be written"
+    )
 
 
 HUNG = """

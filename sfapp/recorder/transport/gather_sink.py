@@ -48,6 +48,27 @@ class FailureLog(deque[str]):
         super().append(failure)
 
 
+class LostWindows:
+    """Windows whose rows of this rank could not be written. Only the first failure is logged as it occurs."""
+
+    def __init__(self) -> None:
+        self._rank = self._first = self._last = self._count = 0
+
+    def add(self, rank: int, number: int) -> None:
+        """Count a window."""
+        self._first = number if not self._count else self._first
+        self._rank, self._last = rank, number
+        self._count += 1
+
+    def report(self) -> None:
+        """Log how many there are, unless the log has named the only one."""
+        if self._count > 1:
+            warn(
+                f"{self._count} windows of rank {self._rank} were lost in all, from window {self._first} to "
+                f"window {self._last}: they could not be written"
+            )
+
+
 class GatherSink:
     """``PacketSink`` that gathers windows over a rank's group, or writes parts if there is no group.
 
@@ -60,6 +81,7 @@ class GatherSink:
         self.failures: deque[str] = FailureLog()
         self.mailbox = FileCaptureMailbox(self.failures)
         self._packet_writer = PacketWriter(self.failures)
+        self._lost = LostWindows()
         self._max_pending = max_pending
         self._queue = WindowQueue()
         # Windows by number that no thread has claimed for writing.
@@ -137,6 +159,7 @@ class GatherSink:
                 self._save(left, reason)
         with self._claims:
             self._claims.wait_for(lambda: not self._writing, max(0.0, deadline - time.monotonic()))
+        self._lost.report()
 
     def _save(self, left: Sequence[tuple[JobRank, WindowBuffer]], reason: str) -> None:
         for rank, buffer in left:
@@ -299,6 +322,7 @@ class GatherSink:
                 raise refusal
             self.written.append(path)
         except Exception as error:  # fail-open: the rows are lost, the job is not
+            self._lost.add(identity.rank, buffer.number)
             self._note_failure(buffer, error)
 
     def _note_failure(self, buffer: WindowBuffer, error: Exception) -> None:
