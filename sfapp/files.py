@@ -5,15 +5,22 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
 import stat
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BufferedRandom
 from pathlib import Path
 from typing import BinaryIO, Literal, cast
 
 _FURTHEST = 2**62
+
+_TEMPORARY = re.compile(r"\..+\.\d+\.[0-9a-f]{8}\.tmp", re.DOTALL)
+_LEFT_SECONDS = 86_400.0
+"""Age from which a temporary file has no writer: other machines may write to the same folder, so that process
+ids say nothing."""
 
 _LONGEST_NAME_KEPT = 100
 """Maximum number of characters of the target's name in the temporary name: file systems allow 255 bytes."""
@@ -124,6 +131,23 @@ def write_atomic(path: Path, content: bytes, *, mode: int = 0o666, sync: bool = 
         path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_writer(path, mode=mode, sync=sync) as file:
         return file.write(content)
+
+
+def remove_leftovers(root: Path) -> int:
+    """Remove temporary files below a folder that killed writers left a day ago or earlier; return how many.
+
+    Links are not followed, and what cannot be removed stays.
+    """
+    before = time.time() - _LEFT_SECONDS
+    removed = 0
+    for folder, _, names in os.walk(root):
+        for path in (os.path.join(folder, name) for name in names if _TEMPORARY.fullmatch(name)):
+            with suppress(OSError):
+                status = os.lstat(path)
+                if stat.S_ISREG(status.st_mode) and status.st_mtime < before:
+                    os.unlink(path)
+                    removed += 1
+    return removed
 
 
 def sync_folder(folder: Path) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import stat
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from sfapp.files import atomic_writer, write_atomic
+from sfapp.files import atomic_writer, remove_leftovers, write_atomic
 
 
 def test_a_file_is_replaced_and_nothing_else_is_left(tmp_path: Path) -> None:
@@ -64,3 +68,27 @@ def test_the_longest_name_that_a_file_system_allows(tmp_path: Path) -> None:
     write_atomic(path, b"content")
 
     assert path.read_bytes() == b"content"
+
+
+def test_what_a_killed_writer_left_is_removed_after_a_day(tmp_path: Path) -> None:
+    # Given a temporary file of a killed process, one of a running process, and files of similar names
+    script = (
+        "import os, pathlib, signal, sys; from sfapp.files import atomic_writer\n"
+        "with atomic_writer(pathlib.Path(sys.argv[1])): os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    folder = tmp_path / "run"
+    folder.mkdir()
+    subprocess.run([sys.executable, "-c", script, str(folder / "00000000.parquet")], check=False)
+    (left,) = folder.iterdir()
+    for name in ("00000000.parquet", ".notes.tmp", ".a.1.0123456x.tmp"):
+        (folder / name).touch()
+    (folder / ".link.1.01234567.tmp").symlink_to("nowhere")
+    (folder / ".pipe.1.01234567.tmp").mkdir()
+    day_ago = time.time() - 86_401
+    for path in folder.iterdir():
+        os.utime(path, (day_ago, day_ago), follow_symlinks=False)
+    with atomic_writer(folder / "00000001.parquet"):
+        # When leftovers are removed, then that of the killed process is, and only that
+        before = set(folder.iterdir())
+        assert remove_leftovers(tmp_path) == 1
+        assert before - set(folder.iterdir()) == {left}

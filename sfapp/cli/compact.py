@@ -43,7 +43,8 @@ def compact(folder: StoragePath, days: float, steps: int, dry_run: bool, as_json
 
     Kept as they are: windows of problems and their neighbours, windows to which a note or an incident refers,
     those with which the others of a run are compared, the last of each run, and those with operator events.
-    Verdicts go to FOLDER/verdicts. Ctrl-C stops after the current window; the next call does the rest.
+    Verdicts go to FOLDER/verdicts. Temporary files that killed processes left are removed after a day. Ctrl-C
+    stops after the current window; the next call does the rest.
 
     \b
     sfapp compact packets --older-than 30 --dry-run
@@ -81,6 +82,8 @@ def compact(folder: StoragePath, days: float, steps: int, dry_run: bool, as_json
             f"{report.thinned:,} windows thinned to {steps} steps: {report.before / 1e6:,.1f} MB became "
             f"{report.after / 1e6:,.1f} MB; their verdicts are in {printable(str(folder / 'verdicts'))}"
         )
+    if report.leftovers:
+        message(f"sfapp: removed {report.leftovers:,} temporary files of processes that were killed")
     for line in report.skipped[:_MOST_SHOWN]:
         message(f"sfapp: not thinned: {printable(line)}")
     if report.cancelled:

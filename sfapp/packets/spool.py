@@ -22,7 +22,7 @@ from itertools import count
 from pathlib import Path
 from typing import BinaryIO
 
-from sfapp.files import open_regular
+from sfapp.files import open_regular, remove_leftovers
 from sfapp.packets.paths import SUFFIX
 
 SPOOL_VARIABLE = "SFAPP_SPOOL"
@@ -108,6 +108,7 @@ class Spool:
                     continue
                 raise
             if lock is not None:
+                remove_leftovers(folder)
                 return cls(folder, lock)
         raise AssertionError("count() has no end")
 

@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from sfapp.errors import IncidentError, PacketError
-from sfapp.files import sync_folder
+from sfapp.files import remove_leftovers, sync_folder
 from sfapp.incidents import IncidentState
 from sfapp.model import Window
 from sfapp.model.sides import parse_compare
@@ -57,6 +57,7 @@ class ThinningReport:
     Attributes:
         thinned: number of windows. skipped: packets that changed meanwhile or cannot be written.
         before, after: bytes of the packets, and of what is left of them.
+        leftovers: number of temporary files of killed processes that were removed.
     """
 
     thinned: int
@@ -64,6 +65,7 @@ class ThinningReport:
     before: int
     after: int
     cancelled: bool
+    leftovers: int = 0
 
 
 def thin_packets(
@@ -94,7 +96,8 @@ def thin_packets(
             plan = plan_thinning(store, root, datetime.now(UTC) - age, steps)
     if dry_run or cancel.is_set():
         return plan, ThinningReport(0, (), 0, 0, cancel.is_set())
-    return plan, _thin(plan, steps, progress, cancel)
+    leftovers = remove_leftovers(root)
+    return plan, replace(_thin(plan, steps, progress, cancel), leftovers=leftovers)
 
 
 def plan_thinning(store: Store, root: Path, before: datetime, steps: int) -> ThinningPlan:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -60,6 +61,16 @@ def stored(root: Path, tmp_path: Path) -> dict[str, list[str]]:
     found = contents(db)
     db.unlink()
     return {name: found[name] for name in ("windows", "stages", "run_references")}
+
+
+def test_temporary_files_of_killed_processes_are_removed(packets: Path) -> None:
+    left = packets / "old" / ".00000099.parquet.4711.01234567.tmp"
+    left.write_bytes(b"half a packet")
+    os.utime(left, (0, 0))
+    assert json.loads(compacted(packets, "--dry-run", "--json"))["report"]["leftovers"] == 0
+    assert left.exists()
+    assert json.loads(compacted(packets, "--json"))["report"]["leftovers"] == 1
+    assert not left.exists()
 
 
 def test_old_windows_are_thinned_and_their_verdicts_stay(packets: Path, tmp_path: Path) -> None:

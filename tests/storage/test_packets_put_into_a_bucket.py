@@ -139,8 +139,12 @@ def killed_job(url: str, windows: int, **environment: str) -> None:
 def test_a_killed_process_leaves_its_packets_to_the_next_one(bucket: Bucket, spool: Path) -> None:
     killed_job(bucket.url, 2, AWS_ENDPOINT_URL="http://127.0.0.1:9")
     assert waiting_in(spool) == ["00000000.parquet", "00000001.parquet"]
+    (run,) = spool.glob("*/*/run")
+    (left := run / ".00000002.parquet.4711.01234567.tmp").touch()
+    os.utime(left, (0, 0))
     record(bucket.url).close()
     assert waiting_in(spool) == []
+    assert not left.exists()
     assert numbers_in(bucket.url) == [0, 1, 2]
 
 
