@@ -19,7 +19,7 @@ class StoreFaults:
         self._may_be_foreign = True
 
     def is_damage(self, error: Exception) -> bool:
-        """Return whether the store must be built again; log what nobody expected.
+        """Return whether the store must be built again; log unexpected errors.
 
         That is done at the first unexpected error of a value only: a packet, or sfapp itself, may be its
         cause as well. To check every value on opening would take as long as to read the packets.

@@ -213,7 +213,7 @@ async def test_an_unexpected_error_is_reported_and_leaves_packets_followed(
 
         monkeypatch.setattr(store, "follow", failing)
         async with simulated(workspace):
-            # Given an error that building the store again does not mend
+            # Given an error that building the store again does not fix
             while len(caplog.records) < 2:
                 await asyncio.sleep(0.02)
             while (status := workspace.status()).kind != "failed":
