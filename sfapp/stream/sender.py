@@ -93,7 +93,10 @@ class Sender(Protocol):
         """Return whether it works, and try to start it if it does not."""
 
     def close(self, seconds: float) -> bool:
-        """Deliver the rest within ``seconds`` and end; return whether everything was acknowledged."""
+        """Deliver the rest within ``seconds`` and end; return whether everything was acknowledged.
+
+        Safe to call on another thread meanwhile; the shorter time counts.
+        """
 
 
 SenderFactory = Callable[
@@ -171,8 +174,11 @@ class StreamSender:
         Returns:
             Whether everything was acknowledged.
         """
-        self._closing_since = time.monotonic()
-        self._deadline = self._closing_since + seconds
+        now = time.monotonic()
+        if self._deadline is None:
+            self._closing_since, self._deadline = now, now + seconds
+        else:
+            self._deadline = min(self._deadline, now + seconds)
         self._wake_thread()
         if self._is_started:
             self._thread.join(seconds + 1.0)

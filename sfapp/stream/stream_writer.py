@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import threading
 from collections import deque
 from dataclasses import replace
 from pathlib import Path
@@ -72,6 +73,7 @@ class StreamWriter:
             options, self._queue, self.incarnation, self._make_hello, self.failures, self.mailbox
         )
         self._is_closed = False
+        self._finishing = threading.Lock()
 
     @property
     def written(self) -> deque[Path]:
@@ -125,14 +127,27 @@ class StreamWriter:
         self._finish(reason, seconds / 2)
 
     def _finish(self, reason: str, seconds: float) -> None:
-        if self._is_closed:
-            return
-        self._is_closed = True
-        self._sampler.close()
-        self._sender.close(seconds)
-        for rank, buffer in self._queue.undelivered():
-            self._local.end_window(rank.of_process(self.incarnation).alone(reason), buffer, last=True)
-        self._local.close(max(1.0, seconds))
+        """Deliver or write the rest once. The process may end as soon as this returns, so a second thread
+        (the training thread and the one that handles SIGTERM may both arrive here) waits for the first."""
+        if not self._finishing.acquire(blocking=False):
+            self._sender.close(seconds)  # The first waits no longer than the second may.
+            if not self._finishing.acquire(timeout=2 * max(1.0, seconds)):
+                return
+        try:
+            if not self._is_closed:
+                self._is_closed = True
+                self._finish_once(reason, seconds)
+        finally:
+            self._finishing.release()
+
+    def _finish_once(self, reason: str, seconds: float) -> None:
+        try:
+            self._sampler.close()
+            self._sender.close(seconds)
+        finally:  # Ctrl-C ends the wait, not the rows.
+            for rank, buffer in self._queue.undelivered():
+                self._local.end_window(rank.of_process(self.incarnation).alone(reason), buffer, last=True)
+            self._local.close(max(1.0, seconds))
 
     def _make_hello(self, rank: JobRank, first: int) -> StreamHello:
         identity, job = rank.identity, rank.job

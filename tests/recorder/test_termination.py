@@ -15,7 +15,7 @@ import sfapp
 from sfapp.packets import read_windows
 
 PROLOGUE = """
-import hashlib, signal, sys, time
+import hashlib, signal, sys, threading, time
 import sfapp
 
 def step(perf):
@@ -57,11 +57,42 @@ print("ready", flush=True)
 time.sleep(60)
 """
 
+STREAMING = """
+perf = sfapp.Recorder(sys.argv[1], run_id="run", window_steps=100, stream="tcp://127.0.0.1:1")
+step(perf)
+"""
+
+CLOSING = f"""
+{STREAMING}
+threading.Timer(0.5, print, ["ready"], {{"flush": True}}).start()
+perf.close()  # waits 3 s for an aggregator
+"""
+
+ENDING = """
+perf = sfapp.Recorder(sys.argv[1], run_id="run", window_steps=10, stream="tcp://127.0.0.1:1")
+for _ in range(1_000):
+    step(perf)
+print("ready", flush=True)
+signal.raise_signal(signal.SIGTERM)
+"""
+
 
 @pytest.mark.parametrize(
     ("program", "code"),
-    [(NATIVE, -signal.SIGTERM), (OWN_HANDLER, 7), (LATER_HANDLER, 7), (CLOSED, -signal.SIGTERM)],
-    ids=["in native code", "own handler", "handler set later", "recorder closed"],
+    [
+        (NATIVE, -signal.SIGTERM),
+        (OWN_HANDLER, 7),
+        (LATER_HANDLER, 7),
+        (CLOSED, -signal.SIGTERM),
+        (CLOSING, -signal.SIGTERM),
+    ],
+    ids=[
+        "in native code",
+        "own handler",
+        "handler set later",
+        "recorder closed",
+        "closing a stream",
+    ],
 )
 def test_sigterm_saves_the_rows_and_ends_the_process_as_before(
     tmp_path: Path, program: str, code: int
@@ -78,6 +109,29 @@ def test_sigterm_saves_the_rows_and_ends_the_process_as_before(
     (window,) = (item.window for item in read_windows([tmp_path]).windows)
     assert window.manifest.closed_by == "shutdown"
     assert len(window.step_N) == (3 if program is NATIVE else 1)
+
+
+def test_training_that_ends_while_its_stream_is_saved_loses_no_rows(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", PROLOGUE + ENDING, str(tmp_path)], capture_output=True, timeout=30
+    )
+    assert ended.returncode == -signal.SIGTERM
+    assert sum(len(item.window.step_N) for item in read_windows([tmp_path]).windows) == 1_000
+
+
+def test_ctrl_c_while_a_stream_closes_saves_the_rows(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", PROLOGUE + CLOSING, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == -signal.SIGINT
+    (window,) = (item.window for item in read_windows([tmp_path]).windows)
+    assert len(window.step_N) == 1
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # of Python 3.12 on, where threads run
