@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 from fastapi import HTTPException
-from nicegui import core, json
+from nicegui import Client, core, json
 from nicegui.elements import upload
 from nicegui.elements.upload_files import FileUpload, create_file_upload
 from socketio.exceptions import ConnectionRefusedError
@@ -147,7 +147,18 @@ async def _connect(socket_id: str, environ: dict[str, Any], credentials: object 
     await _connect_page(socket_id, environ, credentials)
 
 
+def _take_event(socket_id: str, message: dict[str, Any]) -> None:
+    """Pass an event on to NiceGUI, which looks its listener up without a check."""
+    client = Client.instances.get(message["client_id"])
+    element = None if client is None else client.elements.get(message["id"])
+    if element is not None and message["listener_id"] not in element._event_listeners:
+        _note_dropped("its element has no such listener")
+        return
+    _take_page_event(socket_id, message)
+
+
 _connect_page = core.sio.handlers["/"]["connect"]
+_take_page_event = core.sio.handlers["/"]["event"]
 
 
 def _write_to_the_log(logger: logging.Logger) -> None:
@@ -161,6 +172,7 @@ def check_messages() -> None:
     choosers."""
     core.sio.packet_class = PageMessage
     core.sio.on("connect", _connect)
+    core.sio.on("event", _take_event)
     _write_to_the_log(core.sio.logger)
     _write_to_the_log(core.sio.eio.logger)
     core.app.add_exception_handler(ClientDisconnect, _discard)

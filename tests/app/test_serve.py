@@ -203,6 +203,7 @@ NOT_SENT_BY_PAGES = (
     '42["event",{"client_id":[]}]',
     '42["event",{"client_id":CLIENT}]',
     '42["event",{"client_id":CLIENT,"id":"x","listener_id":"y","args":[]}]',
+    '42["event",{"client_id":CLIENT,"id":4,"listener_id":"y","args":[]}]',
     '42["event",{"client_id":CLIENT,"id":1,"listener_id":"y","args":[{}]}]',
     '42["event",{"client_id":CLIENT,"id":1,"listener_id":"y","args":["{"]}]',
     '42["event",{"client_id":CLIENT,"id":1,"listener_id":"y","args":["\\"\\\\ud800\\""]}]',
