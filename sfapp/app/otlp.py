@@ -28,10 +28,13 @@ from opentelemetry.sdk.metrics.export import (
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from prometheus_client.core import Metric as MetricFamily
+from requests.adapters import HTTPAdapter
+from urllib3.connection import HTTPConnection, HTTPSConnection
 
 import sfapp
 from sfapp.app.prometheus import Metrics
 from sfapp.errors import ServeError, SfappError
+from sfapp.service.http_client import cut_off
 
 _LOG = logging.getLogger("sfapp")
 
@@ -45,14 +48,49 @@ _MAX_ANSWER = 64 << 10
 """Bytes read of a collector's answer, which nothing uses."""
 
 _ANSWER_S = 30.0
-"""Seconds for which the body of an answer is read."""
+"""Seconds for which the head of an answer, and then its body, is read; a timeout of ``requests`` is that of
+each line."""
 
 _UNKNOWN: Any = None
 """Value of a field that may be left out, although the class of the SDK requires it."""
 
 
+class _Connection(HTTPConnection):
+    def getresponse(self) -> Any:
+        with cut_off(self.sock, _ANSWER_S):
+            return super().getresponse()
+
+
+class _SecureConnection(HTTPSConnection):
+    def getresponse(self) -> Any:
+        with cut_off(self.sock, _ANSWER_S):
+            return super().getresponse()
+
+
+class _Pool(urllib3.HTTPConnectionPool):
+    ConnectionCls = _Connection
+
+
+class _SecurePool(urllib3.HTTPSConnectionPool):
+    ConnectionCls = _SecureConnection
+
+
+class _BoundedAdapter(HTTPAdapter):
+    """Adapter that waits a bounded time for the head of an answer."""
+
+    def init_poolmanager(self, *arguments: Any, **options: Any) -> None:
+        """Make the pools of connections as ``HTTPAdapter`` does."""
+        super().init_poolmanager(*arguments, **options)
+        self.poolmanager.pool_classes_by_scheme = {"http": _Pool, "https": _SecurePool}
+
+
 class BoundedSession(requests.Session):
-    """HTTP session that reads a bounded part of each answer, and follows no redirect."""
+    """HTTP session that reads a bounded part of each answer in a bounded time, and follows no redirect."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for scheme in ("http://", "https://"):
+            self.mount(scheme, _BoundedAdapter())
 
     def request(self, *arguments: Any, **options: Any) -> requests.Response:
         """Send a request as ``requests.Session`` does.

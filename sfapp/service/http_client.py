@@ -66,7 +66,7 @@ class HttpServer:
         connection = kind(self.host, self.port, timeout=seconds)
         try:
             connection.connect()
-            with _cut_off(connection.sock, seconds):
+            with cut_off(connection.sock, seconds):
                 connection.request(method, path, body, dict(headers))
                 with connection.getresponse() as answer:
                     return answer.status, answer.read(most + 1)
@@ -75,7 +75,7 @@ class HttpServer:
 
 
 @contextmanager
-def _cut_off(connection: socket.socket, seconds: float) -> Iterator[None]:
+def cut_off(connection: socket.socket, seconds: float) -> Iterator[None]:
     """Shut a connection down once the time is over; the time limit of a socket is that of each read only.
 
     Raises:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,6 +17,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, NumberDataPoint
 from prometheus_client.parser import text_string_to_metric_families
 
+from sfapp.app import otlp
 from sfapp.app.otlp import BoundedSession, endpoint_of
 from sfapp.errors import ServeError
 from tests.alerts.webhook_server import WebhookServer, webhook_server
@@ -162,6 +164,25 @@ def test_an_export_without_a_short_answer_has_failed(answer: bytes, message: str
         pytest.raises(requests.RequestException, match=message),
     ):
         session.post(address, timeout=60)
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 200 OK\r\nX: y\r\n"],
+    ids=["interim answers", "headers"],
+)
+def test_the_head_of_an_answer_arrives_in_time_as_a_whole(
+    begin: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(otlp, "_ANSWER_S", 0.5)
+    begun = time.monotonic()
+    with (
+        collector(begin) as address,
+        BoundedSession() as session,
+        pytest.raises(requests.RequestException),
+    ):
+        session.post(address, timeout=10)  # of each line
+    assert time.monotonic() - begun < 5
 
 
 def test_a_compressed_answer_is_not_expanded() -> None:
