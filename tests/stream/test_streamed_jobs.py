@@ -70,4 +70,5 @@ def test_the_last_sent_steps_of_a_dead_rank_are_stored(tmp_path: Path) -> None:
     first, second, *_ = windows_in(packets)
     assert first.ranks.rank == (0, 1, 2)
     assert {0, 1} <= set(second.ranks.rank)
-    assert files_in(left) == []
+    # The other ranks also save what the aggregator had not acknowledged when SIGTERM came.
+    assert not [name for name in files_in(left) if "rank2" in name]
