@@ -36,6 +36,7 @@ def test_from_a_step_to_an_incident(page: Page, tmp_path: Path) -> None:
     form.get_by_role("button", name="Signed as anonymous").click()
     page.get_by_role("textbox", name="Your name").fill("Ada")
     page.keyboard.press("Enter")
+    expect(form.get_by_role("button", name="Signed as Ada", exact=True)).to_be_visible()
     form.get_by_role("textbox", name="Text of the note").fill(f"It begins here. {HOSTILE}")
     page.keyboard.press("Control+Enter")
     # Then its number stands in the plot, for the colleague too, without a reload
