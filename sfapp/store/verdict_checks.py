@@ -33,7 +33,7 @@ _BY_STAGE = (
     *("advances_ns", "typical_ns", "carry_over_advances_ns", "shares", "static_gain", "excess", "takeover"),
     *("carry_over_shares", "carry_over_excess"),
 )
-"""Values of a diagnosis that have each of its stages, if they are known."""
+"""Values of a diagnosis that have each of its stages, if they are known: neither None nor empty."""
 
 _MOST_DIGITS = len(str(-MAX_INTEGER))
 _LONG_INTEGER = r"(^|[:,\[\s-])\d{19}"
@@ -98,7 +98,7 @@ def check_stages(diagnosis: Diagnosis) -> None:
     """
     for name in _BY_STAGE:
         values: Mapping[str, object] | None = getattr(diagnosis, name)
-        if values is not None and not all(stage in values for stage in diagnosis.stages):
+        if values and not all(stage in values for stage in diagnosis.stages):
             raise ValueError(f"lacks a stage in its {name}")
 
 

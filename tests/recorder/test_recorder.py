@@ -143,9 +143,10 @@ def test_what_fails_first_is_a_warning_in_the_log_and_all_of_it_is_kept(
     with recorder(blocked, clock, max_pending=8) as perf:
         train(perf, clock, steps=9)
     assert len(perf.failures) == 3
-    (warning,) = caplog.records
+    warning, last = caplog.records
     assert (warning.name, warning.levelname) == ("sfapp", "WARNING")
     assert perf.failures[0] in warning.getMessage()
+    assert "3 windows of rank 0 were lost in all" in last.getMessage()
 
 
 def test_an_error_of_the_recorder_s_own_ends_the_recording_and_not_the_training(
