@@ -20,8 +20,7 @@ from sfapp.service.pseudonyms import Pseudonyms
 from sfapp.service.stacks import stacks_next_to
 from sfapp.service.verdicts import diagnose_windows, measures_behind
 from sfapp.service.window_evidence import EvidenceFile, WindowEvidence
-from sfapp.storage import StoragePath
-from sfapp.terminal import encodable
+from sfapp.storage import StoragePath, as_text
 from sfapp.views.operator_findings import Examined, examined
 
 
@@ -62,7 +61,10 @@ class PacketEvidence:
         return WindowEvidence(
             found.window,
             diagnosis,
-            tuple(EvidenceFile(encodable(packet.path.name), packet.sha256) for packet in found.packets),
+            tuple(
+                EvidenceFile(as_text(packet.path).rpartition("/")[2], packet.sha256)
+                for packet in found.packets
+            ),
             measures=lambda: measures_behind(found.window, diagnosis, self._run_waits(found.window)),
             findings=lambda: self._findings(key, diagnosis),
             has_operators=bool(operator_files_of(self._files[key])),

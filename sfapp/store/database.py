@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -60,7 +59,9 @@ class Database:
         # DuckDB refuses to close a connection while it creates a cursor, or while one of these is in use.
         self._handing_out = threading.Condition()
         self._in_use = 0
-        self._calls = itertools.count(1)
+        self._calls = 0  # since handles were freed
+        # Read once: the text is rounded down, each time anew.
+        self._memory_limit = "" if path is None else _memory_limit(connection)
         self._generation = 0
         self._closed = False
 
@@ -186,8 +187,7 @@ class Database:
             try:
                 yield cursor
             finally:
-                if next(self._calls) % _CALLS_BETWEEN == 0 and self.path is not None:
-                    _free_handles(cursor)
+                self._free_handles(cursor)
                 cursor.close()
                 with self._handing_out:
                     self._in_use -= 1
@@ -197,18 +197,28 @@ class Database:
                 raise StoreError("the store has been closed") from error
             raise StoreError(f"the store {self.path or 'in memory'} failed: {first_line(error)}") from error
 
+    def _free_handles(self, cursor: Cursor) -> None:
+        """Free the handles of buffers that queries have returned, and what they have read from the file, if
+        that is due and no other cursor is in use.
 
-def _free_handles(cursor: Cursor) -> None:
-    """Free the handles of buffers that queries have returned, and what they have read from the file.
+        DuckDB queues such handles, half a kB each, until 32,768 buffers of one kind are in the queue: tens of
+        MB after an hour of live pages. It goes through the queues earlier only where memory is short, as it
+        is for a limit of nothing, which it then refuses. A store in memory would be written to disk for it.
+        """
+        with self._handing_out:  # No query begins meanwhile: with nothing in use, the limit is taken.
+            self._calls += 1
+            if self._calls < _CALLS_BETWEEN or self._in_use > 1 or self.path is None:
+                return
+            self._calls = 0
+            with suppress(duckdb.Error):
+                cursor.execute("SET GLOBAL memory_limit = '0B'")
+            with suppress(duckdb.Error):  # A database that has failed says so at the next query.
+                cursor.execute(f"SET GLOBAL memory_limit = '{self._memory_limit}'")
 
-    DuckDB queues such handles, half a kB each, until 32,768 buffers of one kind are in the queue: tens of MB
-    after an hour of live pages. It goes through the queues earlier only where memory is short, as it is for a
-    limit of nothing, which it then refuses. A store in memory would be written to disk for it.
-    """
-    with suppress(duckdb.Error):  # Where nothing is in use, the limit is taken, and set back.
-        ((usual,),) = cursor.execute("SELECT current_setting('memory_limit')").fetchall()
-        cursor.execute("SET GLOBAL memory_limit = '0B'")
-        cursor.execute(f"SET GLOBAL memory_limit = '{usual}'")
+
+def _memory_limit(connection: Cursor) -> str:
+    ((limit,),) = connection.execute("SELECT current_setting('memory_limit')").fetchall()
+    return str(limit)
 
 
 def set_aside(path: Path) -> Path:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import polars
@@ -187,13 +189,7 @@ class TestReading:
     ) -> None:
         target = tmp_path / "verdicts"
         ingested(target, packets)
-        name = sorted(target.rglob("*.verdicts.parquet"))[0]
-        table, metadata = pq.read_table(name, partitioning=None), pq.read_metadata(name).metadata
-        values = pa.array([value] * len(table), storage_type(table.schema.field(column).type))
-        table = table.set_column(
-            table.column_names.index(column), column, values.cast(table.schema.field(column).type)
-        )
-        pq.write_table(table.replace_schema_metadata({b"sfapp.verdicts": metadata[b"sfapp.verdicts"]}), name)
+        change_column(target, column, lambda _: value)
         with Store.open([target], memory=True) as store:
             store.ingest()
             (refused,) = store.quarantine()
@@ -214,21 +210,23 @@ class TestReading:
     ) -> None:
         target = tmp_path / "verdicts"
         ingested(target, packets)
-        name = sorted(target.rglob("*.verdicts.parquet"))[0]
-        table, metadata = pq.read_table(name, partitioning=None), pq.read_metadata(name).metadata
-        texts = [text.replace(good, bad) for text in table.column("diagnosis").to_pylist()]
-        table = table.set_column(
-            table.column_names.index("diagnosis"),
-            table.schema.field("diagnosis"),
-            pa.array(texts, pa.string()),
-        )
-        pq.write_table(table.replace_schema_metadata({b"sfapp.verdicts": metadata[b"sfapp.verdicts"]}), name)
+        change_column(target, "diagnosis", lambda text: text.replace(good, bad))
         with Store.open([target], memory=True) as store:
             store.ingest()
             (refused,) = store.quarantine()
             assert "column 'diagnosis'" in refused.reason
             assert reason in refused.reason
             assert len(store.runs()) == 2
+
+
+def change_column(dataset: Path, column: str, change: Callable[[Any], object]) -> None:
+    """Write the first file of a dataset again, with other values of one column."""
+    name = sorted(dataset.rglob("*.verdicts.parquet"))[0]
+    table, metadata = pq.read_table(name, partitioning=None), pq.read_metadata(name).metadata
+    field = table.schema.field(column)
+    values = pa.array(map(change, table.column(column).to_pylist()), storage_type(field.type))
+    table = table.set_column(table.column_names.index(column), field, values.cast(field.type))
+    pq.write_table(table.replace_schema_metadata({b"sfapp.verdicts": metadata[b"sfapp.verdicts"]}), name)
 
 
 def storage_type(kind: pa.DataType) -> pa.DataType:

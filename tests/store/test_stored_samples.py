@@ -335,3 +335,18 @@ def test_a_store_that_is_asked_every_second_keeps_no_handle_of_returned_buffers(
         before = heap_bytes()
         look(2_000)
         assert heap_bytes() - before < 300_000
+
+
+def test_a_store_without_anything_in_use_keeps_its_limit_of_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "_CALLS_BETWEEN", 1)
+    with Store.open([tmp_path], tmp_path / "store.duckdb"):
+        pass  # in the file, nothing is in memory any more
+    with Store.open([tmp_path], tmp_path / "store.duckdb") as store:
+        before = store._database.tuples("SELECT current_setting('memory_limit')")
+        for _ in range(5):
+            assert store.live_runs() == []
+        assert store._database.tuples("SELECT current_setting('memory_limit')") == before
+        put_run(tmp_path)
+        assert store.ingest().added == 5
