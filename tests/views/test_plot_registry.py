@@ -52,6 +52,7 @@ HELPERS = {
     "swim_lane_words",
     "timeline_lanes",
     "window_spans",
+    "window_traces",
 }
 """Modules of the package that draw no plot of their own: a new plot is not listed here, a new helper is."""
 

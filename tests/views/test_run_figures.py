@@ -61,6 +61,13 @@ def test_a_window_without_shares_is_hatched_not_zero() -> None:
     assert missing["marker"]["pattern"]["shape"] == "/"
 
 
+def test_windows_without_shares_are_hatched_also_between_areas() -> None:
+    rows = jobs.timeline() * 5
+    missing = trace(window_timeline(rows), "n/a")
+    assert [bool(height) for height in missing["y"]] == [not row["shares"] for row in rows]
+    assert missing["fillpattern"]["shape"] == "/"
+
+
 def test_thousands_of_windows_are_areas_and_small_enough_to_send() -> None:
     rows = [row | {"window": number} for number, row in enumerate(jobs.timeline() * 67)]
     figure = window_timeline(rows)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sfapp.model.onsets import Episode, StepEstimate
 from sfapp.views import format, palette
 from sfapp.views.figures.base import Figure, Trace, axis, empty_figure, f4, figure, legend_above, note, plain
-from sfapp.views.figures.window_timeline import hover_of, stage_order
+from sfapp.views.figures.window_traces import hover_of, stage_order
 from sfapp.views.plot_registry import PlotSpec, RunInput
 from sfapp.views.text.onsets import episode_line
 from sfapp.views.window_level import Row, window_colour

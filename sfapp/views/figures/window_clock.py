@@ -10,7 +10,8 @@ from itertools import groupby
 from sfapp.views import format, palette
 from sfapp.views.figures.base import Figure, Trace, axis, empty_figure, figure, legend_above, note, plain
 from sfapp.views.figures.window_spans import span_words, suspect_spans
-from sfapp.views.figures.window_timeline import PLOT, hover_of, stage_order
+from sfapp.views.figures.window_timeline import PLOT
+from sfapp.views.figures.window_traces import hover_of, stage_order
 from sfapp.views.window_level import Row, window_colour
 
 MOST_LANES = 6

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sfapp.views import format, palette
-from sfapp.views.figures.base import Figure, Trace, axis, empty_figure, f4, figure, legend_above, note, plain
+from sfapp.views.figures.base import Figure, axis, empty_figure, figure, legend_above, note, plain
 from sfapp.views.figures.window_spans import span_words, suspect_spans
+from sfapp.views.figures.window_traces import BARS_UP_TO, window_traces
 from sfapp.views.plot_registry import PlotSpec, RunInput
 from sfapp.views.window_level import Row, window_colour
 
@@ -25,7 +26,8 @@ PLOT = PlotSpec(
     notebook=None,
 )
 
-_BARS_UP_TO = 400
+_LEFT = 56
+"""Pixels for the numbers of the vertical axis. If Plotly fits them itself, it draws the plot twice."""
 _CROWDED = 150
 """Number of windows above which only suspects of long stretches are labelled; hover texts name all."""
 _NOTE_ROWS = 3
@@ -64,7 +66,7 @@ def window_timeline(
     spans = suspect_spans(rows)
     colours = palette.theme(dark)
     return figure(
-        _traces(rows, unit, dark),
+        window_traces(rows, unit, dark),
         dark=dark,
         title=PLOT.title,
         subtitle="mean exposed step, split by stage; below: severity, and the suspect stage and rank",
@@ -72,11 +74,12 @@ def window_timeline(
         alt=_in_words(rows, spans),
         height=height,
         barmode="stack",
-        bargap=0.06 if len(rows) <= 120 else 0,
-        margin={"l": 8, "r": 12, "t": 30, "b": 8},
+        bargap=0.06 if len(rows) <= BARS_UP_TO else 0,
+        margin={"l": _LEFT, "r": 12, "t": 30, "b": 8},
         xaxis=_window_axis(rows, dark),
         yaxis=axis(
-            dark, domain=[0.42, 1], ticksuffix=f" {unit.name}", nticks=4, rangemode="tozero", fixedrange=True
+            dark, domain=[0.42, 1], ticksuffix=f" {unit.name}", nticks=4, rangemode="tozero", fixedrange=True,
+            automargin=False,
         ),
         yaxis2={"domain": [0.31, 0.38], "visible": False, "range": [0, 1], "fixedrange": True},
         shapes=[
@@ -89,7 +92,7 @@ def window_timeline(
         ],
         showlegend=True,
         legend=legend_above(y=1.02),
-        hovermode="closest" if len(rows) <= _BARS_UP_TO else "x",
+        hovermode="closest" if len(rows) <= BARS_UP_TO else "x",
         clickmode="event",
         dragmode="select" if brushes else "zoom",
         selectdirection="h",
@@ -98,13 +101,6 @@ def window_timeline(
         selectionrevision=str(brushed),
         uirevision=f"windows/{rows[0]['run_id']}/{by_run}",
     )  # fmt: skip
-
-
-def _traces(rows: Sequence[Row], unit: format.Unit, dark: bool) -> list[Trace]:
-    stages = stage_order(rows)
-    if len(rows) <= _BARS_UP_TO:
-        return [*_bars(rows, stages, unit, dark), *_missing(rows, unit, dark), _strip(rows, dark)]
-    return [*_areas(rows, stages, unit, dark), _reader(rows, unit), _image_strip(rows, dark)]
 
 
 def _in_words(rows: Sequence[Row], spans: list[tuple[int, int]]) -> str:
@@ -141,146 +137,12 @@ def _brush(brushed: tuple[int, int] | None, colours: palette.Theme) -> list[dict
     ]  # fmt: skip
 
 
-def stage_order(rows: Sequence[Row]) -> list[str]:
-    """Return every stage of any row, in order of first appearance."""
-    return list(dict.fromkeys(stage for row in rows for stage in (row["shares"] or {})))
-
-
-def _heights(rows: Sequence[Row], stage: str, unit: format.Unit) -> list[float]:
-    return [(row["shares"] or {}).get(stage, 0.0) * (row["step_time_ns"] or 0) / unit.ns for row in rows]
-
-
-def _bars(rows: Sequence[Row], stages: list[str], unit: format.Unit, dark: bool) -> list[Trace]:
-    by_stage = palette.stage_colours(stages, dark)
-    short = format.short_stages(stages)
-    edge = {"color": palette.theme(dark).surface, "width": 0.5 if len(rows) <= 120 else 0}
-    hover = [hover_of(row) for row in rows]
-    return [
-        {
-            "type": "bar",
-            "x": list(range(len(rows))),
-            "y": f4(_heights(rows, stage, unit)),
-            "name": plain(short[stage], 28),
-            "marker": {"color": by_stage[stage], "line": edge},
-            "customdata": [[row["run_id"], row["window"]] for row in rows],
-            "hovertext": hover,
-            "hovertemplate": f"%{{hovertext}}<br>{plain(short[stage])} %{{y:.1f}} {unit.name}<extra></extra>",
-        }
-        for stage in stages
-    ]
-
-
-def _areas(rows: Sequence[Row], stages: list[str], unit: format.Unit, dark: bool) -> list[Trace]:
-    """Return one filled path per stage, which draws many windows ten times faster than bars."""
-    by_stage = palette.stage_colours(stages, dark)
-    short = format.short_stages(stages)
-    return [
-        {
-            "type": "scatter", "mode": "lines", "stackgroup": "windows", "hoverinfo": "skip",
-            "y": f4(_heights(rows, stage, unit)), "name": plain(short[stage], 28),
-            "fillcolor": by_stage[stage],
-            "line": {"shape": "hvh", "width": 0, "color": by_stage[stage]},
-        }
-        for stage in stages
-    ]  # fmt: skip
-
-
-def _reader(rows: Sequence[Row], unit: format.Unit) -> Trace:
-    """Return an invisible line with hover texts and click targets, for many windows drawn as areas."""
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "line": {"width": 0, "color": "rgba(0,0,0,0)"},
-        "y": f4([(row["step_time_ns"] or 0) / unit.ns for row in rows]),
-        "customdata": [[row["run_id"], row["window"]] for row in rows],
-        "hovertext": [hover_of(row) for row in rows],
-        "hovertemplate": "%{hovertext}<extra></extra>",
-        "showlegend": False,
-        "name": "window",
-    }
-
-
-def _missing(rows: Sequence[Row], unit: format.Unit, dark: bool) -> list[Trace]:
-    """Return windows without shares as hatched bars, so that they do not look fast."""
-    places = [place for place, row in enumerate(rows) if not row["shares"]]
-    if not places:
-        return []
-    colours = palette.theme(dark)
-    tallest = max(float(row["step_time_ns"] or 0) for row in rows) / unit.ns or 1.0
-    return [
-        {
-            "type": "bar",
-            "x": places,
-            "y": [0.5 * tallest] * len(places),
-            "name": "n/a",
-            "marker": {
-                "color": "rgba(0,0,0,0)",
-                "line": {"color": colours.axis, "width": 1},
-                "pattern": {"shape": "/", "fgcolor": colours.axis, "size": 6, "solidity": 0.3},
-            },
-            "customdata": [[rows[place]["run_id"], rows[place]["window"]] for place in places],
-            "hovertext": [f"{hover_of(rows[place])}<br>n/a: below the denominator floor" for place in places],
-            "hovertemplate": "%{hovertext}<extra></extra>",
-        }
-    ]
-
-
-def hover_of(row: Row) -> str:
-    text = f"<b>{plain(row['run_id'])} · window {row['window']}</b>"
-    text += f"<br>mean step {format.duration(row['step_time_ns'])}"
-    if row["needs_attention"]:
-        text += f"<br>severity {format.severity(row['severity'])}"
-    elif not row["lacks_data"]:
-        return f"{text}<br>healthy"
-    found = span_words(row)
-    return f"{text}<br>{plain(found, 80)}" if found else text
-
-
-def _strip(rows: Sequence[Row], dark: bool) -> Trace:
-    """Return one mark per window: thin and grey for healthy ones, full and coloured for the others."""
-    colours = palette.theme(dark)
-    return {
-        "type": "bar",
-        "x": list(range(len(rows))),
-        "y": [1.0 if row["needs_attention"] or row["lacks_data"] else 0.45 for row in rows],
-        "yaxis": "y2",
-        "marker": {"color": [window_colour(row, colours) for row in rows]},
-        "customdata": [[row["run_id"], row["window"]] for row in rows],
-        "hovertext": [hover_of(row) for row in rows],
-        "hovertemplate": "%{hovertext}<extra></extra>",
-        "showlegend": False,
-        "name": "severity",
-    }
-
-
-def _image_strip(rows: Sequence[Row], dark: bool) -> Trace:
-    """Return the strip as one image, for many windows."""
-    theme = palette.theme(dark)
-    colour_of = [window_colour(row, theme) for row in rows]
-    colours = list(dict.fromkeys(colour_of))
-    last = max(1, len(colours) - 1)
-    return {
-        "type": "heatmap",
-        "z": [[colours.index(colour) for colour in colour_of]],
-        "y": [0.5],
-        "zmin": 0,
-        "zmax": last,
-        "colorscale": [[place / last, colour] for place, colour in enumerate(colours)]
-        if len(colours) > 1
-        else [[0, colours[0]], [1, colours[0]]],
-        "showscale": False,
-        "hoverinfo": "skip",
-        "yaxis": "y2",
-        "name": "severity",
-    }
-
-
 def _window_axis(rows: Sequence[Row], dark: bool) -> dict[str, object]:
     every = max(1, -(-len(rows) // 16))
     shown = list(range(0, len(rows), every))
     return axis(
         dark, showgrid=False, anchor="free", position=0.31, range=[-0.6, len(rows) - 0.4],
-        showticklabels=False, tickvals=shown, ticks="",
+        showticklabels=False, tickvals=shown, ticks="", automargin=False,
     )  # fmt: skip
 
 
