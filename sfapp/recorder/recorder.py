@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -374,15 +375,19 @@ class Recorder:
             return
         self._has_ended = True
         atexit.unregister(self._at_exit)
-        self._stop_recording()
-        self._channels.close()
         deadline = time.monotonic() + seconds
-        captures = self._windows.captures
-        captures.stop("the recorder was closed")
-        captures.close(seconds)  # Before the sink: captures may be delivered through it.
-        self._sink.close(max(_GRACE_SECONDS, deadline - time.monotonic()))
-        self._output.close(max(_GRACE_SECONDS, deadline - time.monotonic()))
-        SIGTERM_WATCH.remove(self._on_sigterm)  # Last: SIGTERM may come while this waits.
+
+        def rest() -> float:
+            return max(_GRACE_SECONDS, deadline - time.monotonic())
+
+        with ExitStack() as end:  # In reverse: Ctrl-C in one of them skips none of the others.
+            end.callback(SIGTERM_WATCH.remove, self._on_sigterm)  # Last: SIGTERM may come while this waits.
+            end.callback(lambda: self._output.close(rest()))
+            end.callback(lambda: self._sink.close(rest()))
+            end.callback(self._windows.captures.close, seconds)  # Captures may be delivered through the sink.
+            self._stop_recording()
+            self._channels.close()
+            self._windows.captures.stop("the recorder was closed")
 
     def _stop_recording(self) -> None:
         with self._stopping:  # The training thread and the one that handles SIGTERM may both arrive here.

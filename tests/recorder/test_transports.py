@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import signal
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -12,7 +14,7 @@ import pytest
 
 import sfapp.recorder.job_description
 from sfapp.model import RankIdentity
-from sfapp.packets import read_window
+from sfapp.packets import read_window, read_windows
 from sfapp.recorder import Recorder
 from sfapp.recorder.transport import rank_group
 from sfapp.recorder.transport.rank_group import NOT_DISTRIBUTED
@@ -25,9 +27,8 @@ ROOT = Path(__file__).parents[2]
 WORLD_SIZE, WINDOW = 3, 4
 
 
-def train(root: Path, rank: int, steps: int = WINDOW) -> tuple[str, ...]:
-    """Record steps on one rank; return the failures."""
-    with Recorder(
+def recorder_of(root: Path, rank: int) -> Recorder:
+    return Recorder(
         root,
         run_id=f"named-by-{rank}",
         identity=RankIdentity(rank, rank, 0, "localhost"),
@@ -37,7 +38,12 @@ def train(root: Path, rank: int, steps: int = WINDOW) -> tuple[str, ...]:
         between=False,
         first_step=10 * rank,
         timeout=20.0,
-    ) as perf:
+    )
+
+
+def train(root: Path, rank: int, steps: int = WINDOW) -> tuple[str, ...]:
+    """Record steps on one rank; return the failures."""
+    with recorder_of(root, rank) as perf:
         for _ in range(steps):
             perf.add_step(1_000, [{FORWARD: 100 + rank, BACKWARD: 200}])
     return perf.failures
@@ -94,6 +100,25 @@ def test_a_transport_that_cannot_connect_leaves_parts(
     manifest = read_window(tmp_path).manifest
     assert manifest.world_size == WORLD_SIZE
     assert manifest.gather_error == "no group: ConnectionError: the network is down"
+
+
+def test_ctrl_c_while_a_recorder_waits_for_another_rank_saves_its_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(TRANSPORTS, "threads", transport_of(2))
+    with ThreadPoolExecutor(1) as threads:
+        late = threads.submit(recorder_of, tmp_path, 1)
+        perf = recorder_of(tmp_path, 0)
+        for _ in range(WINDOW):
+            perf.add_step(1_000, [{FORWARD: 100, BACKWARD: 200}])
+        interrupt = threading.Timer(0.3, signal.pthread_kill, [threading.get_ident(), signal.SIGINT])
+        interrupt.start()
+        with pytest.raises(KeyboardInterrupt):
+            perf.close()
+        late.result().close()
+    (window,) = (item.window for item in read_windows([tmp_path]).windows)
+    assert window.ranks.rank == (0,)
+    assert len(window.step_N) == WINDOW
 
 
 def test_the_documented_transports_are_those_of_the_table() -> None:

@@ -134,11 +134,13 @@ class GatherSink:
 
     def close(self, seconds: float) -> None:
         """Write the waiting windows and stop; after ``seconds``, write this rank's part of the rest."""
-        self._queue.end()
-        if self._has_thread:
-            self._thread.join(seconds)
-        self.save_parts("the recorder was closed before the other ranks responded", seconds)
-        self._packet_writer.close()
+        try:
+            self._queue.end()
+            if self._has_thread:
+                self._thread.join(seconds)
+        finally:  # Ctrl-C ends the wait, not the rows.
+            self.save_parts("the recorder was closed before the other ranks responded", seconds)
+            self._packet_writer.close()
 
     def save_parts(self, reason: str, seconds: float) -> None:
         """Write this rank's part of every window that is not being written yet.
