@@ -29,7 +29,8 @@ def main() -> int:
     """Deliver the message on standard input; return 0 if the service has accepted it."""
     limit_process(MEMORY_BYTES)
     message = msgspec.json.decode(sys.stdin.buffer.read(), type=ServiceMessage)
-    service = apprise.Apprise()
+    # A service that redirects could have it send the message to an address inside the network.
+    service = apprise.Apprise(asset=apprise.AppriseAsset(http_redirects=False))
     kind = apprise.NotifyType.WARNING if message.needs_attention else apprise.NotifyType.SUCCESS
     accepted = service.add(message.url) and service.notify(
         title=message.title,

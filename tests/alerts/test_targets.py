@@ -122,6 +122,15 @@ def test_a_service_is_notified_through_apprise() -> None:
     assert "will arrive here" in server.delivered[1].content["message"]
 
 
+def test_a_service_cannot_redirect_a_message_to_another_address() -> None:
+    """Otherwise it could have the message sent to an address inside the network."""
+    with webhook_server([307, 200]) as server:
+        target = target_of(server.address.replace("http://", "json://"), None)
+        with pytest.raises(DeliveryError, match="service json did not accept"):
+            target.send(MESSAGE)
+    assert [message.path for message in server.delivered] == ["/"]
+
+
 def test_a_service_that_answers_without_end_takes_no_longer_than_the_limit() -> None:
     """Apprise waits as long as a byte arrives every few seconds."""
     with serving(lambda: slowly(OK)) as (address, _):

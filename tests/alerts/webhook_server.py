@@ -32,7 +32,8 @@ class DeliveredMessage:
 
 @dataclass
 class WebhookServer:
-    """What was delivered; each request is answered with the next status, the last one again and again."""
+    """What was delivered; each request is answered with the next status, the last one again and again. A
+    redirection is to the server itself."""
 
     address: str = ""
     statuses: list[int] = field(default_factory=lambda: [204])
@@ -57,6 +58,7 @@ def webhook_server(statuses: Sequence[int] = (204,)) -> Iterator[WebhookServer]:
             headers = {name.lower(): value for name, value in self.headers.items()}
             kept.delivered.append(DeliveredMessage(self.path, headers, body))
             self.send_response(kept.statuses.pop(0) if len(kept.statuses) > 1 else kept.statuses[0])
+            self.send_header("Location", f"{kept.address}/elsewhere")
             self.end_headers()
             kept.arrived.set()
 
