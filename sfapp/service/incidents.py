@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from sfapp.errors import IncidentError
+from sfapp.errors import IncidentError, describe_error
 from sfapp.incidents import (
     NAME,
     IncidentEditor,
@@ -32,6 +33,8 @@ FOLDER = ".sfapp"
 
 WATCH_PAUSE = 2.0
 """Seconds between checks of the file, the longest delay until another process's edit appears."""
+
+_LOG = logging.getLogger("sfapp")
 
 Edit = Callable[[IncidentEditor], Sequence[str]]
 """Function that writes edits and returns their ids for ``IncidentEditor.undo``; runs on a thread."""
@@ -118,7 +121,13 @@ class IncidentService:
     async def _watch(self) -> None:
         with contextlib.suppress(asyncio.CancelledError):
             while True:
-                await self.current()
+                try:
+                    await self.current()
+                except Exception as error:  # noqa: BLE001  # The next edit may repair it.
+                    problem = f"{self.log.shown} cannot be read: {describe_error(error)}"
+                    if problem != self.problem:  # Logged once.
+                        _LOG.exception("notes and incidents could not be read, and are tried again")
+                    self.problem = problem
                 await asyncio.sleep(WATCH_PAUSE)
 
     def _read(

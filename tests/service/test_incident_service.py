@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from sfapp.errors import IncidentError
 from sfapp.incidents import IncidentEditor, IncidentLog, IncidentState
+from sfapp.service import incidents
 from sfapp.service.incidents import IncidentService
 
 
@@ -51,4 +53,31 @@ async def test_an_unreadable_log_leaves_the_state_unchanged_and_gives_the_reason
     # And once it can be read again, nothing is in the way any more
     incident_service.log.path.rmdir()
     await incident_service.current()
+    assert incident_service.problem == ""
+
+
+class FailingLog(IncidentLog):
+    """A log whose first signature fails as no file does."""
+
+    failures = 1
+
+    def signature(self) -> tuple[int, ...] | None:
+        if self.failures:
+            self.failures -= 1
+            raise RuntimeError("out of threads")
+        return super().signature()
+
+
+async def test_the_log_is_watched_on_after_an_unexpected_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(incidents, "WATCH_PAUSE", 0.01)
+    incident_service = IncidentService(FailingLog(tmp_path / "incidents.jsonl"))
+    IncidentEditor(IncidentLog(incident_service.log.path), "Grace").write_note("There.")
+    changed = asyncio.Event()
+    incident_service.changed.subscribe(lambda _: changed.set())
+    incident_service.start()
+    await asyncio.wait_for(changed.wait(), 10)
+    incident_service.stop()
+    assert [note.text for note in incident_service.state.notes] == ["There."]
     assert incident_service.problem == ""
