@@ -24,6 +24,9 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 5.0
 _RETRY_S = 1.0
 """Seconds after a lost connection in which libzmq announces that it connects again, if it does."""
 
+_UNREACHED_S = 10.0
+"""Seconds without a connection that are a failure: an aggregator may start after its ranks, or again."""
+
 _NOTED_AFTER = 2
 """Failed handshakes in a row that are a failure: a single one happens if the peer ends at that moment."""
 
@@ -64,6 +67,7 @@ class Connection:
         self._has_keys = keys is not None
         self._note = note
         self._clock = clock
+        self._down_since: float | None = clock()  # None while connected
         self._failed = 0  # handshakes since the last one that succeeded
         self._is_noted = False
         self._lost_at: float | None = None  # while libzmq has not announced that it connects again
@@ -82,6 +86,8 @@ class Connection:
         now = self._clock()
         if self._lost_at is not None and now - self._lost_at > _RETRY_S:
             self._fail("what listens there is no aggregator or relay of sfapp", now)
+        if self._down_since is not None and now - self._down_since > _UNREACHED_S:
+            self._note_once(f"nothing has answered there for {_UNREACHED_S:.0f} s; it is tried again")
         if self._connect_at is not None and now >= self._connect_at:
             self._connect_at = None
             self._socket.connect(self._endpoint)
@@ -96,7 +102,8 @@ class Connection:
         if self._connect_at is not None:  # of the connection that was given up
             return
         if event & zmq.EVENT_HANDSHAKE_SUCCEEDED:
-            self._failed, self._is_noted, self._lost_at = 0, False, None
+            self._failed, self._is_noted = 0, False
+            self._down_since = self._lost_at = None
         elif event & zmq.EVENT_HANDSHAKE_FAILED_AUTH:
             self._failed += _NOTED_AFTER
             self._fail(f"the keys of {KEYS_VARIABLE} are refused there: they are of another session")
@@ -105,6 +112,8 @@ class Connection:
             self._fail(f"the handshake fails: what listens there may have {with_keys}")
         elif event & zmq.EVENT_DISCONNECTED:
             self._lost_at = self._clock()
+            if self._down_since is None:
+                self._down_since = self._lost_at
         elif event & _CONNECTING:
             self._lost_at = None
 
@@ -115,6 +124,10 @@ class Connection:
         self._lost_at, self._connect_at = None, (self._clock() if now is None else now) + pause
         with suppress(zmq.ZMQError):  # libzmq may have given it up
             self._socket.disconnect(self._endpoint)
-        if self._failed >= _NOTED_AFTER and not self._is_noted:
+        if self._failed >= _NOTED_AFTER:
+            self._note_once(reason)
+
+    def _note_once(self, reason: str) -> None:
+        if not self._is_noted:
             self._is_noted = True
             self._note(f"no connection to {quoted(self._endpoint)}: {reason}")

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import zmq
 
 from sfapp.stream import Keys, Relay, StreamOptions
+from sfapp.stream.reconnection import Connection
 from tests.stream.streams import LOOPBACK, aggregating, free_port, recorder, running, train, until
 
 KEYS, OTHERS = Keys.make(), Keys.make()
@@ -79,6 +81,19 @@ def test_a_rank_without_keys_names_the_variable_to_set(tmp_path: Path) -> None:
     with aggregating(tmp_path, keys=KEYS) as aggregator, recorder(tmp_path, aggregator.endpoint) as perf:
         train(perf, 5)
         until(lambda: any("SFAPP_STREAM_KEYS is not set" in failure for failure in perf.failures))
+
+
+def test_an_address_where_nothing_listens_is_named_after_a_while_and_once(tmp_path: Path) -> None:
+    endpoint = f"tcp://127.0.0.1:{free_port()}"
+    notes: list[str] = []
+    times = iter([0.0, 9.0, 11.0, 12.0])
+    with zmq.Context() as context, context.socket(zmq.DEALER) as dealer:
+        connection = Connection(dealer, endpoint, None, notes.append, lambda: next(times))
+        for known in (0, 1, 1):
+            connection.tend()
+            assert len(notes) == known
+        assert "nothing has answered there for 10 s" in notes[0]
+        connection.close()
 
 
 @WRONG_SERVERS
