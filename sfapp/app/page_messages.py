@@ -22,6 +22,7 @@ from starlette.datastructures import UploadFile
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from sfapp.app.repeated_errors import RepeatedErrors
 from sfapp.terminal import first_line
 
 LONGEST_REASON = 200
@@ -157,6 +158,7 @@ def _take_event(socket_id: str, message: dict[str, Any]) -> None:
     _take_page_event(socket_id, message)
 
 
+_repeated_errors = RepeatedErrors()
 _connect_page = core.sio.handlers["/"]["connect"]
 _take_page_event = core.sio.handlers["/"]["event"]
 
@@ -168,11 +170,12 @@ def _write_to_the_log(logger: logging.Logger) -> None:
 
 
 def check_messages() -> None:
-    """Have NiceGUI's server decode messages as ``PageMessage``, and check handshakes and the forms of file
-    choosers."""
+    """Have NiceGUI's server decode messages as ``PageMessage``, check handshakes and the forms of file
+    choosers, and log an error that repeats once a minute."""
     core.sio.packet_class = PageMessage
     core.sio.on("connect", _connect)
     core.sio.on("event", _take_event)
+    logging.getLogger("nicegui").addFilter(_repeated_errors)
     _write_to_the_log(core.sio.logger)
     _write_to_the_log(core.sio.eio.logger)
     core.app.add_exception_handler(ClientDisconnect, _discard)
