@@ -16,6 +16,8 @@ UNREADABLE_JSON = (msgspec.DecodeError, UnicodeError, RecursionError)
 """What decoding JSON from outside raises: it is malformed, not UTF-8, or nested too deeply."""
 
 RUN_WINDOW = re.compile(r"(?P<run>[\s\S]+)/(?P<window>[0-9]{1,18})")
+MOST_WINDOW = 10**18 - 1
+"""Largest number of a window: links hold at most 18 digits."""
 MOST_RANK = 10**9 - 1
 """Largest rank in a list of ranks, which has at most nine digits."""
 

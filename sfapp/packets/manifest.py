@@ -12,6 +12,7 @@ from sfapp.errors import PacketError, PacketVersionError
 from sfapp.model import DIMENSIONS, FORMAT, LAG_BINS, Manifest, Reduction, broad_stage, stage_hash
 from sfapp.model.host_evidence import MAX_ATTRIBUTE_LENGTH, MAX_ATTRIBUTES
 from sfapp.model.manifest import MAX_WORLD_SIZE
+from sfapp.model.parse import MOST_WINDOW
 from sfapp.model.stages import MAX_NAME_LENGTH, MAX_STAGES
 from sfapp.packets.faults import Faults
 from sfapp.packets.packet_layout import (
@@ -82,8 +83,8 @@ def check_manifest(manifest: Manifest, faults: Faults) -> bool:
     for what, name in (("attempt", manifest.attempt), ("process", manifest.process)):
         if name is not None:
             check_name(what, name, faults)
-    if not 0 <= manifest.window <= MAX_VALUE:
-        faults.add(f"window number {manifest.window} is outside 0…2^62")
+    if not 0 <= manifest.window <= MOST_WINDOW:
+        faults.add(f"window number {manifest.window} is outside 0…10^18−1")
     if not 1 <= manifest.world_size <= MAX_WORLD_SIZE:
         faults.add(f"world_size {manifest.world_size} is outside 1…{MAX_WORLD_SIZE:,}")
     if _is_deep(manifest.extra):

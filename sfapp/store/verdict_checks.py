@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from sfapp.errors import PacketError
 from sfapp.model import Diagnosis
-from sfapp.model.parse import UNREADABLE_JSON
+from sfapp.model.parse import MOST_WINDOW, UNREADABLE_JSON
 from sfapp.store.schema import CONFLICTS, PACKETS, STAGES
 
 MAX_TEXT = 2**17
@@ -61,7 +61,10 @@ def check_values(table: pa.Table) -> None:
     for name in table.column_names:
         if name in _UNBOUNDED:
             continue
-        for reason in _faults(table.column(name).combine_chunks(), nested=False):
+        values = table.column(name).combine_chunks()
+        if name == "window" and not _within(values, 0, MOST_WINDOW):
+            raise PacketError("is outside 0…10^18−1", column=name)
+        for reason in _faults(values, nested=False):
             raise PacketError(reason, column=name)
     _check_fields(table.column("job_fields"))
     lengths = pc.drop_null(pc.list_value_length(table.column("step_noise")))

@@ -30,6 +30,7 @@ from sfapp.model.manifest import (
     RecorderInfo,
     Wrapper,
 )
+from sfapp.model.parse import MOST_WINDOW
 from sfapp.model.samples import AnySample
 from sfapp.model.stages import MAX_NAME_LENGTH, MAX_STAGES
 from sfapp.model.standstill import MAX_LOOKS, ProcessId, ProcessLook, ReportedPlace
@@ -48,6 +49,7 @@ Text = Annotated[str, Meta(max_length=1000)]
 Token = Annotated[str, Meta(max_length=64)]
 CaptureId = Annotated[str, Meta(pattern=rf"^{CAPTURE_ID}\Z")]  # it is a part of a file's name
 Count = Annotated[int, Meta(ge=0, le=2**62)]
+WindowNumber = Annotated[int, Meta(ge=0, le=MOST_WINDOW)]
 Rank = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Stages = Annotated[tuple[Name, ...], Meta(min_length=1, max_length=MAX_STAGES)]
 RankAttributes = Annotated[
@@ -88,7 +90,7 @@ class StreamHello(Message, frozen=True, kw_only=True, tag="hello"):
 
     run_id: Name
     attempt: Token
-    first_window: Count = 0
+    first_window: WindowNumber = 0
     first: Count = 0
     world_size: Annotated[int, Meta(ge=1, le=MAX_WORLD_SIZE)]
     local_rank: Rank = 0
@@ -115,7 +117,7 @@ class WindowOpened(Message, frozen=True, kw_only=True, tag="opened"):
     """
 
     sequence: Count
-    window: Count
+    window: WindowNumber
     broad: Stages
     stages: Stages
     accumulation: Accumulation = Accumulation()
@@ -134,7 +136,7 @@ class Steps(Message, frozen=True, kw_only=True, tag="steps"):
     """
 
     sequence: Count
-    window: Count
+    window: WindowNumber
     rows: bytes
     side: dict[Name, bytes] = {}
 
@@ -154,7 +156,7 @@ class WindowClosed(Message, frozen=True, kw_only=True, tag="closed"):
     """
 
     sequence: Count
-    window: Count
+    window: WindowNumber
     steps: Count
     closed_by: ClosedBy = "full"
     started_at_ns: Nanoseconds | None = None
@@ -177,8 +179,8 @@ class Gap(Message, frozen=True, kw_only=True, tag="gap"):
 
     sequence: Count
     until: Count
-    first_window: Count
-    last_window: Count
+    first_window: WindowNumber
+    last_window: WindowNumber
     steps: Count = 0
     reason: Text = ""
 
@@ -247,7 +249,7 @@ class CapturePiece(_CaptureMessage, frozen=True, kw_only=True, tag="capture_piec
         clock_offset_ns: estimated offset from the events' times to the aggregator's clock.
     """
 
-    window: Count
+    window: WindowNumber
     piece: Annotated[int, Meta(ge=0, lt=512)]
     pieces: Annotated[int, Meta(ge=1, le=512)]
     content: Annotated[bytes, Meta(max_length=PIECE_BYTES)]

@@ -261,6 +261,7 @@ BROKEN: dict[str, Broken] = {
     "run_id_empty": _broken(run_id=""),
     "run_id_long": _broken(run_id=LONG),
     "window_negative": _broken(window=-1),
+    "window_above": _broken(window=10**18),
     "world_size_zero": _broken(world_size=0),
     "world_size_huge": _broken(world_size=2**40),
     "world_size_small": _broken(world_size=3),

@@ -131,7 +131,8 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "truncated": ("not a readable Parquet file: Parquet magic bytes not found",),
     "wall_negative": ("row 2, column 'wall_ns': -1 is negative",),
     "wall_null": ("row 2, column 'wall_ns': is null",),
-    "window_negative": ("window number -1 is outside 0…2^62",),
+    "window_above": ("window number 1000000000000000000 is outside 0…10^18−1",),
+    "window_negative": ("window number -1 is outside 0…10^18−1",),
     "world_size_huge": (
         "world_size 1099511627776 is outside 1…1,048,576",
         "column 'rank': rank 4 of world_size 1099511627776 has no rows",

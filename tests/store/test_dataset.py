@@ -177,6 +177,7 @@ class TestReading:
             ("shares", [("a", 1.0), ("a", 2.0)], "has a key several times"),
             ("step_noise", [-1.0], "has not 5 values"),
             ("first_step", -(2**63), "is beyond ±2^62"),
+            ("window", 10**18, "is outside 0…10^18−1"),
             ("started_at", 2**62, "is not in the years 1 to 9999"),
             ("job_fields", "{", "cannot be read: Input data was truncated"),
             ("job_fields", '{"image": 1}', "cannot be read: Expected `str`, got `int` - at `$[...]`"),
