@@ -59,7 +59,7 @@ class RunTimeline:
         near = rows[max(0, place - REACH) : place + REACH + 1]
         selected = (self._key.run_id, self._key.window)
         figure = window_timeline(near, dark=dark, selected=selected, height=HEIGHT)
-        figure["layout"] |= {"margin": {"l": 8, "r": 12, "t": 24, "b": 2}}
+        figure["layout"]["margin"] |= {"t": 24, "b": 2}
         return figure
 
 

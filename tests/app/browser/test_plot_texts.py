@@ -153,9 +153,20 @@ def test_the_suspect_stays_named_where_other_texts_have_no_room(page: Page, wind
         expect(page.locator("#plot text", has_text=words).first).to_be_visible()
 
 
-def test_texts_on_a_window_page_do_not_collide_when_the_page_is_resized(page: Page) -> None:
-    page.goto("/w/gpt-small-ddp/10?frontier=carry_over")
-    expect(page.locator(".panels .main-svg").first).to_be_visible()
+@pytest.mark.parametrize(
+    ("address", "last_plot"),
+    [
+        ("/", ".timeline"),
+        ("/windows", ".timeline"),
+        ("/problems/90d5f3f39e3d17f3", ".run-timeline"),
+        ("/runs/gpt-small-ddp", ".figure"),
+        ("/w/gpt-small-ddp/10?frontier=carry_over", ".panels"),
+    ],
+    ids=["problems", "windows", "problem", "run", "window"],
+)
+def test_texts_on_a_page_do_not_collide_when_it_is_resized(page: Page, address: str, last_plot: str) -> None:
+    page.goto(address)
+    expect(page.locator(f"{last_plot} .main-svg").first).to_be_visible()
     for width in PAGE_WIDTHS:
         page.set_viewport_size({"width": width, "height": 900})
         page.wait_for_function(
