@@ -10,8 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec import UNSET
 
 from sfapp.model.rank_table import RankIdentity
 from sfapp.model.standstill import ProcessId, ProcessLook, ReportedPlace
@@ -175,7 +177,7 @@ class RankStates:
     def add_rank(self, hello: StreamHello) -> None:
         """Add a rank, or update its identity. A restarted process starts with empty state."""
         with self._lock:
-            key = hello.run_id, hello.rank
+            key, hello = (hello.run_id, hello.rank), _without_job(hello)
             state = self._ranks.get(key)
             if state is None or state.hello.incarnation != hello.incarnation:
                 self._size -= 0 if state is None else state.size
@@ -281,7 +283,7 @@ class RankStates:
     def _state(self, hello: StreamHello) -> _RankState:
         key = hello.run_id, hello.rank
         if key not in self._ranks:
-            self._ranks[key] = _RankState(hello, self._clock(), connected_at=self._clock())
+            self._ranks[key] = _RankState(_without_job(hello), self._clock(), connected_at=self._clock())
         return self._ranks[key]
 
     def _set_stages(self, state: _RankState, stages: tuple[str, ...]) -> None:
@@ -315,3 +317,8 @@ class RankStates:
             place=state.place,
             look=state.look,
         )
+
+
+def _without_job(hello: StreamHello) -> StreamHello:
+    """Return a hello without the fields of any size, which are kept while the rank's stream is."""
+    return msgspec.structs.replace(hello, attributes=UNSET, extra={})

@@ -28,13 +28,17 @@ from sfapp.packets.window_rows import (
 from sfapp.stream.live_state import RankStates
 from sfapp.stream.messages import Gap, Steps, StreamHello, WindowClosed, WindowOpened
 from sfapp.stream.window_assembly import WindowAssembler
-from sfapp.stream.window_buffer import RankRows, Rows
+from sfapp.stream.window_buffer import RankRows, Rows, hello_size
+from sfapp.terminal import quoted
 
 MAX_VALUE = 2**62
 """Largest number that a packet can hold (packet.md)."""
 
 MAX_WINDOW_BYTES = 2**28
 """Largest rows of one rank's window: a million steps of six stages take a quarter of it."""
+
+MAX_HELLO_MEMORY = 256 * 1024
+"""Largest hello in memory, in bytes: one that is all text takes a quarter of it."""
 
 Element = WindowOpened | Steps | WindowClosed | Gap
 
@@ -56,6 +60,7 @@ class RankStream:
         resend_requested_at: when elements were last requested again.
         last_step: number of its newest step.
         next_capture_message: number of the next of its messages about captures.
+        hello_bytes: approximate bytes of its hello in memory.
     """
 
     hello: StreamHello
@@ -71,6 +76,7 @@ class RankStream:
     resend_requested_at: float = float("-inf")
     last_step: int = 0
     next_capture_message: int = 0
+    hello_bytes: int = 0
 
     def durable(self) -> int:
         """Return the sequence below which all elements are on disk."""
@@ -80,6 +86,26 @@ class RankStream:
         if not self.undelivered:
             done = self.expected
         return done
+
+
+def check_hello(hello: StreamHello, stream: RankStream | None) -> int:
+    """Return the bytes that a hello takes in memory.
+
+    Args:
+        stream: of the process, if it is known.
+
+    Raises:
+        StreamError: no rank can send it, or it takes too many.
+    """
+    if hello.rank >= hello.world_size:
+        raise StreamError(f"rank {hello.rank} is outside a world of {hello.world_size} ranks")
+    known = hello if stream is None else stream.hello
+    if (known.run_id, known.rank) != (hello.run_id, hello.rank):  # Its windows are held under these.
+        raise StreamError(f"the process is rank {known.rank} of run {quoted(known.run_id)} already")
+    size = hello_size(hello)
+    if size > MAX_HELLO_MEMORY:
+        raise StreamError(f"hello of {size:,} bytes in memory: the limit is {MAX_HELLO_MEMORY:,}")
+    return size
 
 
 def take_element(stream: RankStream, element: Element, assembler: WindowAssembler, live: RankStates) -> bool:
@@ -166,8 +192,7 @@ def _take_closed(stream: RankStream, closed: WindowClosed, assembler: WindowAsse
     _check_evidence(window, closed)
     stream.expected += 1
     stream.current = None
-    window.hello = stream.hello  # the newest hello, because fields of the job may have changed
-    assembler.close(window, closed, stream.expected)
+    assembler.close(window, closed, stream.expected, stream.hello)
 
 
 def _check_evidence(window: RankRows, closed: WindowClosed) -> None:
@@ -193,7 +218,7 @@ def _take_gap(stream: RankStream, gap: Gap, assembler: WindowAssembler, live: Ra
     if window is not None:
         window.has_gap = True
         stream.current = None
-        assembler.close(window, None, gap.until)
+        assembler.close(window, None, gap.until, stream.hello)
 
 
 def _check_schema(hello: StreamHello, opened: WindowOpened) -> None:

@@ -38,7 +38,7 @@ from sfapp.stream.messages import (
     encode,
 )
 from sfapp.stream.open_runs import OpenRun, OpenRuns
-from sfapp.stream.rank_streams import Element, RankStream, take_element
+from sfapp.stream.rank_streams import Element, RankStream, check_hello, take_element
 from sfapp.stream.silent_processes import SilentProcesses
 from sfapp.stream.steady_time import AGGREGATOR_TIME
 from sfapp.stream.window_assembly import WindowAssembler
@@ -57,6 +57,9 @@ MOST_RUNS = 1_024
 
 MOST_RANKS = 2**17
 """Ranks, and processes of them, that are remembered at the same time in all runs; each takes about 5 kB."""
+
+MOST_HELLO_BYTES = 1 << 30
+"""Largest size of the hellos of all ranks in memory; further ranks have to wait."""
 
 MAX_HELLO_BYTES = 64 * 1024
 """Longer hellos are dropped and counted: those of recorders have some hundred bytes, and they are kept."""
@@ -125,6 +128,7 @@ class StreamReceiver:
             output.folder, lambda stream, answer: self._send(stream.route, answer), self.assembler.failures
         )
         self._streams: dict[str, RankStream] = {}
+        self._hello_bytes = 0
         self._runs = OpenRuns(output, most_runs)
         self._resend_time: dict[str, float] = {}
         self._next_clean_up = self._next_room = 0.0
@@ -200,15 +204,17 @@ class StreamReceiver:
             self.assembler.write_within(stream.undelivered, _BYE_SECONDS)
 
     def _take_hello(self, route: Route, hello: StreamHello, now: float) -> None:
-        if hello.rank >= hello.world_size:
-            raise StreamError(f"rank {hello.rank} is outside a world of {hello.world_size} ranks")
-        if hello.incarnation not in self._streams:
+        stream = self._streams.get(hello.incarnation)
+        hello_bytes = check_hello(hello, stream)
+        if stream is None:
             self._check_room(now)
+        grown = hello_bytes - (0 if stream is None else stream.hello_bytes)
+        if self._hello_bytes + grown > MOST_HELLO_BYTES:
+            raise StreamError(f"the rank has to wait: hellos take {self._hello_bytes:,} bytes")
         if hello.run_id not in self._runs and self._runs.is_full:
             self._make_room(hello.run_id, now)
         newest = self.assembler.newest.get(hello.run_id)
         entry = self._runs.join(hello, now).restarts.entry(hello, newest)
-        stream = self._streams.get(hello.incarnation)
         if stream is None:
             stream = RankStream(
                 hello,
@@ -220,7 +226,9 @@ class StreamReceiver:
                 acknowledged=hello.first,
             )
             self._streams[hello.incarnation] = stream
-        stream.hello, stream.offset, stream.attempt = hello, entry.offset, entry.label
+        self._hello_bytes += grown
+        stream.hello, stream.hello_bytes = hello, hello_bytes
+        stream.offset, stream.attempt = entry.offset, entry.label
         stream.route, stream.received_at = route, now
         self._live.add_rank(hello)
 
@@ -260,7 +268,7 @@ class StreamReceiver:
         if not all(stream.current is None or self.assembler.abandon(stream.current) for stream in streams):
             return False
         for stream in streams:
-            del self._streams[stream.hello.incarnation]
+            self._remove(stream)
         self._live.remove_run(run_id, run.ranks)
         self._runs.remove(run_id)
         return True
@@ -341,13 +349,12 @@ class StreamReceiver:
             return
         self._next_clean_up = now + _CLEAN_UP_SECONDS
         self._silent.update()
-        for incarnation, stream in list(self._streams.items()):
+        for stream in list(self._streams.values()):
             # Measured from when the queue was last empty: a rank whose messages wait here is not silent.
             if self._caught_up_at - stream.received_at <= self._abandon_after:
                 continue
             if stream.current is None or self.assembler.abandon(stream.current):
-                del self._streams[incarnation]
-                self._runs.leave(stream.hello)
+                self._remove(stream)
         self._runs.keep(self._live.remove_silent(REMOVE_AFTER_SECONDS))
         del self.assembler.failures[:-_KEPT_FAILURES]
 
@@ -364,8 +371,12 @@ class StreamReceiver:
         self._refuse(stream.route, hello.rank, hello.incarnation, reason)
         name = f"rank {hello.rank} of run {quoted(hello.run_id)}"
         self.assembler.failures.append(f"{name} was refused with {size:,} bytes: {reason}")
-        del self._streams[hello.incarnation]
-        self._runs.leave(hello)
+        self._remove(stream)
+
+    def _remove(self, stream: RankStream) -> None:
+        del self._streams[stream.hello.incarnation]
+        self._hello_bytes -= stream.hello_bytes
+        self._runs.leave(stream.hello)
 
     def _acknowledge(self) -> None:
         for stream in self._streams.values():

@@ -98,9 +98,10 @@ class WindowAssembler:
         rows.add(row_NC)
         self.size += row_NC.nbytes
 
-    def close(self, rows: RankRows, closed: WindowClosed | None, end: int) -> None:
+    def close(self, rows: RankRows, closed: WindowClosed | None, end: int, hello: StreamHello) -> None:
         """Close a rank's window; ``closed`` is None if the rank discarded the end of it."""
         size = rows.size
+        rows.take_hello(hello)
         rows.close(closed or _closed_by_gap(rows, end), end)
         self.size += rows.size - size
         pending = self._window(rows.hello.run_id, rows.number)

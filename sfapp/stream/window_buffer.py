@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +20,23 @@ Rows = npt.NDArray[np.int64]
 _EMPTY_BYTES, _NAME_BYTES = 1024, 64
 """Approximate bytes in memory of a window without steps, and of a name in addition to its text."""
 
+_HELLO_BYTES = 2048
+"""Approximate bytes in memory of a hello without its attributes and extra fields."""
+
 NOT_CLOSED = "the rank fell silent before it closed its window"
+
+
+def hello_size(hello: StreamHello) -> int:
+    """Return the approximate bytes of a hello in memory: an empty list is one byte of a message."""
+    size, left = _HELLO_BYTES, [hello.extra, hello.attributes]
+    while left:
+        value: Any = left.pop()
+        size += sys.getsizeof(value)
+        if isinstance(value, dict):
+            left += [*value.keys(), *value.values()]
+        elif isinstance(value, list | tuple):
+            left += value
+    return size
 
 
 @dataclass(slots=True, eq=False)
@@ -50,6 +68,7 @@ class RankRows:
     def __post_init__(self) -> None:
         names = (*self.opened.broad, *self.opened.stages)
         self.size = _EMPTY_BYTES + sum(map(len, names)) + _NAME_BYTES * len(names)
+        self.size += hello_size(self.hello)
 
     def add(self, rows: Rows) -> None:
         """Append steps."""
@@ -57,6 +76,12 @@ class RankRows:
         self.steps += len(rows)
         self.size += rows.nbytes
         self.last_step = int(rows[-1, STEP_COLUMN])
+
+    def take_hello(self, hello: StreamHello) -> None:
+        """Take a newer hello of the rank, because fields of the job may have changed."""
+        if hello is not self.hello:
+            self.size += hello_size(hello) - hello_size(self.hello)
+            self.hello = hello
 
     def close(self, closed: WindowClosed, end: int) -> None:
         """Close the window, and join the chunks into one array of exactly their size."""

@@ -23,7 +23,7 @@ for rank in range(2):
     rows = assembler.open(hello, opened, 0, hello.attempt)
     assembler.add(rows, np.ones((1, 2 + len(DEFAULT_STAGES)), dtype=np.int64))
     side = {"loss": np.ones(1).tobytes()}
-    assembler.close(rows, WindowClosed(**head, sequence=2, window=0, steps=1, side=side), 3)
+    assembler.close(rows, WindowClosed(**head, sequence=2, window=0, steps=1, side=side), 3, hello)
 assert assembler.size > 2 * 8 * (2 + len(DEFAULT_STAGES))
 assert assembler.write_due(2**30) == 1
 assert (assembler.counts.windows, assembler.failures, assembler.size) == (1, [], 0)
