@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Meta
 
 from sfapp.model import Manifest
-from sfapp.model.parse import UNREADABLE_JSON
+from sfapp.model.parse import MOST_WINDOW, UNREADABLE_JSON
 from sfapp.packets.packet_layout import MAX_RANK_VALUE, MAX_VALUE
 from sfapp.storage import FileStamp, StoragePath, storage_of
 
@@ -120,7 +120,7 @@ def placed(manifest: Manifest, rank: int, path: StoragePath) -> Manifest:
     number = manifest.window + (attempts.offset(manifest.attempt, turn) or 0)
     return replace(
         manifest,
-        window=number if number <= MAX_VALUE else manifest.window,
+        window=number if number <= MOST_WINDOW else manifest.window,
         attempt=attempt_label(manifest.attempt, turn),
         process=None,
     )

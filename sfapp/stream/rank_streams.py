@@ -15,6 +15,7 @@ from msgspec import UnsetType
 from sfapp.errors import RecorderError, StreamError
 from sfapp.model.host_evidence import EVIDENCE_KINDS, evidence_channels
 from sfapp.model.manifest import Manifest
+from sfapp.model.parse import MOST_WINDOW
 from sfapp.model.stages import stage_hash
 from sfapp.packets.faults import Faults
 from sfapp.packets.manifest import check_manifest
@@ -139,8 +140,8 @@ def _take_opened(
     if stream.current is not None:
         raise StreamError(f"window {opened.window} begins inside window {stream.current.opened.window}")
     number = opened.window + stream.offset
-    if number > MAX_VALUE:
-        raise StreamError(f"window {opened.window} has the number {number} in its run, above 2^62")
+    if number > MOST_WINDOW:
+        raise StreamError(f"window {opened.window} has the number {number} in its run, above 10^18 − 1")
     held = assembler.held(stream.hello, number)
     if held is not None and held in stream.undelivered:
         raise StreamError(f"window {opened.window} begins a second time")

@@ -11,11 +11,10 @@ import msgspec
 
 from sfapp.errors import StreamError
 from sfapp.files import open_regular, sync_folder
-from sfapp.model.parse import whole_number
+from sfapp.model.parse import MOST_WINDOW, whole_number
 from sfapp.packets import packet_path
 from sfapp.packets.attempts import RESTARTS_FILE, Attempts, RestartEntry
 from sfapp.packets.output import PacketOutput
-from sfapp.packets.packet_layout import MAX_VALUE
 from sfapp.stream.messages import StreamHello
 from sfapp.terminal import quoted
 
@@ -47,7 +46,7 @@ class RunRestarts:
                 following = max(self._newest_on_disk(), -1 if newest is None else newest) + 1
                 following = max(following, self._output.following_window(self._run_id))
                 offset = max(0, following - hello.first_window)
-                if offset > MAX_VALUE:
+                if offset > MOST_WINDOW:
                     raise StreamError(f"run {quoted(hello.run_id)} has no window numbers left")
             known = RestartEntry(hello.attempt, turn, hello.rank, hello.incarnation, offset)
             # From the first line of a turn, the offset of its other ranks follows: it alone must survive a

@@ -14,6 +14,7 @@ from sfapp.metrics.sample_files import read_segment
 from sfapp.model import DEFAULT_STAGES
 from sfapp.model.capture import CaptureRequest, RankCapture
 from sfapp.model.host_evidence import GC, VOLUNTARY
+from sfapp.model.parse import MOST_WINDOW
 from sfapp.model.samples import LinkSample, PaceSample
 from sfapp.packets import read_window
 from sfapp.packets.captures import ask_for_capture, new_request, new_stacks_request
@@ -142,13 +143,15 @@ def test_pieces_of_events_take_bounded_disk(tmp_path: Path, window: Callable[[in
 
 def test_windows_beyond_all_numbers_are_refused(tmp_path: Path) -> None:
     rank = HostileRank(tmp_path)
-    for name in map(str, range(6)):
-        rank.send(hello(name), opened(0, LARGEST, name))
+    for name in map(str, range(2)):
+        rank.send(hello(name), opened(0, MOST_WINDOW, name))
     rank.wait()
     assert "no window numbers left" in rank.refusal
     rank.send(hello("z", run_id="other"), opened(0, 5, "z"), hello("y", run_id="other"))
-    rank.send(opened(0, LARGEST, "y"))
-    assert "above 2^62" in rank.refusal
+    rank.send(opened(0, MOST_WINDOW, "y"))
+    assert "above 10^18 − 1" in rank.refusal
+    rank.send(opened(0, MOST_WINDOW + 1, "y"))
+    assert "invalid message" in rank.refusal
 
 
 def test_claims_of_lost_steps_do_not_end_the_metrics(tmp_path: Path) -> None:
