@@ -49,6 +49,11 @@ _MOST_SILENT = 32
 
 _LONGEST_SENTENCE = 1_000
 
+_LONGEST_CELL = 80
+
+_MOST_LINES = 32_768
+"""Lines of the grid: those of 131,072 ranks on nodes of four."""
+
 _LONGEST_HOST = 24
 _WIDEST = 1000
 
@@ -207,7 +212,9 @@ class _Nodes:
             )
         for row in self._rows[:_MOST_NODES]:
             shown = (row.get(column.shown) for column in columns)
-            table.add_row(*(Text("–" if value is None else printable(str(value))) for value in shown))
+            table.add_row(
+                *(Text("–" if value is None else printable(str(value), _LONGEST_CELL)) for value in shown)
+            )
         return table
 
 
@@ -227,8 +234,13 @@ class _Grid:
         members: dict[int, list[int]] = {}
         for rank in self._report.ranks:
             members.setdefault(rank.node_rank, []).append(rank.rank)
+        drawn = 0
         for node, ranks in sorted(members.items()):
             for first in range(0, len(ranks), tiles):
+                drawn += 1
+                if drawn > _MOST_LINES:
+                    yield Text("… and more ranks", style="dim")
+                    return
                 line = Text(f"{f'node {node}' if first == 0 else '':<{_NODE_WIDTH}}")
                 for number in ranks[first : first + tiles]:
                     mark, style = marks[number]
@@ -240,7 +252,7 @@ def _marks(report: RunReport) -> dict[int, tuple[str, str]]:
     """Return the mark of every rank and its style."""
     from sfapp.views import text as words
 
-    named = _named(report)
+    named = frozenset(_named(report))
     middle = statistics.median(
         [rank.recent_ns for rank in report.ranks if rank.recent_ns is not None] or [0.0]
     )

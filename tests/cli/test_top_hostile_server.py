@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import socket
@@ -13,9 +14,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+import msgspec
 import pytest
+from rich.console import Console
 
-from sfapp.cli.live_client import AppSource
+from sfapp.cli.live_client import AppSource, RunReport
+from sfapp.cli.top import frame
 from sfapp.errors import RemoteError, WindowNotFoundError
 from sfapp.service.app_client import MAX_BYTES
 from tests.hostile_text import HOSTILE_TEXT
@@ -247,6 +251,32 @@ def test_sentences_on_silent_ranks_are_shown_in_short() -> None:
     assert code == 0
     assert "… and 3,968 more" in printed
     assert len(printed) < 50_000
+
+
+def ranks(node: Callable[[int], int]) -> list[dict[str, Any]]:
+    """The largest number of ranks that is read."""
+    state = {"has_left": False, "no_data_for_s": 1, "recent_ns": 1}
+    return [{"rank": rank, "node_rank": node(rank), **state} for rank in range(1 << 17)]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"nodes": [{"hostname": "a" * 9_000, "median": "b" * 9_000, "behind": "c" * 9_000}] * 256},
+        {"ranks": ranks(lambda rank: rank)},
+        {
+            "ranks": ranks(lambda rank: 0),
+            "rolling": {"kind": "a", "summary": "b", "detail": [], "finding": {"ranks": [-1] * 100_000}},
+        },
+    ],
+    ids=["long cells", "many nodes", "many named ranks"],
+)
+def test_a_large_answer_is_drawn_within_seconds(changed: dict[str, Any]) -> None:
+    shown = msgspec.json.decode(report(**changed), type=RunReport)
+    console = Console(file=io.StringIO(), width=140)
+    began = time.process_time()
+    console.print(frame(shown))
+    assert time.process_time() - began < 8.0
 
 
 def test_an_app_that_does_not_know_the_run_after_a_restart_is_asked_again() -> None:
