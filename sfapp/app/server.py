@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import nicegui
 from fastapi import FastAPI
-from nicegui import ui
+from nicegui import core, ui
 from starlette.responses import FileResponse, Response
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
@@ -28,6 +28,7 @@ from sfapp.app.address import set_root_path
 from sfapp.app.heap import bound_heaps, exempt_present_objects, return_freed_memory_regularly
 from sfapp.app.listening import bind, check_paths, check_reach, check_token, serve_until_signal
 from sfapp.app.page_messages import check_messages
+from sfapp.app.page_turns import PageTurns
 from sfapp.app.pages import not_found
 from sfapp.app.public_address import PublicAddress
 from sfapp.app.routes import load_pages, register_pages
@@ -177,6 +178,8 @@ def build(
     for route in application.router.routes:
         if isinstance(route, Mount):  # whose pattern otherwise ends at a line break in the name of a run
             route.path_regex = re.compile(route.path_regex.pattern, re.DOTALL)
+            if route.app is core.app:
+                route.app = PageTurns(core.app)
     return application
 
 
