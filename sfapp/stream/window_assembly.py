@@ -31,6 +31,8 @@ from sfapp.stream.window_buffer import NOT_CLOSED, PendingWindow, RankRows, Rows
 LATE = "the packet had been uploaded when the rank's rows arrived"
 DIFFERENT = "the rank's steps or stages differ from those of the other ranks"
 _RETRY_SECONDS = 1.0
+_ROUND_SECONDS = 1.0
+"""Seconds after which messages are taken again although further windows are due."""
 
 
 @dataclass(slots=True)
@@ -136,7 +138,8 @@ class WindowAssembler:
     def write_due(self, most_bytes: int, everything: bool = False) -> int:
         """Write windows that are complete or have waited long enough, and the oldest above ``most_bytes``.
 
-        Only what ranks have closed can be written.
+        Only what ranks have closed can be written. Of many, the next call writes the rest: ranks that are not
+        answered meanwhile would take the aggregator for lost.
 
         Returns:
             Number of windows that it tried to write.
@@ -147,9 +150,12 @@ class WindowAssembler:
             for pending in self._pending.values()
             if everything or pending.is_complete or (pending.due is not None and pending.due <= now)
         ]
-        for pending in due:
+        tried = 0
+        for pending in sorted(due, key=lambda pending: pending.due or 0.0):  # A repeated one comes last.
             self._write(pending)
-        tried = len(due)
+            tried += 1
+            if not everything and self._clock() - now >= _ROUND_SECONDS:
+                break
         if self.size > most_bytes and not self.is_failing:
             tried += self._write_oldest(most_bytes)
         return tried
