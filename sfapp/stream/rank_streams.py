@@ -61,7 +61,7 @@ class RankStream:
         resend_requested_at: when elements were last requested again.
         last_step: number of its newest step.
         next_capture_message: number of the next of its messages about captures.
-        hello_bytes: approximate bytes of its hello in memory.
+        hello_bytes: bytes in memory of the fields of any size in its hello.
     """
 
     hello: StreamHello
@@ -90,7 +90,7 @@ class RankStream:
 
 
 def check_hello(hello: StreamHello, stream: RankStream | None) -> int:
-    """Return the bytes that a hello takes in memory.
+    """Return the bytes in memory of a hello, as ``hello_size``.
 
     Args:
         stream: of the process, if it is known.

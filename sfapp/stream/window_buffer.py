@@ -20,15 +20,12 @@ Rows = npt.NDArray[np.int64]
 _EMPTY_BYTES, _NAME_BYTES = 1024, 64
 """Approximate bytes in memory of a window without steps, and of a name in addition to its text."""
 
-_HELLO_BYTES = 2048
-"""Approximate bytes in memory of a hello without its attributes and extra fields."""
-
 NOT_CLOSED = "the rank fell silent before it closed its window"
 
 
 def hello_size(hello: StreamHello) -> int:
-    """Return the approximate bytes of a hello in memory: an empty list is one byte of a message."""
-    size, left = _HELLO_BYTES, [hello.extra, hello.attributes]
+    """Return the bytes in memory of a hello's fields of any size: an empty list is one byte of a message."""
+    size, left = 0, [hello.extra, hello.attributes]
     while left:
         value: Any = left.pop()
         size += sys.getsizeof(value)
