@@ -22,6 +22,7 @@ from starlette.datastructures import UploadFile
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from sfapp.app.field_values import is_possible
 from sfapp.app.repeated_errors import RepeatedErrors
 from sfapp.terminal import first_line
 
@@ -149,11 +150,14 @@ async def _connect(socket_id: str, environ: dict[str, Any], credentials: object 
 
 
 def _take_event(socket_id: str, message: dict[str, Any]) -> None:
-    """Pass an event on to NiceGUI, which looks its listener up without a check."""
+    """Pass an event on to NiceGUI, which takes its listener and its value without a check."""
     client = Client.instances.get(message["client_id"])
     element = None if client is None else client.elements.get(message["id"])
     if element is not None and message["listener_id"] not in element._event_listeners:
         _note_dropped("its element has no such listener")
+        return
+    if element is not None and not is_possible(element, message["listener_id"], message.get("args", ())):
+        _note_dropped("its field cannot have this value")
         return
     _take_page_event(socket_id, message)
 

@@ -13,7 +13,7 @@ from sfapp.errors import StreamError
 from sfapp.files import open_regular, sync_folder
 from sfapp.model.parse import MOST_WINDOW, whole_number
 from sfapp.packets import packet_path
-from sfapp.packets.attempts import RESTARTS_FILE, Attempts, RestartEntry
+from sfapp.packets.attempts import MAX_BYTES, RESTARTS_FILE, Attempts, RestartEntry
 from sfapp.packets.output import PacketOutput
 from sfapp.stream.messages import StreamHello
 from sfapp.terminal import quoted
@@ -35,7 +35,7 @@ class RunRestarts:
             newest: highest number of a window of the run that is in memory, or None.
 
         Raises:
-            StreamError: the file cannot be written, or the run has a window with the largest number.
+            StreamError: the file cannot be written or is full, or the run has a window with the largest number.
         """
         known = self._attempts.entry(hello.attempt, hello.incarnation)
         if known is None:
@@ -66,7 +66,10 @@ class RunRestarts:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             with open_regular(path, "ab+", follow_links=False) as file:
-                file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
+                end = file.seek(0, os.SEEK_END)
+                if end > MAX_BYTES:
+                    raise StreamError(f"run {quoted(self._run_id)} was restarted too often: {end:,} bytes of restarts")
+                file.seek(max(0, end - 1))
                 was_truncated = file.read(1) not in (b"", b"\n")
                 file.write(b"\n" * was_truncated + msgspec.json.encode(entry) + b"\n")
                 if sync:
