@@ -5,10 +5,13 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
+import io
 import keyword
 import os
 import sys
+from contextlib import suppress
 from typing import NoReturn
 
 import click
@@ -42,6 +45,10 @@ COMMANDS = {
     "validate": "Check packet files and print every fault.",
     "doctor": "Say what this environment can record, why not the rest, and how to fix it.",
 }
+
+
+_CANNOT_BE_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""Errors of standard output where it is a file, which names none."""
 
 
 def module_of(command: str) -> str:
@@ -94,9 +101,16 @@ def main() -> None:
         if translated is None:
             raise
         _fail(translated)
+    except OSError as error:
+        if error.filename is not None or error.errno not in _CANNOT_BE_WRITTEN:
+            raise
+        # The interpreter flushes it as it ends: what is left in its buffer would change the exit code.
+        sys.stdout = io.StringIO()
+        _fail(SfappError(f"the output cannot be written: {error.strerror}"))
 
 
 def _fail(error: SfappError) -> NoReturn:
     lines = (printable(line) for line in str(error).split("\n"))
-    click.echo("sfapp: " + "\n".join(lines), err=True)
+    with suppress(OSError):
+        click.echo("sfapp: " + "\n".join(lines), err=True)
     sys.exit(2)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sfapp.cli.console_messages import print_if_possible
 from sfapp.cli.loading import modules_loading
 from sfapp.cli.packet_paths import PacketPath, given_storage_options, storage_options
 from sfapp.cli.shared_options import standstill_option
@@ -105,7 +106,7 @@ def aggregate(
     ):
         if attached is not None:
             call_when_parent_ends(lambda: _stop_after_the_last(aggregator, attached, stop))
-        click.echo(f"listening on {aggregator.endpoint}", err=True)
+        print_if_possible(f"listening on {aggregator.endpoint}", err=True)
         aggregator.run(stop)
 
 

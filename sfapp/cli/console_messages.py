@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import click
@@ -42,6 +43,13 @@ def message(text: str) -> None:
     """Print a line on standard error, if messages are printed."""
     if shows_messages():
         click.echo(text, err=True)
+
+
+def print_if_possible(text: str, *, err: bool = False) -> None:
+    """Print a line of a command that goes on if its output can take no more: the disk of a log is full, or
+    the program that reads a pipe has ended."""
+    with suppress(OSError):
+        click.echo(text, err=err)
 
 
 def print_json(document: Any, indent: int | None = None) -> None:

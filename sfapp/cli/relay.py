@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from sfapp.cli.console_messages import print_if_possible
 from sfapp.cli.signals import call_when_parent_ends, wait_for_stop_signal
 from sfapp.process_limits import allow_open_files
 
@@ -40,5 +41,5 @@ def relay(aggregator: str, listen: str, keys: Path | None, attached: bool) -> No
     with Relay(listen, aggregator, session) as server, wait_for_stop_signal(attached) as stop:
         if attached:
             call_when_parent_ends(stop.set)
-        click.echo(f"listening on {server.endpoint}", err=True)
+        print_if_possible(f"listening on {server.endpoint}", err=True)
         server.run(stop)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sfapp.cli.console_messages import print_if_possible
 from sfapp.cli.loading import modules_loading
 from sfapp.cli.packet_paths import PacketPath, storage_options
 from sfapp.cli.signals import call_when_parent_ends
@@ -121,7 +122,7 @@ def serve(
                 otlp_interval=otlp_interval,
                 browser=browser,
             ),
-            announce=lambda address: click.echo(f"sfapp is at {address}{how_to_stop}"),
+            announce=lambda address: print_if_possible(f"sfapp is at {address}{how_to_stop}"),
         )
 
 

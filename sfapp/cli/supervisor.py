@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import IO
 
-import click
-
+from sfapp.cli.console_messages import print_if_possible
 from sfapp.errors import RunError
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 10.0
@@ -135,4 +134,4 @@ class Service:
                 self._log(self._last_line)
 
     def _log(self, message: str) -> None:
-        click.echo(f"sfapp {self._name}: {message.removeprefix('sfapp: ')}", err=True)
+        print_if_possible(f"sfapp {self._name}: {message.removeprefix('sfapp: ')}", err=True)

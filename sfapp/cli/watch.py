@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sfapp.cli.console_messages import print_if_possible
 from sfapp.cli.packet_paths import given_storage_options, storage_options
 from sfapp.cli.serve import LARGEST_TOKEN_FILE, read_token
 from sfapp.cli.signals import wait_for_stop_signal
@@ -204,4 +205,4 @@ def _lines_of(path: Path) -> list[str]:
 
 
 def _report(line: str) -> None:
-    click.echo(f"{datetime.now():%H:%M:%S} {printable(line)}")
+    print_if_possible(f"{datetime.now():%H:%M:%S} {printable(line)}")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -47,3 +49,17 @@ def test_services_of_a_run_import_nothing_from_there() -> None:
         service._thread.join(30)
     assert service._process is not None
     assert service._process.returncode == 0
+
+
+def test_services_of_a_run_are_restarted_when_their_messages_cannot_be_printed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with open("/dev/full", "w") as full, monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", full)
+        with Service("relay", ["--help"], os.environ) as service:
+            until(lambda: service._process is not None)
+            first = service._process
+            until(lambda: service._process is not first)
+        patch.undo()
+        with suppress(OSError):  # What is left in its buffer.
+            full.close()

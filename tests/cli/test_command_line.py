@@ -88,3 +88,15 @@ def test_progress_is_shown_in_a_terminal_unless_omitted(
     assert done.returncode == 0
     assert "Dumps of 1 of 1 rank;" in done.stdout
     assert (b"[1/1]" in text) is is_shown
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["analyze", SAMPLE], ["analyze", SAMPLE, "--json"]])
+def test_output_to_a_full_disk_is_a_message_and_no_answer(arguments: list[str | Path]) -> None:
+    """1 would say that the command did its work."""
+    with open("/dev/full", "wb") as full:
+        result = subprocess.run(
+            [*PROGRAM, *map(str, arguments)], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60
+        )
+        nowhere = subprocess.run([*PROGRAM, *map(str, arguments)], stdout=full, stderr=full, timeout=60)
+    assert (result.returncode, nowhere.returncode) == (2, 2)
+    assert result.stderr == "sfapp: the output cannot be written: No space left on device\n"
