@@ -16,6 +16,8 @@ from sfapp.storage import StoragePath
 from sfapp.terminal import printable
 
 _MOST_SHOWN = 10
+_MOST_DAYS = 100_000
+"""Before them lies no year in which a window can have ended by a clock that works."""
 
 
 @click.command()
@@ -52,6 +54,8 @@ def compact(folder: StoragePath, days: float, steps: int, dry_run: bool, as_json
     """
     from sfapp.service.thinning import thin_packets
 
+    if not days <= _MOST_DAYS:
+        raise click.UsageError(f"--older-than takes at most {_MOST_DAYS:,} days")
     if not isinstance(folder, Path):
         raise click.UsageError(
             f"{folder}: windows in a bucket are not thinned. Keep their verdicts with `sfapp ingest --to`, "

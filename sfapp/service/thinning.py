@@ -7,6 +7,7 @@ there, and the next call continues.
 
 from __future__ import annotations
 
+import os
 import tempfile
 import threading
 from collections import Counter
@@ -17,14 +18,14 @@ from pathlib import Path
 
 from sfapp.errors import IncidentError, PacketError
 from sfapp.files import remove_leftovers, sync_folder
-from sfapp.incidents import IncidentState
+from sfapp.incidents import IncidentLog, IncidentState
 from sfapp.model import Window
 from sfapp.model.sides import parse_compare
 from sfapp.model.view import WindowKey, parse_query
 from sfapp.model.window import SideChannel
 from sfapp.packets import Packet, load_packet, write_packet
 from sfapp.packets.paths import operator_files_of, thinned_path
-from sfapp.service.incidents import incident_log_of
+from sfapp.service.incidents import FOLDER, incident_log_of
 from sfapp.service.judging import WindowJudge
 from sfapp.service.onsets import EpisodeLocator
 from sfapp.service.problems import StoredProblems
@@ -93,20 +94,20 @@ def thin_packets(
         ingest_to_dataset([root], dataset, lambda now: progress(now.phase, now.done, now.total), cancel)
         with Store.open([dataset], memory=True) as store:
             store.ingest()
-            plan = plan_thinning(store, root, datetime.now(UTC) - age, steps)
+            notes = _Notes(root)
+            plan = plan_thinning(store, notes, datetime.now(UTC) - age, steps)
     if dry_run or cancel.is_set():
         return plan, ThinningReport(0, (), 0, 0, cancel.is_set())
     leftovers = remove_leftovers(root)
-    return plan, replace(_thin(plan, steps, progress, cancel), leftovers=leftovers)
+    return plan, replace(_thin(plan, notes, steps, progress, cancel), leftovers=leftovers)
 
 
-def plan_thinning(store: Store, root: Path, before: datetime, steps: int) -> ThinningPlan:
+def plan_thinning(store: Store, notes: _Notes, before: datetime, steps: int) -> ThinningPlan:
     """Return which windows of a store that ended before a moment can be thinned.
 
     Raises:
         IncidentError: it is not known which windows notes and incidents refer to.
     """
-    named, named_runs = windows_named(_notes_of(root))
     windows: list[tuple[WindowKey, Path, str]] = []
     size, kept = 0, Counter[str]()
     for run in store.runs():
@@ -122,7 +123,7 @@ def plan_thinning(store: Store, root: Path, before: datetime, steps: int) -> Thi
                 reason = "thinned before, or the packet is not there"
             elif ended_at is None or ended_at > before:
                 reason = "too new, or without a time"
-            elif key in named or key.run_id in named_runs:
+            elif notes.refer_to(key):
                 reason = "a note or an incident refers to it"
             elif key.window in telling:
                 reason = "of a problem, or next to one"
@@ -155,14 +156,42 @@ def _telling(store: Store, run_id: str) -> set[int]:
     return found | set(store.telling_windows([run_id], _EVERY).get(run_id, ()))
 
 
-def _notes_of(root: Path) -> IncidentState:
-    state = incident_log_of(root, None).state()
-    if state.notices:
-        raise IncidentError(
-            f"notes and incidents cannot all be read ({state.notices[0]}), so that it is not known which "
-            "windows they refer to: nothing was thinned"
-        )
-    return state
+class _Notes:
+    """Notes and incidents on the packets below a folder, those that are written meanwhile included."""
+
+    def __init__(self, root: Path) -> None:
+        self._logs = _logs_of(root)
+        self._states: list[IncidentState] = []
+        self._windows: set[WindowKey] = set()
+        self._runs: set[str] = set()
+
+    def refer_to(self, key: WindowKey) -> bool:
+        """Return whether a note or an incident refers to a window.
+
+        Raises:
+            IncidentError: they cannot all be read.
+        """
+        states = [log.state() for log in self._logs]
+        if list(map(id, states)) != list(map(id, self._states)):
+            for state in states:
+                if state.notices:
+                    raise IncidentError(
+                        f"notes and incidents cannot all be read ({state.notices[0]}), so that it is not "
+                        "known which windows they refer to: nothing was thinned"
+                    )
+            named = [windows_named(state) for state in states]
+            self._windows = {window for windows, _ in named for window in windows}
+            self._runs = {run for _, runs in named for run in runs}
+            self._states = states
+        return key in self._windows or key.run_id in self._runs
+
+
+def _logs_of(root: Path) -> list[IncidentLog]:
+    """Return the logs with notes on the packets below a folder: it may have been served together with others,
+    as a part of a larger folder, or folder by folder."""
+    below = [Path(folder) for folder, names, _ in os.walk(root) if FOLDER in names]
+    found = [incident_log_of(folder, None) for folder in (*below, *root.parents)]
+    return [incident_log_of(root, None), *(log for log in found if os.path.exists(log.path))]
 
 
 def windows_named(state: IncidentState) -> tuple[set[WindowKey], set[str]]:
@@ -185,17 +214,23 @@ def windows_named(state: IncidentState) -> tuple[set[WindowKey], set[str]]:
 
 
 def _thin(
-    plan: ThinningPlan, steps: int, progress: Callable[[str, int, int], None], cancel: threading.Event
+    plan: ThinningPlan,
+    notes: _Notes,
+    steps: int,
+    progress: Callable[[str, int, int], None],
+    cancel: threading.Event,
 ) -> ThinningReport:
     before = after = thinned = 0
     skipped: list[str] = []
-    for done, (_, path, sha256) in enumerate(plan.windows, start=1):
+    for done, (key, path, sha256) in enumerate(plan.windows, start=1):
         if cancel.is_set():
             break
         try:
+            if notes.refer_to(key):
+                raise PacketError("a note or an incident refers to it meanwhile")
             size = path.stat().st_size
             after += _thin_one(path, sha256, steps)
-        except (PacketError, OSError) as error:
+        except (PacketError, IncidentError, OSError) as error:
             skipped.append(f"{path}: {error}")
             continue
         before += size

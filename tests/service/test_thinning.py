@@ -7,6 +7,7 @@ import os
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -128,6 +129,37 @@ def test_what_notes_and_incidents_refer_to_is_kept(packets: Path) -> None:
     assert not json.loads(compacted(packets, "--dry-run", "--json"))["windows"]
 
 
+@pytest.mark.parametrize("served", ["..", "old"])
+def test_notes_next_to_a_folder_above_or_below_count(packets: Path, served: str) -> None:
+    """The packets may have been served as a part of a larger folder, or folder by folder."""
+    editor = IncidentEditor(IncidentLog.for_packets((packets / served).resolve()), "Ana")
+    editor.write_note("look", Pin(window=WindowKey("old", 0)))
+    assert "old/0" not in json.loads(compacted(packets, "--dry-run", "--json"))["windows"]
+
+
+def test_a_note_that_is_written_meanwhile_counts(packets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    planned = thinning.plan_thinning
+
+    def plan_and_write(*given: Any) -> ThinningPlan:
+        found = planned(*given)
+        editor = IncidentEditor(IncidentLog.for_packets(packets), "Ana")
+        editor.write_note("look", Pin(window=WindowKey("old", 0)))
+        return found
+
+    monkeypatch.setattr(thinning, "plan_thinning", plan_and_write)
+    result = run_sfapp("compact", packets, "--older-than", 30, "--steps", 4)
+    assert result.returncode == 1
+    assert "00000000.parquet: a note or an incident refers to it meanwhile" in result.stderr
+    assert (packets / "old" / "00000000.parquet").exists()
+
+
+@pytest.mark.parametrize("days", ["1e7", "inf", "nan"])
+def test_an_age_that_no_window_has_is_refused(packets: Path, days: str) -> None:
+    result = run_sfapp("compact", packets, "--older-than", days)
+    assert result.returncode == 2
+    assert "--older-than" in result.stderr
+
+
 def test_notes_that_cannot_be_read_stop_it(packets: Path) -> None:
     (packets / ".sfapp").mkdir(exist_ok=True)
     (packets / ".sfapp" / "incidents.jsonl").write_text('{"no": "edit"}\n')
@@ -192,8 +224,8 @@ def _thinned(root: Path) -> None:
 def test_a_packet_that_changed_meanwhile_is_left(packets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     planned = thinning.plan_thinning
 
-    def plan_and_change(store: Store, root: Path, before: datetime, steps: int) -> ThinningPlan:
-        found = planned(store, root, before, steps)
+    def plan_and_change(*given: Any) -> ThinningPlan:
+        found = planned(*given)
         put(packets, window("old", 0, seed=77))
         return found
 
