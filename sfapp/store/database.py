@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -123,7 +124,8 @@ class Database:
             cursor.execute(f"SET GLOBAL checkpoint_threshold = '{size}'")
 
     def recover(self, is_damaged: bool = False) -> None:
-        """Open the database again if DuckDB has invalidated it, as it does where the disk refuses a write.
+        """Open the database again if DuckDB has invalidated it, as it does where the disk refuses a write, or
+        create a new one if its file is gone, with its folder: no log can then be written.
 
         Args:
             is_damaged: rename the file, and create a new one.
@@ -135,7 +137,7 @@ class Database:
             try:
                 with self.cursor() as cursor:
                     cursor.execute("SELECT count(*) FROM store_info").fetchall()
-                if not is_damaged:
+                if not is_damaged and not self._is_gone():
                     return
             except StoreError:
                 if self._closed:
@@ -145,7 +147,9 @@ class Database:
                 with suppress(duckdb.Error):
                     self._connection.close()
                 try:
-                    if is_damaged and self.path is not None:
+                    if self.path is not None and self._is_gone():
+                        self.path.parent.mkdir(exist_ok=True)
+                    elif is_damaged and self.path is not None:
                         set_aside(self.path)
                     self._connection = self._connect()
                 except (duckdb.Error, OSError) as error:
@@ -154,6 +158,12 @@ class Database:
                         f"the store {self.path or 'in memory'} cannot be opened: {reason}"
                     ) from error
             self._generation += 1
+
+    def _is_gone(self) -> bool:
+        """Return whether the file was removed. Where the packets are gone too, it may come back with them."""
+        if self.path is None:
+            return False
+        return not os.path.exists(self.path) and os.path.exists(self.path.parent.parent)
 
     def close(self) -> None:
         """Write the log into the file, close the file and release the lock.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -78,6 +79,33 @@ def test_the_app_goes_on_once_a_full_disk_has_room_again(small_disk: Path, tmp_p
                 await asyncio.sleep(0.05)
             await until_kind(workspace, "live")  # it may be live between two packets, too
             assert store.diagnosis("run", 203).window == 203
+        finally:
+            await asyncio.to_thread(workspace.close)
+            store.close()
+
+    asyncio.run(follow())
+
+
+def test_the_app_goes_on_after_the_folder_of_its_store_was_removed(tmp_path: Path) -> None:
+    packets = tmp_path / "packets"
+    write_windows(packets, 0, 4)
+    with Store.open([packets]) as store:
+        store.ingest()  # It has no open log then, into which it could still write.
+
+    async def follow() -> None:
+        store = Store.open([packets])
+        workspace = Workspace(store, [packets])
+        try:
+            workspace.start()
+            await until_kind(workspace, "live")
+            shutil.rmtree(packets / ".sfapp")
+            await asyncio.to_thread(write_windows, packets, 4, 4)
+            deadline = time.monotonic() + 30
+            while len((await asyncio.to_thread(store.window_numbers, ["run"])).get("run", ())) < 8:
+                assert time.monotonic() < deadline, workspace.status()
+                await asyncio.sleep(0.05)
+            await until_kind(workspace, "live")
+            assert (packets / ".sfapp" / "store.duckdb").exists()
         finally:
             await asyncio.to_thread(workspace.close)
             store.close()
