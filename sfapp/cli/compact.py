@@ -90,6 +90,8 @@ def compact(folder: StoragePath, days: float, steps: int, dry_run: bool, as_json
         message(f"sfapp: removed {report.leftovers:,} temporary files of processes that were killed")
     for line in report.skipped[:_MOST_SHOWN]:
         message(f"sfapp: not thinned: {printable(line)}")
+    if (more := len(report.skipped) - _MOST_SHOWN) > 0:
+        message(f"sfapp: not thinned: {more:,} more")
     if report.cancelled:
         message("sfapp: stopped; the next call does the rest")
     if report.cancelled or report.skipped:

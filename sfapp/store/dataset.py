@@ -66,7 +66,7 @@ def ingest_to_dataset(
 def _locked(folder: Path) -> StoreLock:
     try:
         (folder / ".sfapp").mkdir(parents=True, exist_ok=True)
-        return StoreLock.acquire(folder / ".sfapp" / "dataset")
+        return StoreLock.acquire(folder / ".sfapp" / "dataset", dataset=folder)
     except OSError as error:
         raise StoreError(f"the dataset {folder} cannot be written: {error.strerror}") from error
 

@@ -65,8 +65,11 @@ class StoreLock:
         self._lock = lock
 
     @classmethod
-    def acquire(cls, store: Path) -> StoreLock:
+    def acquire(cls, store: Path, dataset: Path | None = None) -> StoreLock:
         """Take the lock and write the holder into the file.
+
+        Args:
+            dataset: the dataset that it protects, if it is no store.
 
         Raises:
             StoreBusyError: another opening holds it; the message names the process.
@@ -91,7 +94,12 @@ class StoreLock:
             lock.acquire()
         except Timeout:
             holder = _read_holder(path)
-            raise StoreBusyError(_busy(store, holder.describe() if holder else "another process")) from None
+            named = holder.describe() if holder else "another process"
+            if dataset is not None:
+                raise StoreBusyError(
+                    f"the dataset {dataset} is in use by {named}. Wait until it has ended, or stop it"
+                ) from None
+            raise StoreBusyError(_busy(store, named)) from None
         return cls(lock)
 
     def release(self) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from sfapp.errors import PacketError
 from sfapp.incidents import IncidentEditor, IncidentLog
 from sfapp.model.incidents import Pin
 from sfapp.model.view import WindowKey
@@ -242,6 +243,18 @@ def test_a_restarted_job_does_not_use_a_number_again(packets: Path) -> None:
         int(path.name[:8]) for path in (packets / "old").glob("*.parquet") if ".thinned" not in path.name
     ]
     assert max(numbers) == WINDOWS - 1
+
+
+def test_packets_that_are_not_thinned_are_named_or_counted(
+    packets: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PacketError("refused")
+
+    monkeypatch.setattr(thinning, "write_packet", refuse)
+    monkeypatch.setattr("sfapp.cli.compact._MOST_SHOWN", 0)
+    result = run_sfapp("compact", packets, "--older-than", 30, "--steps", 4)
+    assert (result.returncode, "sfapp: not thinned: 1 more" in result.stderr) == (1, True), result.stderr
 
 
 def test_kept_steps_are_evenly_spaced(packets: Path) -> None:

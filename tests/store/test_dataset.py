@@ -349,7 +349,7 @@ class TestAdding:
         ingested(target, packets)
         lock = StoreLock.acquire(target / ".sfapp" / "dataset")
         try:
-            with pytest.raises(StoreBusyError):
+            with pytest.raises(StoreBusyError, match=r"dataset .*/verdicts is in use by .*\. Wait until it"):
                 ingested(target, packets)
         finally:
             lock.release()
