@@ -11,11 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from sfapp.model.manifest import Parallelism, Prefetch, RecorderInfo, Wrapper
+from sfapp.model.parse import MOST_WINDOW
 from sfapp.model.rank_table import RankIdentity
 from sfapp.packets.host_files import STARTED, process_fields
 from sfapp.packets.paths import packet_path
 
 _PACKET_NAME = re.compile(r"^(\d{8,})(?:(?:\.[0-9a-f]{16})?(\.rank\d+))?\.parquet$")
+
+_LAST_COUNTED = MOST_WINDOW // 2
+"""Largest number of a window that a run continues after. A file of any name may lie in the folder; after the
+largest number that a window can have, no window of the run could be written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +67,11 @@ def following_window(files: Iterable[tuple[str, float]], rank: int | None = None
         files: name of each, and the time in seconds since the epoch at which it was modified.
         rank: as in ``JobInfo.next_window``.
     """
-    found = [(name, modified) for each, modified in files if (name := _PACKET_NAME.match(each))]
+    found = [
+        (name, modified)
+        for each, modified in files
+        if (name := _PACKET_NAME.match(each)) and int(name[1]) <= _LAST_COUNTED
+    ]
     if rank is not None:
         started, own_suffixes = _process_start_time(), (None, f".rank{rank}")
         found = [

@@ -22,7 +22,16 @@ from sfapp.errors import RecorderError
 from sfapp.model.host_evidence import Attributes, EvidenceKind, evidence_channels
 from sfapp.model.manifest import DIMENSIONS, MAX_WORLD_SIZE, Accumulation, ClosedBy
 from sfapp.model.rank_table import RankIdentity
-from sfapp.model.stages import MAX_NAME_LENGTH, MAX_STAGES, RESIDUAL, expand_stages, stage_category
+from sfapp.model.stages import (
+    MAX_NAME_LENGTH,
+    MAX_STAGES,
+    RESIDUAL,
+    broad_stage,
+    expand_stages,
+    stage_category,
+)
+from sfapp.packets.declared import check_declared
+from sfapp.packets.packet_layout import FIXED_COLUMNS, RESERVED_PREFIXES
 from sfapp.packets.value_checks import is_unicode
 from sfapp.terminal import printable, quoted
 
@@ -92,8 +101,9 @@ class WindowSchema:
 
         Raises:
             RecorderError: the names cannot be columns, the role cannot be a name, the coordinates are not
-                those of a parallel layout, the accumulation factor is below 1, or there are too many stages.
+                those of a parallel layout, the accumulation is invalid, or there are too many stages.
         """
+        check_declared("accumulation", accumulation, Accumulation)
         names = tuple(broad)
         _check_names(names)
         if role:
@@ -125,6 +135,12 @@ class WindowSchema:
 def _check_names(names: tuple[str, ...]) -> None:
     for name in names:
         check_name("a stage's name", name)
+        if name in FIXED_COLUMNS or name.startswith(RESERVED_PREFIXES):
+            raise RecorderError(f"a stage cannot be called {quoted(name)}: a packet has another such column")
+        if broad_stage(name) != name:
+            raise RecorderError(
+                f"a stage cannot be called {quoted(name)}: packets name micro-steps so; pass accumulation="
+            )
     if not names or len(set(names)) != len(names) or RESIDUAL in names:
         raise RecorderError(f"stages must be different names without {RESIDUAL!r}, which is added: {names}")
 

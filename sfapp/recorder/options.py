@@ -10,12 +10,19 @@ from sfapp.errors import RecorderError
 from sfapp.model.manifest import Accumulation, Parallelism, Prefetch, Wrapper
 from sfapp.model.rank_table import RankIdentity
 from sfapp.model.stages import DEFAULT_STAGES, with_between
+from sfapp.packets.declared import check_declared
 from sfapp.packets.output import SPOOL_BYTES
 from sfapp.recorder.rank_coordinates import Layout
 from sfapp.recorder.side_channels.host_evidence import chosen_kinds
 from sfapp.recorder.transport.transports import TRANSPORTS, GatherMode
 
 _POSITIVE = "window_steps, max_pending, spool_bytes and timeout must be positive"
+
+_MAX_TIMEOUT = 1e6
+"""Seconds: Python refuses to wait for a thread or a lock much longer, or for infinity."""
+
+_MAX_FIRST_STEP = 2**61
+"""Half of the largest number of a step in a packet, so that no job comes to that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +43,9 @@ class JobOptions:
         periods: what happens every so many steps, such as ``{"checkpoint": 500}``: names to check for a delay
             that returns at that spacing.
         wrapper, parallelism, prefetch, model_fit: declared in the packet (packet.md).
+
+    Raises:
+        RecorderError: one of the last four has a value that a packet cannot have.
     """
 
     run_id: str | None = None
@@ -48,6 +58,12 @@ class JobOptions:
     parallelism: Parallelism | None = None
     prefetch: Prefetch = "unknown"
     model_fit: bool = False
+
+    def __post_init__(self) -> None:
+        check_declared("wrapper", self.wrapper, Wrapper)
+        check_declared("parallelism", self.parallelism or Parallelism(), Parallelism)
+        check_declared("prefetch", self.prefetch, Prefetch)
+        check_declared("model_fit", self.model_fit, bool)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +83,7 @@ class WindowOptions:
             undeclared micro-step, or is not among ``stages``.
 
     Raises:
-        RecorderError: ``window_steps`` is not positive or ``first_step`` is negative.
+        RecorderError: ``window_steps`` is not positive, or ``first_step`` is negative or above 2^61.
     """
 
     window_steps: int = 100
@@ -82,6 +98,8 @@ class WindowOptions:
             raise RecorderError(_POSITIVE)
         if self.first_step < 0:
             raise RecorderError("first_step must not be negative")
+        if self.first_step > _MAX_FIRST_STEP:
+            raise RecorderError("first_step must not be above 2^61")
 
     @property
     def recorded_stages(self) -> tuple[str, ...]:
@@ -103,7 +121,7 @@ class GatherOptions:
         spool_bytes: packets that may wait on disk for a bucket; above it the oldest are discarded.
 
     Raises:
-        RecorderError: a value is unknown or not positive.
+        RecorderError: a value is unknown or not positive, or the timeout is above 10^6 s.
     """
 
     gather: GatherMode = "gloo"
@@ -114,6 +132,8 @@ class GatherOptions:
     def __post_init__(self) -> None:
         if self.max_pending < 1 or self.timeout <= 0 or self.spool_bytes < 1:
             raise RecorderError(_POSITIVE)
+        if not self.timeout <= _MAX_TIMEOUT:
+            raise RecorderError(f"timeout must be at most {_MAX_TIMEOUT:,.0f} seconds, not {self.timeout}")
         if self.gather not in TRANSPORTS:
             raise RecorderError(f"gather must be one of {', '.join(TRANSPORTS)}, not {self.gather!r}")
 

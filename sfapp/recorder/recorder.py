@@ -160,15 +160,9 @@ class Recorder:
     def batches(self, loader: Iterable[Batch]) -> Batches[Batch]:
         """Return a loader whose waits count as the data stage of the step that uses the batch.
 
-        The batch may be fetched before the step, within it, or by a prefetcher one step ahead.
-
-        Examples:
-            >>> for batch in perf.batches(loader):
-            ...     with perf.step():
-            ...         ...
-
-        If the step of a batch cannot be known (a thread fetches it, or steps are skipped), the window has the
-        fault ``prefetch_unaligned``.
+        The batch may be fetched before the step, within it, or by a prefetcher one step ahead. If its step
+        cannot be known (a thread fetches it, or steps are skipped), the window has the fault
+        ``prefetch_unaligned``.
         """
         windows = self._windows
         workers = getattr(loader, WORKERS_KEY, 0)
@@ -217,14 +211,11 @@ class Recorder:
         Args:
             wrapper: the model's wrapper. It applies to windows that are not closed yet.
             layout: this rank's place in the parallel layout, as in ``JobOptions``. Declare it between steps
-                and on every rank; a change closes the window. An invalid one is refused with the fault
-                ``reconfigure_refused``.
+                and on every rank; a change closes the window.
+
+        An invalid value is refused with the fault ``reconfigure_refused``, and recording continues.
         """
-        if wrapper is not None:
-            rank = self._windows.rank
-            rank.job = replace(rank.job, wrapper=wrapper)
-        if layout is not None:
-            self._windows.reconfigure(layout=layout)
+        self._windows.declare(wrapper, layout)
 
     # ---- side channels --------------------------------------------------------------------------
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -161,6 +163,28 @@ def test_an_error_of_the_recorder_s_own_ends_the_recording_and_not_the_training(
     assert only_window(tmp_path).step_N.tolist() == [0, 1, 2]
 
 
+@pytest.mark.parametrize(
+    "step",
+    [
+        {"wall_ns": None, "micro_steps": [{}]},
+        {"wall_ns": 10, "micro_steps": 3},
+        {"wall_ns": 10, "micro_steps": [{DATA: "5"}]},
+        {"wall_ns": 10, "micro_steps": [{}], "faults": {"hook_failed": 1}},
+        {"wall_ns": 10, "micro_steps": [{}], "waits": [{DATA: 2**80}]},
+        {"wall_ns": 10, "micro_steps": [{}], "syncs": 1},
+    ],
+)
+def test_a_step_timed_elsewhere_never_raises_whatever_it_holds(
+    tmp_path: Path, clock: Clock, step: dict[str, Any]
+) -> None:
+    with recorder(tmp_path, clock) as perf:
+        train(perf, clock, steps=3)
+        perf.add_step(**step)
+        perf.add_step(**step)
+    assert [failure.split(":")[0] for failure in perf.failures] == ["recording stopped"]
+    assert only_window(tmp_path).step_N.tolist() == [0, 1, 2]
+
+
 def test_windows_end_at_the_same_step_on_every_rank_whatever_a_rank_left_out(
     tmp_path: Path, clock: Clock
 ) -> None:
@@ -179,6 +203,17 @@ def test_a_run_that_is_started_again_never_overwrites_its_windows(tmp_path: Path
         with recorder(tmp_path, clock) as perf:
             train(perf, clock, steps=4)
     assert [item.window.number for item in read_windows([tmp_path]).windows] == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("number", [10**18 - 1, 10**18, 10**40])
+def test_a_file_with_a_number_that_no_window_reaches_costs_a_run_nothing(
+    tmp_path: Path, clock: Clock, number: int
+) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / f"{number}.parquet").touch()
+    with recorder(tmp_path, clock) as perf:
+        train(perf, clock, steps=4)
+    assert [path.name for path in perf.written] == ["00000000.parquet", "00000001.parquet"]
 
 
 def test_times_and_role_are_those_of_the_window(tmp_path: Path, clock: Clock) -> None:
@@ -263,6 +298,13 @@ def test_names_from_the_environment_that_are_no_unicode_are_written_escaped(
     [
         ({"window_steps": 0}, "must be positive"),
         ({"timeout": 0}, "must be positive"),
+        ({"timeout": math.inf}, "at most 1,000,000 seconds, not inf"),
+        ({"timeout": math.nan}, "at most 1,000,000 seconds, not nan"),
+        ({"first_step": 2**62}, "must not be above"),
+        ({"wrapper": "deepspeed"}, "wrapper must be one of single, ddp, .*, not 'deepspeed'"),
+        ({"prefetch": None}, "prefetch must be one of aligned, unaligned, unknown, not 'None'"),
+        ({"model_fit": "yes"}, "model_fit must be a valid bool"),
+        ({"parallelism": Parallelism(dp=2.5)}, "parallelism must be a valid Parallelism"),
         ({"gather": "mpi"}, "gather must be one of"),
         ({"event_fraction": 2}, "between 0 and 1"),
         ({"roles": []}, "none for rank 0"),
@@ -273,6 +315,11 @@ def test_names_from_the_environment_that_are_no_unicode_are_written_escaped(
         ({"roles": "half \ud83d"}, "the role must be valid Unicode"),
         ({"stages": ("a", "a")}, "different names"),
         ({"stages": ("a", OTHER)}, "which is added"),
+        ({"stages": ("a", "step")}, "a stage cannot be called 'step'"),
+        ({"stages": ("a", "side.a")}, "a stage cannot be called 'side.a'"),
+        ({"stages": ("a[0]", "a[1]")}, "a stage cannot be called 'a.0.'"),
+        ({"accumulation": Accumulation(ordered=None)}, "accumulation must be a valid Accumulation"),
+        ({"accumulation": 2}, "accumulation must be a valid Accumulation"),
         ({"accumulation": Accumulation(factor=0)}, "at least 1"),
         ({"layout": {"xp": 0}}, "the dimension 'xp', which is none of dp, pp, tp, ep, cp"),
         ({"layout": {"dp": -1}}, "the coordinate in dp must be a whole number from 0, not -1"),

@@ -114,6 +114,13 @@ def reconfigure_with_the_residual(perf: Recorder, clock: Clock) -> None:
         clock.tick(100)
 
 
+def declare_a_wrapper_that_packets_do_not_have(perf: Recorder, clock: Clock) -> None:
+    wrapper: Any = "deepspeed"
+    perf.declare(wrapper=wrapper)
+    with perf.step(), perf.stage(FORWARD):
+        clock.tick(100)
+
+
 def reconfigure_inside_a_step(perf: Recorder, clock: Clock) -> None:
     with perf.step(), perf.stage(FORWARD):
         perf.reconfigure(stages=(DATA,))
@@ -133,6 +140,7 @@ def reconfigure_inside_a_step(perf: Recorder, clock: Clock) -> None:
         (wrap_a_step_in_a_stage, "stage_outside_step", DATA),
         (turn_the_clock_back, "nonmonotonic_clock", DATA),
         (reconfigure_with_the_residual, "reconfigure_refused", "stages must be different names"),
+        (declare_a_wrapper_that_packets_do_not_have, "reconfigure_refused", "wrapper must be one of"),
         (reconfigure_inside_a_step, "reconfigure_refused", "inside a step"),
         (reconfigure_with_something_else, "reconfigure_refused", "'int' object is not iterable"),
         (reconfigure_with_half_a_character, "reconfigure_refused", "a stage's name must be valid Unicode"),

@@ -8,9 +8,10 @@ from itertools import zip_longest
 
 from sfapp.errors import RecorderError, describe_error
 from sfapp.model.capture import PROFILED, CaptureLimits
-from sfapp.model.manifest import Accumulation, ClosedBy
+from sfapp.model.manifest import Accumulation, ClosedBy, Wrapper
 from sfapp.model.reasons import reason_sentence
 from sfapp.model.stages import BETWEEN, stage_category, with_between
+from sfapp.packets.declared import check_declared
 from sfapp.packets.sink import PacketSink
 from sfapp.packets.window_rows import WindowBuffer, WindowSchema
 from sfapp.recorder.capture.rank_captures import Position, RankCaptures
@@ -129,9 +130,34 @@ class WindowRecorder:
         evidence: StepEvidence | None = None,
     ) -> None:
         """Record a step that was timed elsewhere; arguments are those of ``Recorder.add_step``."""
-        state, end = self.state, self.state.clock()
-        for code, detail in faults.items():
-            self.note(code, detail)
+        if not self.is_recording:
+            return
+        end = self.state.clock()
+        try:
+            for code, detail in faults.items():
+                self.note(code, detail)
+            self._fill_row(micro_steps, syncs, waits)
+            if device_calls is not None:
+                self._add_device_calls(device_calls)
+            add_evidence(self.state, evidence, self.schema.column_of, end)
+            begin = end - wall_ns
+        except RecorderError:  # The recorder is strict.
+            raise
+        except Exception as error:  # fail-open: the arguments may be anything
+            self._give_up(error)
+            return
+        self._finish_step(begin, end, True)
+        self.state.ended = end
+        self._follow_steps()
+
+    def _fill_row(
+        self,
+        micro_steps: Sequence[Mapping[str, int]],
+        syncs: Sequence[bool],
+        waits: Sequence[Mapping[str, int]],
+    ) -> None:
+        """Enter stages and waits of a step that was timed elsewhere."""
+        state = self.state
         state.reset()
         state.syncs.extend(syncs)
         spent = state.spent()
@@ -146,16 +172,7 @@ class WindowRecorder:
             for name, blocked in stages.items():
                 if name in column_of:
                     self.channels.add_wait(column_of[name], blocked)
-        if device_calls is not None:
-            self._add_device_calls(device_calls)
-        try:
-            state.set_spent(spent)
-            add_evidence(state, evidence, self.schema.column_of, end)
-        except (TypeError, OverflowError) as error:
-            self._give_up(error)
-        self._finish_step(end - wall_ns, end, True)
-        state.ended = end
-        self._follow_steps()
+        state.set_spent(spent)
 
     def _add_device_calls(self, calls: StagedCalls) -> None:
         columns = self.schema.column_of
@@ -190,6 +207,17 @@ class WindowRecorder:
             self.close_window("accumulation_change", schema)
         elif (schema.role, schema.coordinates) != (old.role, old.coordinates):
             self.close_window("role_change", schema)
+
+    def declare(self, wrapper: Wrapper | None, layout: Layout | None) -> None:
+        """Change what is declared; arguments are those of ``Recorder.declare``."""
+        if wrapper is not None:
+            try:
+                check_declared("wrapper", wrapper, Wrapper)
+                self.rank.job = replace(self.rank.job, wrapper=wrapper)
+            except RecorderError as refusal:
+                self.note("reconfigure_refused", str(refusal))
+        if layout is not None:
+            self.reconfigure(layout=layout)
 
     def rejoin(self, rejoin: Rejoin) -> None:
         """Close the window, and continue in the new world with its ranks' next window and step."""
