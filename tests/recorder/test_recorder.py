@@ -205,6 +205,21 @@ def test_a_run_that_is_started_again_never_overwrites_its_windows(tmp_path: Path
     assert [item.window.number for item in read_windows([tmp_path]).windows] == [0, 1, 2, 3, 4, 5]
 
 
+def test_two_recorders_of_one_run_replace_no_window_of_each_other(
+    tmp_path: Path, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second, third = (recorder(tmp_path, clock, max_pending=8) for _ in range(3))
+    for place, perf in enumerate((first, second, third)):
+        train(perf, clock, steps=4, other=7 + place)
+        perf.close()
+    assert [path.name for path in first.written] == ["00000000.parquet", "00000001.parquet"]
+    assert [path.name for path in second.written] == ["00000000.rank0.parquet", "00000001.rank0.parquet"]
+    assert second.failures[0].startswith("window 0 is written as a part: another recorder has written it")
+    assert not third.written
+    assert "2 windows of rank 0 were lost in all" in caplog.records[-1].getMessage()
+    assert len(read_windows([tmp_path]).conflicts) == 2
+
+
 @pytest.mark.parametrize("number", [10**18 - 1, 10**18, 10**40])
 def test_a_file_with_a_number_that_no_window_reaches_costs_a_run_nothing(
     tmp_path: Path, clock: Clock, number: int

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from sfapp.errors import describe_error
+from sfapp.errors import PacketError, describe_error
 from sfapp.model.standstill import PlaceSource
 from sfapp.packets import WindowDraft, packet_path
 from sfapp.packets.compose import part_draft
@@ -30,6 +30,8 @@ from sfapp.recorder.transport.window_queue import ClosedWindow, EarlyGather, Win
 _LAST_IN_PARTS = "the last window is left in parts, because it would be gathered on the training thread"
 
 _NO_THREAD = "the system refused this rank a thread to gather it"
+
+_TAKEN = "another recorder has written it: give each job a run_id of its own"
 
 _MAX_REMEMBERED = 256
 """Maximum number of newest packets and failures that a recorder keeps: a run may have any number of
@@ -268,7 +270,7 @@ class GatherSink:
                 try:
                     buffer.faults |= result.faults
                     draft = result.draft(rank.job, buffer, gather_ns)
-                    packets[index] = draft, _path(rank, draft, None)
+                    packets[index] = draft, _new_path(rank, draft, None)
                 except Exception as error:  # fail-open: otherwise the others would wait for a response
                     reasons[index] = self._unclaim(rank, buffer, error)
             refusals = self._packet_writer.write([*packets.values()])
@@ -315,7 +317,11 @@ class GatherSink:
         is_whole = rank.job.world_size == 1 and rank.job.process is None
         try:
             draft = part_draft(rank.job, buffer, identity, None if is_whole else reason)
-            path = _path(rank, draft, None if is_whole else identity.rank)
+            if is_whole and _path(rank, draft, None).exists():
+                is_whole = False  # As a part beside the other one, it is listed as a conflict.
+                draft = part_draft(rank.job, buffer, identity, _TAKEN)
+                self.failures.append(f"window {buffer.number} is written as a part: {_TAKEN}")
+            path = _new_path(rank, draft, None if is_whole else identity.rank)
             if is_whole:
                 (refusal,) = self._packet_writer.write([(draft, path)])
             else:
@@ -341,6 +347,18 @@ def _gather_early(rank: GatherRank, group: TransportGroup, buffer: WindowBuffer)
         rank.drop_group(group, buffer.number, str(failure))
         return EarlyGather(part_reason=str(failure))
     return EarlyGather(results[0] if results else None, time.perf_counter_ns() - begin)
+
+
+def _new_path(rank: JobRank, draft: WindowDraft, part_rank: int | None) -> Path:
+    """Return the path for a window.
+
+    Raises:
+        PacketError: it has a file, which must not be replaced: it holds another recorder's rows.
+    """
+    path = _path(rank, draft, part_rank)
+    if path.exists():
+        raise PacketError(_TAKEN, path=str(path))
+    return path
 
 
 def _path(rank: JobRank, draft: WindowDraft, part_rank: int | None) -> Path:
