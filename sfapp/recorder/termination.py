@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Callable
 from types import FrameType
 
+from sfapp.errors import describe_error
 from sfapp.packets.threads import start_or_note
 
 Callback = Callable[[], None]
@@ -43,7 +44,7 @@ class SigtermWatch:
         """Call ``callback`` on SIGTERM.
 
         Does nothing outside the main thread, or if training handles SIGTERM or has a wake-up pipe; nor
-        where the system refuses a thread, which is added to ``failures``.
+        where the system refuses a pipe or a thread, which is added to ``failures``.
         """
         if not self._callbacks and not self._start(failures):
             return
@@ -65,7 +66,11 @@ class SigtermWatch:
             or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
         ):
             return False
-        reader, writer = os.pipe()
+        try:
+            reader, writer = os.pipe()
+        except OSError as error:  # The process has no file descriptors left.
+            failures.append(f"SIGTERM does not save rows: {describe_error(error)}")
+            return False
         os.set_blocking(writer, False)
         previous = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         if previous != -1:

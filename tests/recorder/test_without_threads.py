@@ -39,6 +39,30 @@ perf.close()
 print(json.dumps({"failures": list(perf.failures), "written": len(perf.written)}))
 """
 
+# Creates the recorder while the process may open no file.
+NO_DESCRIPTORS_JOB = """
+import contextlib, os, resource, sys, tempfile
+import sfapp
+
+with sfapp.Recorder(tempfile.mkdtemp(), run_id="warm", window_steps=10) as perf:  # Loads what is needed.
+    for _ in range(20):
+        with perf.step(), perf.stage("data.next_wait"):
+            pass
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+held = []
+with contextlib.suppress(OSError):
+    while True:
+        held.append(os.open(os.devnull, os.O_RDONLY))
+perf = sfapp.Recorder(sys.argv[1], run_id="run", window_steps=10)
+for descriptor in held:
+    os.close(descriptor)
+for _ in range(20):
+    with perf.step(), perf.stage("data.next_wait"):
+        pass
+perf.close()
+print(perf.failures)
+"""
+
 # The same under a real limit, which binds every user but root.
 LIMITED_JOB = """
 import os, resource, sys, tempfile
@@ -111,3 +135,10 @@ def test_sigterm_still_ends_a_process_without_threads(tmp_path: Path) -> None:
     result = subprocess.run([sys.executable, "-c", code, str(tmp_path), "", "always"], capture_output=True)
 
     assert (result.returncode, result.stdout) == (-15, b"")
+
+
+def test_a_recorder_is_created_where_no_file_descriptor_is_left(tmp_path: Path) -> None:
+    job = [sys.executable, "-c", NO_DESCRIPTORS_JOB, str(tmp_path)]
+    done = subprocess.run(job, capture_output=True, text=True, timeout=60, check=True)
+    assert "SIGTERM does not save rows" in done.stdout
+    assert [len(item.window.step_N) for item in read_windows([tmp_path]).windows] == [10, 10]
