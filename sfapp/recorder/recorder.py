@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -165,9 +165,10 @@ class Recorder:
         ``prefetch_unaligned``.
         """
         windows = self._windows
-        workers = getattr(loader, WORKERS_KEY, 0)
-        if isinstance(workers, int):  # Every so many batches come from the same worker.
-            windows.rank.job.extra[WORKERS_KEY] = workers
+        with suppress(Exception):  # fail-open: the loader may be anything
+            workers = getattr(loader, WORKERS_KEY, 0)
+            if isinstance(workers, int):  # Every so many batches come from the same worker.
+                windows.rank.job.extra[WORKERS_KEY] = workers
         return Batches(loader, self._state, lambda: windows.schema.accumulation.factor, windows.data_stage)
 
     def phases(self) -> Phases:

@@ -15,7 +15,7 @@ from sfapp.model import Accumulation, Gates, Window
 from sfapp.packets import read_window, read_windows
 from sfapp.recorder import Recorder
 from tests.builders import BACKWARD, DATA, FORWARD
-from tests.recorder.clocked_recorder import Clock, recorder
+from tests.recorder.clocked_recorder import Clock, only_window, recorder, train
 
 pytestmark = pytest.mark.usefixtures("hot_path")
 
@@ -233,3 +233,15 @@ def test_fewer_micro_steps_than_declared_are_a_fault(tmp_path: Path, clock: Cloc
     assert window.manifest.faults == ("accumulation_mixed",)
     labels = {label.label: label.reasons for label in sfapp.diagnose(window, Gates(floor_ns=1)).labels}
     assert "accumulation_mixed" in labels["gradient_accumulation_ambiguous"]
+
+
+def test_a_loader_with_a_property_that_raises_is_recorded(tmp_path: Path, clock: Clock) -> None:
+    class Unwilling(list[int]):
+        @property
+        def num_workers(self) -> int:
+            raise ValueError
+
+    with recorder(tmp_path, clock) as perf:
+        for _ in perf.batches(Unwilling([1, 2])):
+            train(perf, clock)
+    assert only_window(tmp_path).step_N.tolist() == [0, 1]
