@@ -13,6 +13,7 @@ import pytest
 
 import sfapp
 from sfapp.packets import read_windows
+from tests.recorder.clocked_recorder import Clock, recorder
 
 PROLOGUE = """
 import hashlib, signal, sys, threading, time
@@ -151,3 +152,34 @@ def test_a_forked_child_can_be_terminated_alone(tmp_path: Path) -> None:
             pass
     (window,) = (item.window for item in read_windows([tmp_path]).windows)
     assert len(window.step_N) == 2
+
+
+class AlarmingClock(Clock):
+    """A clock that training's alarm reaches while the recorder looks at it, once it has been set."""
+
+    is_set = False
+
+    def __call__(self) -> int:
+        if self.is_set:
+            self.is_set = False
+            signal.raise_signal(signal.SIGUSR1)
+        return super().__call__()
+
+
+def late(*arguments: object) -> None:
+    raise TimeoutError("the step takes too long")
+
+
+def test_what_a_signal_handler_raises_reaches_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = signal.signal(signal.SIGUSR1, late)
+    try:
+        clock = AlarmingClock()
+        perf = recorder(tmp_path, clock)
+        clock.is_set = True
+        with pytest.raises(TimeoutError, match="too long"):
+            perf.flush()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    perf.close()

@@ -20,6 +20,7 @@ from sfapp.recorder.rank_coordinates import Layout, coordinates_of
 from sfapp.recorder.self_check import SelfCheck
 from sfapp.recorder.side_channels.device_waits import StagedCalls
 from sfapp.recorder.side_channels.recorded_channels import RecordedChannels
+from sfapp.recorder.signal_errors import is_of_a_signal_handler
 from sfapp.recorder.timing.contexts import MicroStep
 from sfapp.recorder.timing.host_counters import StepEvidence, add_evidence, host_row, set_host_row
 from sfapp.recorder.timing.timer_backend import measure_costs, new_state
@@ -377,11 +378,13 @@ class WindowRecorder:
         return self._sink.end_window(self.rank, self._buffer, is_last)
 
     def _give_up(self, error: Exception) -> None:
-        """End recording after an unexpected error; training continues."""
+        """End recording after an unexpected error; training continues, or gets its own error."""
         self.is_recording = False
         self.state.report_due = 0
         self.captures.stop("recording stopped")
         self._sink.failures.append(f"recording stopped: {describe_error(error)}")
+        if is_of_a_signal_handler(error):
+            raise error
 
     # ---- captures -------------------------------------------------------------------------------
 
