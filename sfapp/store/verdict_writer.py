@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sfapp.errors import StoreError
-from sfapp.files import write_atomic
+from sfapp.files import sync_folder, write_atomic
 from sfapp.packets.paths import VERDICTS_SUFFIX, folder_name
 from sfapp.storage import (
     ObjectPath,
@@ -74,7 +74,7 @@ def write_verdicts(database: Database, target: StoragePath) -> DatasetReport:
     refused = dict(
         database.tuples(f"SELECT path, reason FROM quarantine WHERE ends_with(path, '{VERDICTS_SUFFIX}')")
     )
-    written, windows, there, left = 0, 0, set(), list[str]()
+    windows, there, left, new = 0, set(), list[str](), list[StoragePath]()
     try:
         for run_id in [run for (run,) in database.tuples("SELECT DISTINCT run_id FROM windows ORDER BY 1")]:
             files = list(_files_of(database, target, run_id))
@@ -85,7 +85,9 @@ def write_verdicts(database: Database, target: StoragePath) -> DatasetReport:
             for path, verdicts in files:
                 windows += verdicts.table.num_rows
                 there.add(str(path))
-                written += _put(path, encode_verdicts(verdicts), known.get(str(path)))
+                if _put(path, encode_verdicts(verdicts), known.get(str(path))):
+                    new.append(path)
+        _sync_folders(new, target)
         if left:
             raise _unreadable(left, refused[left[0]])
         gone = [name for name in sorted(known.keys() - there) if is_below(name, str(target))]
@@ -93,7 +95,20 @@ def write_verdicts(database: Database, target: StoragePath) -> DatasetReport:
             _delete(path_in([target], name))
     except OSError as error:
         raise StoreError(f"the dataset {target} cannot be written: {error.strerror or error}") from error
-    return DatasetReport(written, len(gone), windows)
+    return DatasetReport(len(new), len(gone), windows)
+
+
+def _sync_folders(written: Sequence[StoragePath], target: StoragePath) -> None:
+    """Have files survive a power failure, because packets whose verdicts they hold may be removed next."""
+    folders = {
+        folder
+        for path in written
+        if isinstance(path, Path) and isinstance(target, Path)
+        for folder in path.parents
+        if folder.is_relative_to(target)
+    }
+    for folder in sorted(folders, reverse=True):
+        sync_folder(folder)
 
 
 def _unreadable(names: Sequence[str], reason: str) -> StoreError:
