@@ -18,7 +18,7 @@ from sfapp.packets.paths import packet_path
 
 _PACKET_NAME = re.compile(r"^(\d{8,})(?:(?:\.[0-9a-f]{16})?(\.rank\d+))?\.parquet$")
 
-_LAST_COUNTED = MOST_WINDOW // 2
+LAST_COUNTED = MOST_WINDOW // 2
 """Largest number of a window that a run continues after. A file of any name may lie in the folder; after the
 largest number that a window can have, no window of the run could be written."""
 
@@ -70,7 +70,7 @@ def following_window(files: Iterable[tuple[str, float]], rank: int | None = None
     found = [
         (name, modified)
         for each, modified in files
-        if (name := _PACKET_NAME.match(each)) and int(name[1]) <= _LAST_COUNTED
+        if (name := _PACKET_NAME.match(each)) and int(name[1]) <= LAST_COUNTED
     ]
     if rank is not None:
         started, own_suffixes = _process_start_time(), (None, f".rank{rank}")

@@ -14,6 +14,7 @@ from sfapp.files import open_regular, sync_folder
 from sfapp.model.parse import MOST_WINDOW, whole_number
 from sfapp.packets import packet_path
 from sfapp.packets.attempts import MAX_BYTES, RESTARTS_FILE, Attempts, RestartEntry
+from sfapp.packets.job import LAST_COUNTED
 from sfapp.packets.output import PacketOutput
 from sfapp.stream.messages import StreamHello
 from sfapp.terminal import quoted
@@ -35,7 +36,7 @@ class RunRestarts:
             newest: highest number of a window of the run that is in memory, or None.
 
         Raises:
-            StreamError: the file cannot be written or is full, or the run has a window with the largest number.
+            StreamError: the file cannot be written or is full, or the run has no window numbers left.
         """
         known = self._attempts.entry(hello.attempt, hello.incarnation)
         if known is None:
@@ -59,7 +60,9 @@ class RunRestarts:
         """Return the highest number of a packet of the run, or −1."""
         names = (path.name.partition(".")[0] for path in self._folder.glob("*.parquet"))
         numbers = (whole_number(name) for name in names)
-        return max((number for number in numbers if number is not None), default=-1)
+        return max(
+            (number for number in numbers if number is not None and number <= LAST_COUNTED), default=-1
+        )
 
     def _write(self, entry: RestartEntry, sync: bool) -> None:
         path = self._folder / RESTARTS_FILE
@@ -68,7 +71,9 @@ class RunRestarts:
             with open_regular(path, "ab+", follow_links=False) as file:
                 end = file.seek(0, os.SEEK_END)
                 if end > MAX_BYTES:
-                    raise StreamError(f"run {quoted(self._run_id)} was restarted too often: {end:,} bytes of restarts")
+                    raise StreamError(
+                        f"run {quoted(self._run_id)} was restarted too often: {path.name} has {end:,} bytes"
+                    )
                 file.seek(max(0, end - 1))
                 was_truncated = file.read(1) not in (b"", b"\n")
                 file.write(b"\n" * was_truncated + msgspec.json.encode(entry) + b"\n")

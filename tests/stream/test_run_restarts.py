@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from sfapp.errors import StreamError
+from sfapp.model.parse import MOST_WINDOW
 from sfapp.packets import packet_path
 from sfapp.packets.attempts import RESTARTS_FILE
+from sfapp.stream import run_restarts
 from sfapp.stream.messages import VERSION, StreamHello
 from sfapp.stream.run_restarts import RunRestarts
 
@@ -51,3 +54,21 @@ def test_a_rank_of_the_last_turn_begins_the_next_even_if_it_is_not_in_an_earlier
     restarts = RunRestarts(tmp_path, "run")
     processes = (hello("first", 0), hello("second", 0), hello("third", 1), hello("fourth", 1))
     assert [restarts.entry(process, None).turn for process in processes] == [0, 1, 1, 2]
+
+
+def test_a_rank_that_restarts_without_end_is_refused_while_the_file_can_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_restarts, "MAX_BYTES", 200)
+    restarts = RunRestarts(tmp_path, "run")
+    for number in range(3):
+        restarts.entry(hello(f"process {number}", 0), None)
+    with pytest.raises(StreamError, match="was restarted too often"):
+        restarts.entry(hello("another process", 0), None)
+
+
+def test_a_file_with_a_huge_number_takes_no_window_numbers_from_the_run(tmp_path: Path) -> None:
+    path = packet_path(tmp_path, "run", MOST_WINDOW)
+    path.parent.mkdir(parents=True)
+    path.touch()
+    assert RunRestarts(tmp_path, "run").entry(hello("first", 0), newest=4).offset == 5
