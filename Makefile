@@ -9,7 +9,9 @@ CACHE := .pytest_cache
 marked = $$(grep -rlE --include='test_*.py' 'mark\.($(1))\b' tests | sort)
 part = @mkdir -p $(CACHE); rm -f $(CACHE)/$@.status; $(3) $(BIN)/pytest -o cache_dir=$(CACHE)/$@ -m "$(1)" $(2); \
 	status=$$?; echo $$status > $(CACHE)/$@.status; exit $$status
-PARTS := test-inside test-torchrun test-browser
+PARTS := test-inside test-app test-torchrun test-browser
+# Folders of the second part of the tests that need neither torchrun nor a browser: about half of their time.
+APP := tests/app tests/cli tests/documentation tests/report tests/views
 
 .PHONY: demo test test-quiet $(PARTS) test-again lint style types bench bench-recorder fuzz audit gpu soak evidence evidence-traces docs man fleet-demo screenshots sample headless-shell chromium clean
 
@@ -20,9 +22,9 @@ fleet-demo: $(VENV)/installed  ## put 200 generated jobs into an S3 server of th
 	$(BIN)/pip install --quiet --disable-pip-version-check $(PIP_ARGS) -c constraints.txt -e '.[app,ray,s3]'
 	$(BIN)/python -m benchmarks.fleet_demo
 
-test: $(VENV)/installed headless-shell style  ## all tests: first those that need an idle machine, then types and the rest, three parts at a time
+test: $(VENV)/installed headless-shell style  ## all tests: first those that need an idle machine, then types and the rest, four parts at a time
 	@$(MAKE) --no-print-directory test-quiet
-	@$(MAKE) --no-print-directory --jobs 3 --keep-going --output-sync $(PARTS) types \
+	@$(MAKE) --no-print-directory --jobs 4 --keep-going --output-sync $(PARTS) types \
 	|| $(MAKE) --no-print-directory test-again
 
 # These tests depend on milliseconds, which other programs of the machine may take: a failed test must pass when it is
@@ -32,9 +34,12 @@ test-quiet: $(VENV)/installed
 	|| { [ $$? = 1 ] && $(BIN)/pytest -o cache_dir=$(CACHE)/$@ --last-failed; }
 
 # The parts are sequential, because parallel training processes would compete for the cores that their times depend on.
-# Pages in a browser are looked at in the time that the other parts leave: the first part takes longest.
+# Pages and commands are looked at in the time that the other parts leave.
 test-inside: $(VENV)/installed
-	$(call part,not torchrun and not browser and not quiet)
+	$(call part,not torchrun and not browser and not quiet,$(addprefix --ignore=,$(APP)))
+
+test-app: $(VENV)/installed
+	$(call part,not torchrun and not browser and not quiet,$(APP),nice -n 10)
 
 test-torchrun: $(VENV)/installed headless-shell
 	$(call part,torchrun and not quiet,$(call marked,torchrun))

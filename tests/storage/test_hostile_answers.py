@@ -116,7 +116,10 @@ def test_a_name_that_no_listing_can_hold_is_named(bucket: Bucket, tmp_path: Path
         Store.open([location(url)]).ingest()
 
 
-def test_a_listing_that_repeats_itself_ends(bucket: Bucket, tmp_path: Path) -> None:
+def test_a_listing_that_repeats_itself_ends(
+    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(object_storage, "PAGE", 4)
     put_run(tmp_path, count=2)
     url = bucket.upload(tmp_path)
     more = b"<IsTruncated>true</IsTruncated><NextContinuationToken>x</NextContinuationToken>"
