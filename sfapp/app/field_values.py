@@ -6,8 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nicegui import Element, events, json, ui
+from nicegui import events, json, ui
+from nicegui.element import Element
 from nicegui.elements.mixins.value_element import ValueElement
+from nicegui.helpers import event_type_to_camel_case
 
 _TYPES: Mapping[type[ValueElement[Any]], tuple[type, ...]] = {
     ui.input: (str,),  # and text areas
@@ -28,7 +30,7 @@ def is_possible(element: Element, listener_id: str, arguments: Sequence[str | No
         arguments: of the event, each as JSON.
     """
     listener = element._event_listeners[listener_id]
-    if not isinstance(element, ValueElement) or listener.type != f"update:{element.VALUE_PROP}":
+    if not isinstance(element, ValueElement) or listener.type != _event_of_value(element):
         return True
     if len(arguments) != 1:
         return False
@@ -42,3 +44,7 @@ def is_possible(element: Element, listener_id: str, arguments: Sequence[str | No
     except _CANNOT_BE_CONVERTED:
         return False
     return not isinstance(value, float) or math.isfinite(value)
+
+
+def _event_of_value(element: ValueElement[Any]) -> str:
+    return event_type_to_camel_case(f"update:{element.VALUE_PROP}")
