@@ -19,7 +19,7 @@ from sfapp.app import api_docs, finder, fleet_api, problems_api, stragglers_api,
 from sfapp.app.address import run_of
 from sfapp.app.answers import BUSY, MAX_ROWS, REFUSALS, CsvResponse, csv_answer, json_answer, saved_as
 from sfapp.app.asked_window import asked_view, judge_asked, window_document
-from sfapp.app.downloads import MadeDownload, Turns
+from sfapp.app.downloads import MadeDownload, download_turns
 from sfapp.app.methods import MethodsMiddleware
 from sfapp.app.prometheus import Metrics
 from sfapp.app.window_list import SORT, parse_sort
@@ -173,7 +173,7 @@ def _add_health(routes: APIRouter, workspace: Workspace, metrics: Metrics) -> No
 
 def _add_windows(routes: APIRouter, workspace: Workspace) -> None:
     store = workspace.store
-    turns = Turns()
+    turns = download_turns()
 
     @routes.get("/index.json", include_in_schema=False)  # where it was before
     @routes.get("/windows.json", summary="Windows, filtered and sorted; runs and counts")

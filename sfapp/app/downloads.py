@@ -16,6 +16,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from sfapp.app.answers import json_answer
+from sfapp.app.turns import Turns
 
 AT_ONCE = 2
 """Maximum number of simultaneous downloads; others wait. Each takes a core and up to 500 MB."""
@@ -34,36 +35,9 @@ _CHECK_S = 0.25
 """Seconds between two checks whether a client reads slowly."""
 
 
-class Turns:
-    """Turns of downloads, of which ``AT_ONCE`` are held at once.
-
-    Attributes:
-        waiting: number of clients that wait for one.
-        wait_s, slow_s: as ``WAIT_S`` and ``SLOW_S``.
-    """
-
-    def __init__(self, *, wait_s: float = WAIT_S, slow_s: float = SLOW_S) -> None:
-        self._free = asyncio.Semaphore(AT_ONCE)
-        self.waiting = 0
-        self.wait_s = wait_s
-        self.slow_s = slow_s
-
-    async def take(self) -> None:
-        """Wait for a turn.
-
-        Raises:
-            TimeoutError: there was none in time.
-        """
-        self.waiting += 1
-        try:
-            async with asyncio.timeout(self.wait_s):
-                await self._free.acquire()
-        finally:
-            self.waiting -= 1
-
-    def give_back(self) -> None:
-        """Let the next client have its turn."""
-        self._free.release()
+def download_turns(*, wait_s: float = WAIT_S) -> Turns:
+    """Return turns for a kind of downloads."""
+    return Turns(AT_ONCE, wait_s)
 
 
 class MadeDownload(Response):
@@ -73,7 +47,8 @@ class MadeDownload(Response):
 
     Args:
         parts: prepares the download on a thread and returns its parts; its error becomes the response.
-        turns: shared by all downloads.
+        turns: shared by all downloads of a kind.
+        slow_s: as ``SLOW_S``.
     """
 
     def __init__(
@@ -83,10 +58,12 @@ class MadeDownload(Response):
         *,
         media_type: str,
         headers: Mapping[str, str],
+        slow_s: float = SLOW_S,
     ) -> None:
         super().__init__(media_type=media_type, headers=headers)
         self._parts = parts
         self._turns = turns
+        self._slow_s = slow_s
         self._sent_headers = headers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -120,7 +97,7 @@ class MadeDownload(Response):
 
     async def _lost_its_turn(self, pace: _Pace) -> None:
         """Return once the client has read slowly and another waits."""
-        while not (self._turns.waiting and pace.waited_s() > self._turns.slow_s + pace.sent / MIN_RATE):
+        while not (self._turns.waiting and pace.waited_s() > self._slow_s + pace.sent / MIN_RATE):
             await asyncio.sleep(_CHECK_S)
 
 

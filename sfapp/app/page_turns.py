@@ -8,11 +8,17 @@ from __future__ import annotations
 
 import asyncio
 
+import anyio
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from sfapp.app.turns import Turns
+
 AT_ONCE = 4
 """Maximum number of pages that are built at the same time; others wait in order."""
+
+HELD_S = 2.0
+"""Seconds after which another page is begun, because this one waits for a slow bucket and takes no time."""
 
 WAIT_S = 30.0
 """Seconds after which a client that waits for its page is refused."""
@@ -28,67 +34,81 @@ class PageTurns:
 
     Args:
         app: the application that builds pages.
-        wait_s: as ``WAIT_S``.
+        wait_s, held_s: as ``WAIT_S`` and ``HELD_S``.
     """
 
-    def __init__(self, app: ASGIApp, *, wait_s: float = WAIT_S) -> None:
+    def __init__(self, app: ASGIApp, *, wait_s: float = WAIT_S, held_s: float = HELD_S) -> None:
         self.app = app
-        self._free = asyncio.Semaphore(AT_ONCE)
-        self._wait_s = wait_s
+        self._held_s = held_s
+        self._turns = Turns(AT_ONCE, wait_s)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if not _is_page(scope):
             await self.app(scope, receive, send)
             return
-        received: list[Message] = []
-        if not await self._take(receive, received):
-            if not any(message["type"] == "http.disconnect" for message in received):
-                await PlainTextResponse(_BUSY, 503)(scope, receive, send)
+        request = _Request(receive)
+        try:
+            has_turn = await self._take(request)
+        except TimeoutError:
+            await PlainTextResponse(_BUSY, 503)(scope, request, send)
             return
-        is_held = True
+        if not has_turn:
+            return
 
         def give_back() -> None:
-            nonlocal is_held
-            if is_held:
-                is_held = False
-                self._free.release()
-
-        async def next_message() -> Message:
-            return received.pop(0) if received else await receive()
+            nonlocal has_turn
+            if has_turn:
+                has_turn = False
+                self._turns.give_back()
 
         async def releasing_send(message: Message) -> None:
             give_back()  # The page is built; its client may read it slowly.
             await send(message)
 
+        timer = asyncio.get_running_loop().call_later(self._held_s, give_back)
         try:
-            await self.app(scope, next_message, releasing_send)
+            await self.app(scope, request, releasing_send)
         finally:
+            timer.cancel()
             give_back()
 
-    async def _take(self, receive: Receive, received: list[Message]) -> bool:
-        """Wait for a turn; return False if there was none in time, or if the client has left.
+    async def _take(self, request: _Request) -> bool:
+        """Wait for a turn; return False if the client left before.
 
-        Args:
-            received: receives the messages of the client that arrive meanwhile.
+        Raises:
+            TimeoutError: there was none in time.
         """
-        if not self._free.locked():
-            await self._free.acquire()
-            return True
-        turn = asyncio.ensure_future(self._free.acquire())
-        leaving = asyncio.ensure_future(_left(receive, received))
+        has_turn = False
         try:
-            await asyncio.wait({turn, leaving}, timeout=self._wait_s, return_when=asyncio.FIRST_COMPLETED)
-            if leaving.done():
-                leaving.result()  # Raises what was wrong with the request.
-            has_turn = turn.done() and not leaving.done()
-        except BaseException:
-            has_turn = False
-            raise
-        finally:
-            leaving.cancel()
-            if not has_turn and not turn.cancel():
-                self._free.release()
+            async with anyio.create_task_group() as group:
+
+                async def watch() -> None:
+                    await request.left()
+                    group.cancel_scope.cancel()
+
+                group.start_soon(watch)
+                await self._turns.take()
+                has_turn = True
+                group.cancel_scope.cancel()
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
         return has_turn
+
+
+class _Request:
+    """What receives the messages of a request, also those that were received while it waited."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._received: list[Message] = []
+
+    async def __call__(self) -> Message:
+        return self._received.pop(0) if self._received else await self._receive()
+
+    async def left(self) -> None:
+        """Return once the client has disconnected."""
+        while not self._received or self._received[-1]["type"] != "http.disconnect":
+            self._received.append(await self._receive())
 
 
 def _is_page(scope: Scope) -> bool:
@@ -96,9 +116,3 @@ def _is_page(scope: Scope) -> bool:
         return False
     path: str = scope["path"]
     return not path.removeprefix(scope.get("root_path", "")).startswith(_NOT_PAGES)
-
-
-async def _left(receive: Receive, received: list[Message]) -> None:
-    """Return once the client has disconnected."""
-    while not received or received[-1]["type"] != "http.disconnect":
-        received.append(await receive())

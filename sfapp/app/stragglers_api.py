@@ -11,7 +11,7 @@ from starlette.responses import Response
 from sfapp.app.address import run_of
 from sfapp.app.answers import BUSY, MAX_ROWS, ZipResponse, json_answer, saved_as
 from sfapp.app.asked_window import asked_view, judge_asked
-from sfapp.app.downloads import MadeDownload, Turns
+from sfapp.app.downloads import MadeDownload, download_turns
 from sfapp.errors import TraceError
 from sfapp.model.view import ViewState, WindowKey, view_parameters
 from sfapp.operators import agreement
@@ -25,7 +25,7 @@ MOST_CONVERTED = 8_000_000
 
 def add(routes: APIRouter, workspace: Workspace) -> None:
     """Add the routes of the operator findings."""
-    turns = Turns()
+    turns = download_turns()
 
     @routes.get(
         "/w/{run:run}/{window:window}/findings.json",

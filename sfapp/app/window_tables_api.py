@@ -12,7 +12,7 @@ from starlette.responses import Response
 from sfapp.app.address import run_of
 from sfapp.app.answers import BUSY, CsvResponse, saved_as
 from sfapp.app.asked_window import judge_asked
-from sfapp.app.downloads import MadeDownload, Turns
+from sfapp.app.downloads import MadeDownload, download_turns
 from sfapp.errors import WindowNotFoundError
 from sfapp.model.view import WindowKey, view_parameters
 from sfapp.operators import Findings
@@ -52,7 +52,7 @@ _TABLES = (*_WINDOW_TABLES, *_FINDINGS_TABLES)
 
 def add(routes: APIRouter, workspace: Workspace) -> None:
     """Add the route of a window's tables."""
-    turns = Turns()
+    turns = download_turns()
 
     @routes.get(
         "/w/{run:run}/{window:window}/{table}.csv",

@@ -11,14 +11,20 @@ from contextlib import asynccontextmanager
 import pytest
 from starlette.types import Message
 
-from sfapp.app.downloads import AT_ONCE, MadeDownload, Turns
+from sfapp.app.downloads import AT_ONCE, SLOW_S, MadeDownload, download_turns
+from sfapp.app.turns import Turns
 from sfapp.errors import TraceError
 
 SCOPE = {"type": "http", "asgi": {"version": "3.0", "spec_version": "2.3"}, "method": "GET", "headers": []}
 
 
-def download(parts: Callable[[], Iterator[bytes]], turns: Turns | None = None) -> MadeDownload:
-    return MadeDownload(parts, turns or Turns(), media_type="application/zip", headers={"X-Name": "a.zip"})
+def download(
+    parts: Callable[[], Iterator[bytes]], turns: Turns | None = None, slow_s: float = SLOW_S
+) -> MadeDownload:
+    headers = {"X-Name": "a.zip"}
+    return MadeDownload(
+        parts, turns or download_turns(), media_type="application/zip", headers=headers, slow_s=slow_s
+    )
 
 
 async def answer(response: MadeDownload, leaves_after: int | None = None) -> list[Message]:
@@ -46,7 +52,9 @@ async def receive_nothing() -> Message:
 
 
 @asynccontextmanager
-async def clients_that_read_nothing(turns: Turns, count: int) -> AsyncIterator[list[asyncio.Task[None]]]:
+async def clients_that_read_nothing(
+    turns: Turns, count: int, slow_s: float = SLOW_S
+) -> AsyncIterator[list[asyncio.Task[None]]]:
     """So many downloads of clients that stay and take nothing of the first part."""
     reached = asyncio.Semaphore(0)
 
@@ -56,7 +64,7 @@ async def clients_that_read_nothing(turns: Turns, count: int) -> AsyncIterator[l
             await asyncio.Event().wait()
 
     clients = [
-        asyncio.ensure_future(download(lambda: iter([b"part"]), turns)(SCOPE, receive_nothing, send))
+        asyncio.ensure_future(download(lambda: iter([b"part"]), turns, slow_s)(SCOPE, receive_nothing, send))
         for _ in range(count)
     ]
     for _ in clients:
@@ -109,14 +117,14 @@ async def test_so_many_are_made_at_once_and_the_others_wait() -> None:
         with lock:
             running -= 1
 
-    turns = Turns()
+    turns = download_turns()
     await asyncio.gather(*(answer(download(parts, turns)) for _ in range(8)))
     assert most == AT_ONCE
 
 
 async def test_clients_that_read_nothing_lose_their_turn_to_one_that_waits() -> None:
-    turns = Turns(slow_s=0.1)
-    async with clients_that_read_nothing(turns, AT_ONCE) as slow, asyncio.timeout(10):
+    turns = download_turns()
+    async with clients_that_read_nothing(turns, AT_ONCE, slow_s=0.1) as slow, asyncio.timeout(10):
         await asyncio.sleep(0.5)
         assert not any(client.done() for client in slow)  # No other client waits.
         sent = await answer(download(lambda: iter([b"whole"]), turns))
@@ -125,7 +133,7 @@ async def test_clients_that_read_nothing_lose_their_turn_to_one_that_waits() -> 
 
 
 async def test_a_client_is_refused_if_no_download_ends_in_time() -> None:
-    turns = Turns(wait_s=0.1)
+    turns = download_turns(wait_s=0.1)
     async with clients_that_read_nothing(turns, AT_ONCE), asyncio.timeout(10):
         sent = await answer(download(lambda: iter([b"whole"]), turns))
     assert sent[0]["status"] == 503
@@ -133,7 +141,7 @@ async def test_a_client_is_refused_if_no_download_ends_in_time() -> None:
 
 
 async def test_nothing_is_prepared_for_a_client_that_left_while_it_waited() -> None:
-    turns, prepared = Turns(), False
+    turns, prepared = download_turns(), False
 
     def parts() -> Iterator[bytes]:
         nonlocal prepared

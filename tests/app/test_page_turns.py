@@ -100,6 +100,17 @@ async def test_a_client_that_waits_for_long_is_refused_and_later_ones_are_not() 
     assert later.status == 200
 
 
+async def test_pages_that_wait_for_something_slow_keep_no_other_from_being_built() -> None:
+    builder = Builder()
+    turns = PageTurns(builder, held_s=0.1)
+    visitors = [Visitor(turns, f"/{number}") for number in range(3 * AT_ONCE)]
+    await settle(lambda: builder.present == len(visitors))
+    builder.end.set()
+    await asyncio.gather(*(visitor.answer for visitor in visitors))
+    assert {visitor.status for visitor in visitors} == {200}
+
+
+@pytest.mark.quiet
 @pytest.mark.parametrize("stays", [True, False], ids=["they wait", "they leave"])
 def test_the_state_is_answered_while_many_pages_are_requested(tmp_path: Path, stays: bool) -> None:
     with served(tmp_path, cwd=tmp_path) as server, ExitStack() as clients:
