@@ -43,6 +43,7 @@ class PageTurns:
         self._turns = Turns(AT_ONCE, wait_s)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["endpoint"] = self.app  # By which NiceGUI tells an address without a page.
         if not _is_page(scope):
             await self.app(scope, receive, send)
             return

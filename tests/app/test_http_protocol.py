@@ -196,6 +196,7 @@ async def test_a_client_that_reads_nothing_is_dropped(port: int) -> None:
     assert received < 32 << 20
 
 
+@pytest.mark.quiet
 async def test_a_client_that_reads_slowly_is_not_dropped(port: int) -> None:
     async with connected(port) as (reader, writer):
         writer.write(b"GET /large HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")

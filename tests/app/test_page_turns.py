@@ -110,6 +110,14 @@ async def test_pages_that_wait_for_something_slow_keep_no_other_from_being_built
     assert {visitor.status for visitor in visitors} == {200}
 
 
+def test_an_address_without_a_page_has_the_page_not_found_or_an_error_document(tmp_path: Path) -> None:
+    with served(tmp_path, cwd=tmp_path) as server:
+        page, document = httpx.get(f"{server.url}nothing"), httpx.get(f"{server.url}nothing.json")
+    assert page.status_code == document.status_code == 404
+    assert "There is no page at this address" in page.text
+    assert document.json() == {"error": "There is no page at this address."}
+
+
 @pytest.mark.quiet
 @pytest.mark.parametrize("stays", [True, False], ids=["they wait", "they leave"])
 def test_the_state_is_answered_while_many_pages_are_requested(tmp_path: Path, stays: bool) -> None:
