@@ -199,11 +199,11 @@ def test_a_full_spool_counts_and_names_the_packets_that_it_discards(
     bucket.proxy.always = SLOW_DOWN
     perf = record(bucket.url, windows=8, **FULL)
     until(lambda: sum(path.stat().st_size for path in spool.rglob("*.parquet")) <= FULL["spool_bytes"])
+    bucket.proxy.always = None
+    perf.close()
     discarded = [failure for failure in perf.failures if "was discarded" in failure]
     assert discarded[0] == "run/00000000.parquet was discarded: more than 20,000 bytes wait"
     assert f" packets for {bucket.url} were discarded so far: the spool {spool}" in caplog.text
-    bucket.proxy.always = None
-    perf.close()
     assert numbers_in(bucket.url) == list(range(len(discarded), 8))
 
 
