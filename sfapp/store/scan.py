@@ -91,6 +91,9 @@ class FollowedRoot:
             return RootListing(str(self.root), packets, operators, is_complete=True)
         self._follower = self._follower or storage.follower(self.root, SUFFIX)
         listing = self._follower.look(everything=everything)
+        if not storage.is_remote and storage.kind(self.root) is None:  # It went, with files that were listed.
+            self.fault = f"{self.root} is not there"
+            return RootListing(str(self.root))
         reason = listing.unseen.get(str(self.root))
         if reason is not None:
             self.fault = f"{self.root} cannot be listed: {reason}"

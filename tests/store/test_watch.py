@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from sfapp.storage import FoundFile
+from sfapp.storage.local_storage import LocalStorage
 from sfapp.store import IngestReport, Store
 from sfapp.store import watch as watching
 from tests.store.jobs import numbers, put, put_part, put_run, window
@@ -109,6 +111,26 @@ def test_a_root_that_goes_away_is_reported_until_it_is_back(tmp_path: Path) -> N
         (tmp_path / "unmounted").rename(share)
         assert store.ingest().changed
         assert store.root_faults == []
+
+
+def test_a_folder_that_goes_while_it_is_listed_keeps_its_windows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    share = tmp_path / "share"
+    put_run(share, count=3)
+    with Store.open([share], memory=True) as store:
+        store.ingest()
+        stamp = LocalStorage.found
+
+        def leave(storage: LocalStorage, path: Path) -> FoundFile | None:
+            if share.exists():
+                share.rename(tmp_path / "away")
+            return stamp(storage, path)
+
+        monkeypatch.setattr(LocalStorage, "found", leave)
+        store.ingest()
+        assert [run.windows for run in store.runs()] == [3]
+        assert store.root_faults == [f"{share} is not there"]
 
 
 @pytest.mark.parametrize("refused", ["share", "share/a", "share/a/00000001.parquet"])
