@@ -17,8 +17,9 @@ from sfapp import Recorder
 from sfapp.model import Accumulation
 from sfapp.packets.window_rows import PAGE_ROWS, WindowBuffer, WindowSchema
 from sfapp.recorder.timing.batch_waits import charge
+from sfapp.recorder.timing.contexts import leave_refused
 from sfapp.recorder.timing.timer_backend import new_state
-from sfapp.recorder.timing.timers import Stage
+from sfapp.recorder.timing.timers import Stage, StepState
 from tests.builders import DATA, FORWARD
 from tests.recorder.clocked_recorder import Clock, only_window, recorder
 
@@ -179,3 +180,18 @@ def test_several_threads_that_step_one_recorder_are_no_error_of_training_s(
     ):
         for trained in [threads.submit(train, perf) for _ in range(3)]:
             trained.result()
+
+
+def test_leaving_a_context_that_another_thread_has_left_is_no_error() -> None:
+    class Emptied(list[int]):
+        """A stack that another thread empties between a look at it and the removal."""
+
+        def __bool__(self) -> bool:
+            return True
+
+    state = StepState(lambda: 0, lambda *_: None, lambda: None, lambda *_: None)
+    with state.new_step():
+        state.refused = Emptied()
+        assert leave_refused(state, 100)
+        assert state.nested_ns == 0
+        state.refused, state.has_refused = [], False

@@ -83,7 +83,11 @@ def leave_refused(state: StepState, end: int) -> bool:
     if state.foreign_stages and get_ident() != state.thread:
         state.foreign_stages -= 1
     elif state.refused:
-        state.nested_ns += max(0, end - state.refused.pop()) if state.in_step else 0
+        try:
+            begin = state.refused.pop()
+        except IndexError:  # Another thread that steps this recorder has left its context meanwhile.
+            begin = end
+        state.nested_ns += max(0, end - begin) if state.in_step else 0
     else:
         return False
     state.has_refused = bool(state.refused or state.foreign_stages)
