@@ -100,9 +100,8 @@ def check_hello(hello: StreamHello, stream: RankStream | None) -> int:
     """
     if hello.rank >= hello.world_size:
         raise StreamError(f"rank {hello.rank} is outside a world of {hello.world_size} ranks")
-    known = hello if stream is None else stream.hello
-    if (known.run_id, known.rank) != (hello.run_id, hello.rank):  # Its windows are held under these.
-        raise StreamError(f"the process is rank {known.rank} of run {quoted(known.run_id)} already")
+    if stream is not None and stream.hello.run_id != hello.run_id:  # Its windows are held under it.
+        raise StreamError(f"the process belongs to run {quoted(stream.hello.run_id)} already")
     size = hello_size(hello)
     if size > MAX_HELLO_MEMORY:
         raise StreamError(f"hello of {size:,} bytes in memory: the limit is {MAX_HELLO_MEMORY:,}")

@@ -75,8 +75,11 @@ class RankRows:
         self.last_step = int(rows[-1, STEP_COLUMN])
 
     def take_hello(self, hello: StreamHello) -> None:
-        """Take a newer hello of the rank, because fields of the job may have changed."""
-        if hello is not self.hello:
+        """Take a newer hello of the rank, because fields of the job may have changed.
+
+        The process may be another rank by now (``Recorder.rejoin``); the window stays that of the former one.
+        """
+        if hello is not self.hello and hello.rank == self.hello.rank:
             self.size += hello_size(hello) - hello_size(self.hello)
             self.hello = hello
 

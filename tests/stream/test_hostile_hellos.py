@@ -15,7 +15,7 @@ from tests.stream.test_hostile_ranks import HostileRank, head, hello, opened, st
 
 
 @pytest.mark.parametrize("other", [{"rank": 1}, {"run_id": "other"}], ids=["rank", "run"])
-def test_a_process_stays_the_rank_that_it_is(tmp_path: Path, other: dict[str, Any]) -> None:
+def test_a_window_stays_that_of_the_rank_that_opened_it(tmp_path: Path, other: dict[str, Any]) -> None:
     # Given a process that calls itself another rank before it closes each of its windows
     rank = HostileRank(tmp_path, most_bytes=1 << 20)
     rank.send(hello())
@@ -23,13 +23,17 @@ def test_a_process_stays_the_rank_that_it_is(tmp_path: Path, other: dict[str, An
     sequence = 0
     for window in range(30):
         content = steps(sequence + 1, np.arange(2_000 * window, 2_000 * (window + 1)), window)
-        closed = WindowClosed(**head(), sequence=sequence + 2_001, window=window, steps=2_000)
-        rank.send(opened(sequence, window), content, renamed, closed)
+        named = head() | {name: value for name, value in other.items() if name == "rank"}
+        closed = WindowClosed(**named, sequence=sequence + 2_001, window=window, steps=2_000)
+        rank.send(opened(sequence, window), content, renamed, closed, hello())
         sequence += 2_002
         rank.wait(0.01)
 
     # When its windows are due, then they are written as those of the first rank, and their memory is free
-    assert "the process is rank 0 of run 'run' already" in rank.refusal
+    if "run_id" in other:
+        assert "the process belongs to run 'run' already" in rank.refusal
+    else:
+        assert not rank.receiver.snapshot().last_fault
     rank.wait(31.0)
     assert rank.receiver.assembler.size == 0
     assert len(list(tmp_path.rglob("*.parquet"))) == 30
