@@ -25,6 +25,19 @@ settings.register_profile("sfapp", max_examples=50, deadline=None, derandomize=T
 settings.load_profile("sfapp")
 
 
+@pytest.fixture
+def flushed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Files and folders that were flushed to disk, in order."""
+    flush, found = os.fsync, list[str]()
+
+    def noting_fsync(descriptor: int) -> None:
+        flush(descriptor)
+        found.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+
+    monkeypatch.setattr(os, "fsync", noting_fsync)
+    return found
+
+
 def pytest_collection_finish() -> None:
     """Exempt what has been imported from garbage collection.
 

@@ -16,10 +16,9 @@ from sfapp.model.parse import MOST_WINDOW
 from sfapp.model.stages import MAX_NAME_LENGTH, MAX_STAGES
 from sfapp.packets.faults import Faults
 from sfapp.packets.packet_layout import (
-    FIXED_COLUMNS,
     MAX_RANK_VALUE,
     MAX_VALUE,
-    RESERVED_PREFIXES,
+    is_reserved,
 )
 from sfapp.packets.value_checks import is_unicode
 from sfapp.terminal import first_line, quoted
@@ -181,7 +180,7 @@ def _check_stages(manifest: Manifest, faults: Faults) -> bool:
     if len(stages) > MAX_STAGES:
         faults.add(f"{len(stages):,} stages, more than the {MAX_STAGES:,} that a packet may have")
         return False
-    reserved = [stage for stage in stages if stage in FIXED_COLUMNS or stage.startswith(RESERVED_PREFIXES)]
+    reserved = [stage for stage in stages if is_reserved(stage)]
     doubled = [(stage, count) for stage, count in Counter(stages).items() if count > 1]
     if not stages:
         faults.add("the stage list is empty")

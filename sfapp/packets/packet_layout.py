@@ -28,8 +28,13 @@ WAIT_PREFIX = "wait."
 REDUCED_PREFIX = "reduced."
 """Prefix of ``<plane>.<stage>``: results over all ranks, equal in all rows of a step."""
 
-RESERVED_PREFIXES = (SIDE_PREFIX, SAMPLED_PREFIX, REDUCED_PREFIX)
-"""Reserved names, which stages must not have."""
+_RESERVED_PREFIXES = (SIDE_PREFIX, SAMPLED_PREFIX, REDUCED_PREFIX)
+
+
+def is_reserved(name: str) -> bool:
+    """Return whether a column of this name is none of a stage."""
+    return name in FIXED_COLUMNS or name.startswith(_RESERVED_PREFIXES)
+
 
 MAX_VALUE = 2**62
 """Largest duration, step time or step number, so that the difference of any two fits 64 bits. The accounting

@@ -31,7 +31,7 @@ from sfapp.model.stages import (
     stage_category,
 )
 from sfapp.packets.declared import check_declared
-from sfapp.packets.packet_layout import FIXED_COLUMNS, RESERVED_PREFIXES
+from sfapp.packets.packet_layout import is_reserved
 from sfapp.packets.value_checks import is_unicode
 from sfapp.terminal import printable, quoted
 
@@ -135,7 +135,7 @@ class WindowSchema:
 def _check_names(names: tuple[str, ...]) -> None:
     for name in names:
         check_name("a stage's name", name)
-        if name in FIXED_COLUMNS or name.startswith(RESERVED_PREFIXES):
+        if is_reserved(name):
             raise RecorderError(f"a stage cannot be called {quoted(name)}: a packet has another such column")
         if broad_stage(name) != name:
             raise RecorderError(

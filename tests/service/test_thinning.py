@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -138,16 +139,21 @@ def test_notes_next_to_a_folder_above_or_below_count(packets: Path, served: str)
     assert "old/0" not in json.loads(compacted(packets, "--dry-run", "--json"))["windows"]
 
 
-def test_a_note_that_is_written_meanwhile_counts(packets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def once_planned(monkeypatch: pytest.MonkeyPatch, change: Callable[[], object]) -> None:
+    """Have something change between the plan and the thinning."""
     planned = thinning.plan_thinning
 
-    def plan_and_write(*given: Any) -> ThinningPlan:
+    def plan_and_change(*given: Any) -> ThinningPlan:
         found = planned(*given)
-        editor = IncidentEditor(IncidentLog.for_packets(packets), "Ana")
-        editor.write_note("look", Pin(window=WindowKey("old", 0)))
+        change()
         return found
 
-    monkeypatch.setattr(thinning, "plan_thinning", plan_and_write)
+    monkeypatch.setattr(thinning, "plan_thinning", plan_and_change)
+
+
+def test_a_note_that_is_written_meanwhile_counts(packets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    editor = IncidentEditor(IncidentLog.for_packets(packets), "Ana")
+    once_planned(monkeypatch, lambda: editor.write_note("look", Pin(window=WindowKey("old", 0))))
     result = run_sfapp("compact", packets, "--older-than", 30, "--steps", 4)
     assert result.returncode == 1
     assert "00000000.parquet: a note or an incident refers to it meanwhile" in result.stderr
@@ -223,14 +229,7 @@ def _thinned(root: Path) -> None:
 
 
 def test_a_packet_that_changed_meanwhile_is_left(packets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    planned = thinning.plan_thinning
-
-    def plan_and_change(*given: Any) -> ThinningPlan:
-        found = planned(*given)
-        put(packets, window("old", 0, seed=77))
-        return found
-
-    monkeypatch.setattr(thinning, "plan_thinning", plan_and_change)
+    once_planned(monkeypatch, lambda: put(packets, window("old", 0, seed=77)))
     result = run_sfapp("compact", packets, "--older-than", 30, "--steps", 4)
     assert result.returncode == 1
     assert "00000000.parquet: it has changed since it was judged" in result.stderr
