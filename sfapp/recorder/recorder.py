@@ -38,6 +38,7 @@ from sfapp.recorder.options import (
 from sfapp.recorder.rank_coordinates import Layout
 from sfapp.recorder.side_channels.channels import EventSample, RecordedChannel
 from sfapp.recorder.side_channels.device_waits import StagedCalls
+from sfapp.recorder.signal_errors import interrupted_afterwards
 from sfapp.recorder.termination import SIGTERM_WATCH
 from sfapp.recorder.timing.batches import Batch, Batches
 from sfapp.recorder.timing.contexts import MicroStep, UncountedStage
@@ -365,16 +366,18 @@ class Recorder:
         # A forked child has neither a writing thread nor rows.
         if self._has_ended or self._process != os.getpid():
             return
-        self._has_ended = True
-        atexit.unregister(self._at_exit)
         deadline = time.monotonic() + seconds
 
         def rest() -> float:
             return max(_GRACE_SECONDS, deadline - time.monotonic())
 
-        with ExitStack() as end:  # In reverse: Ctrl-C in one of them skips none of the others.
+        with ExitStack() as end, interrupted_afterwards():
+            self._has_ended = True
+            atexit.unregister(self._at_exit)
+            # In reverse: Ctrl-C in one skips none of the others, and at the beginning of ``close`` no rows.
             end.callback(SIGTERM_WATCH.remove, self._on_sigterm)  # Last: SIGTERM may come while this waits.
             end.callback(lambda: self._output.close(rest()))
+            end.callback(lambda: self._sink.save_parts("the recorder was interrupted", rest()))
             end.callback(lambda: self._sink.close(rest()))
             end.callback(self._windows.captures.close, seconds)  # Captures may be delivered through the sink.
             self._stop_recording()

@@ -20,7 +20,7 @@ from sfapp.recorder.rank_coordinates import Layout, coordinates_of
 from sfapp.recorder.self_check import SelfCheck
 from sfapp.recorder.side_channels.device_waits import StagedCalls
 from sfapp.recorder.side_channels.recorded_channels import RecordedChannels
-from sfapp.recorder.signal_errors import is_of_a_signal_handler
+from sfapp.recorder.signal_errors import interrupted_afterwards, is_of_a_signal_handler
 from sfapp.recorder.timing.contexts import MicroStep
 from sfapp.recorder.timing.host_counters import StepEvidence, add_evidence, host_row, set_host_row
 from sfapp.recorder.timing.timer_backend import measure_costs, new_state
@@ -242,14 +242,15 @@ class WindowRecorder:
             return
         begin = self.state.clock()
         try:
-            is_kept = self._hand_over(closed_by)
-            # If this window was empty and not submitted, its faults belong to the next one.
-            faults = {} if self._window_number > self._buffer.number else self._buffer.faults
-            self._open_window(schema or self.schema, self.state.number)
-            self._buffer.faults.update(faults)
-            if not is_kept:
-                self.note("dropped_steps", "")
-            self._buffer.record_ns += self.state.clock() - begin
+            with interrupted_afterwards():
+                is_kept = self._hand_over(closed_by)
+                # If this window was empty and not submitted, its faults belong to the next one.
+                faults = {} if self._window_number > self._buffer.number else self._buffer.faults
+                self._open_window(schema or self.schema, self.state.number)
+                self._buffer.faults.update(faults)
+                if not is_kept:
+                    self.note("dropped_steps", "")
+                self._buffer.record_ns += self.state.clock() - begin
         except Exception as error:
             self._give_up(error)
 
@@ -300,7 +301,8 @@ class WindowRecorder:
             self.close_window("full")
         elif state.number >= state.due:
             try:
-                self._plan_next()
+                with interrupted_afterwards():
+                    self._plan_next()
             except Exception as error:
                 self._give_up(error)
 
