@@ -11,8 +11,9 @@ import errno
 import fcntl
 import os
 import threading
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sfapp.errors import IncidentError
@@ -30,6 +31,10 @@ MAX_BYTES = 256 << 20
 
 MAX_LINES = MAX_BYTES >> 6
 """Limit of the number of lines: an edit has 100 bytes and more, and each line costs time and memory."""
+
+_LOCK_S, _LOCK_PAUSE_S = 10.0, 0.01
+"""Seconds for which an edit waits for another process's, and between two attempts. An edit takes
+milliseconds, with a compaction half a second."""
 
 _MOST_NOTICES = 100
 """Lines that cannot be read and are named; the others are counted."""
@@ -222,13 +227,31 @@ class IncidentLog:
         while True:
             new, target = not self.path.exists(), _writable_target(self.path)
             with open_regular(target, "ab+", permissions=0o644, follow_links=False) as file:
-                fcntl.flock(file, fcntl.LOCK_EX)
+                self._wait_for_lock(file.fileno())
                 if not _is_at(self.path, file.fileno()):
                     continue  # Another process compacted it meanwhile: this file is no longer the log.
                 if new:
                     sync_folder(self.path.parent)
                 yield file.fileno()
                 return
+
+    def _wait_for_lock(self, file: int) -> None:
+        """Lock the log.
+
+        Raises:
+            IncidentError: another process keeps it locked; every process that can read the file may do so.
+        """
+        deadline = time.monotonic() + _LOCK_S
+        while True:
+            with suppress(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            if time.monotonic() > deadline:
+                raise IncidentError(
+                    f"{self.shown} cannot be written: another process has locked it for {_LOCK_S:g} s "
+                    f"(`lsof {NAME}` names it)"
+                )
+            time.sleep(_LOCK_PAUSE_S)
 
 
 class UnavailableLog(IncidentLog):

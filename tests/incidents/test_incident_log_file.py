@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import resource
 import signal
 import subprocess
@@ -46,6 +47,20 @@ def test_a_writer_killed_at_any_moment_leaves_a_log_that_others_go_on_writing(lo
 
     author(log, "Ada").write_note("still here")
     assert log.state().notes[-1].text == "still here"
+
+
+def test_a_log_that_another_process_keeps_locked_is_an_error_that_leaves_it_readable(
+    log: IncidentLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    author(log, "Ada").write_note("before")
+    monkeypatch.setattr("sfapp.incidents.log._LOCK_S", 0.1)
+    with log.path.open("rb") as reader:
+        fcntl.flock(reader, fcntl.LOCK_SH)
+        with pytest.raises(IncidentError, match="another process has locked it"):
+            author(log, "Grace").write_note("meanwhile")
+        assert [note.text for note in log.state().notes] == ["before"]
+    author(log, "Grace").write_note("after")
+    assert [note.text for note in log.state().notes] == ["before", "after"]
 
 
 def test_a_torn_last_line_is_kept_reported_and_written_after(log: IncidentLog) -> None:
