@@ -9,7 +9,6 @@ met, if they meet at the end of that stage in every step (``slopes_since_sync``)
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -50,8 +49,9 @@ def wait_slopes(duration: Array, before: Array, total: Array, drift: Array) -> W
         return WaitSlopes(nan, nan)
     edge = frontier_before(drift)
     moments = full((3, stages, *batch), 0.0, duration)
-    # Ranks are independent once their means are out, so a block of them stays in cache.
-    for block in _rank_blocks(math.prod(batch) * steps, ranks):
+    # Ranks are independent once their means are out, so a block of them stays in cache. The blocks are those
+    # of one window: their sums must not depend on how many windows are measured together.
+    for block in _rank_blocks(steps, ranks):
         position = before[..., block] + 0
         for stage in range(stages):
             spent = duration[stage][..., block]

@@ -6,11 +6,19 @@ import numpy as np
 import pytest
 import torch
 
-from sfapp.accounting import diagnose, judge, measure, reference_of
+from sfapp.accounting import diagnose, judge, measure, measure_many, reference_of
 from sfapp.accounting.measures import Measures
 from sfapp.errors import GateError, WindowError, WindowNotFoundError
 from sfapp.model import Accumulation, Gates, expand_stages
 from tests.builders import BACKWARD, DATA, FORWARD, MS, by_rank, ddp_job, window_of
+
+
+def test_slopes_do_not_depend_on_how_many_windows_are_measured_together() -> None:
+    """Sums that are added up in another order differ in their last bits, also on pages and in JSON."""
+    duration_WSNR = np.random.default_rng(3).integers(MS, 9 * MS, (16, 3, 60, 200))
+    windows = [window_of(each, stages=[DATA, FORWARD, BACKWARD]) for each in duration_WSNR]
+    together = [measures.wait_slope_S for measures in measure_many(windows)]
+    assert np.array_equal(together, [measure(window).wait_slope_S for window in windows])
 
 
 def test_the_wait_fit_is_the_within_rank_regression_of_time_on_slack() -> None:
