@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from typing import Any, Literal
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qs
 
 import msgspec
 from fastapi import HTTPException
@@ -139,11 +139,13 @@ def _discard(_request: Request, _left: Exception) -> Response:
 
 async def _connect(socket_id: str, environ: dict[str, Any], credentials: object = None) -> None:
     """Pass a new websocket on to NiceGUI, unless the handshake in its query is one that no page sends."""
-    query = dict(parse_qsl(environ.get("QUERY_STRING", "")))
+    # As NiceGUI reads it, which takes the first of equal names.
+    query = {name: values[0] for name, values in parse_qs(environ.get("QUERY_STRING", "")).items()}
     if query.get("implicit_handshake") == "true":
         try:
             msgspec.convert(query, _SentHandshake, strict=False)  # a query has texts only
-        except msgspec.ValidationError as error:
+            int(query.get("next_message_id", "0"))  # msgspec also takes 1e5 for an integer
+        except ValueError as error:  # of msgspec, too
             _note_dropped(str(error))
             raise ConnectionRefusedError("no page sends this handshake") from error
     await _connect_page(socket_id, environ, credentials)

@@ -231,8 +231,19 @@ def test_a_message_that_no_page_sends_is_one_line_of_the_log(recorded: Path, tmp
     assert all("a message that no page sends was dropped" in line for line in lines)
 
 
+OF_A_PAGE = "&client_id=CLIENT&tab_id=t&document_id=d"
+
+
 @pytest.mark.parametrize(
-    "handshake", ["", "&client_id=CLIENT", "&client_id=CLIENT&tab_id=t&document_id=d&next_message_id=x"]
+    "handshake",
+    [
+        "",
+        "&client_id=CLIENT",
+        f"{OF_A_PAGE}&next_message_id=x",
+        f"{OF_A_PAGE}&next_message_id=1e5",
+        f"{OF_A_PAGE}&next_message_id=x&next_message_id=0",
+        f"{OF_A_PAGE}&next_message_id=x&implicit_handshake=false",
+    ],
 )
 def test_a_handshake_that_no_page_sends_is_refused(handshake: str, recorded: Path, tmp_path: Path) -> None:
     with served(recorded, "--memory", cwd=tmp_path) as server:
