@@ -171,6 +171,8 @@ class OtlpExporter:
                 self._exporter.export(as_otlp(metrics.families(), time.time_ns()))
             except SfappError as error:
                 _LOG.warning("metrics could not be read, and were not sent: %s", error)
+            except Exception as error:  # noqa: BLE001  # such as OpenTelemetry's of a Retry-After in the year 10^20
+                _LOG.error("metrics were not sent, and are sent again at the next time", exc_info=error)
             self._stopped.wait(self._interval)
 
 

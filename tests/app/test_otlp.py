@@ -18,8 +18,11 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, NumberDataPoint
 from prometheus_client.parser import text_string_to_metric_families
 
 from sfapp.app import otlp
-from sfapp.app.otlp import BoundedSession, endpoint_of
+from sfapp.app.otlp import BoundedSession, OtlpExporter, endpoint_of
+from sfapp.app.prometheus import Metrics
 from sfapp.errors import ServeError
+from sfapp.service.workspace import Workspace
+from sfapp.store import Store
 from tests.alerts.webhook_server import WebhookServer, webhook_server
 from tests.app.recorded_job import job_window, put
 from tests.app.served import served
@@ -183,6 +186,27 @@ def test_the_head_of_an_answer_arrives_in_time_as_a_whole(
     ):
         session.post(address, timeout=10)  # of each line
     assert time.monotonic() - begun < 5
+
+
+def test_exports_go_on_after_an_answer_that_opentelemetry_cannot_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    date = "Fri, 01 Jan 99999999999999999999 00:00:00 GMT"
+    head = f"HTTP/1.1 503 Busy\r\nRetry-After: {date}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+    with (
+        Store.open([tmp_path], memory=True) as store,
+        socket.create_server(("127.0.0.1", 0)) as listener,
+    ):
+        listener.settimeout(10)
+        exporter = OtlpExporter(f"http://127.0.0.1:{listener.getsockname()[1]}", 0.01)
+        exporter.start(Metrics(Workspace(store, [tmp_path])))
+        for _ in range(2):
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(1 << 20)
+                connection.sendall(head.encode())
+        exporter.stop()
+    assert "metrics were not sent" in caplog.text
 
 
 def test_a_compressed_answer_is_not_expanded() -> None:
