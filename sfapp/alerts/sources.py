@@ -12,7 +12,14 @@ from urllib.parse import quote
 
 import msgspec
 
-from sfapp.errors import AlertError, IncidentError, SfappError, StorageError
+from sfapp.errors import (
+    AlertError,
+    IncidentError,
+    RemoteError,
+    SfappError,
+    StorageError,
+    WindowNotFoundError,
+)
 from sfapp.model.problems import Problem, ProblemMark, ProblemStatus
 from sfapp.service.app_client import AppClient
 from sfapp.service.problems import ListedProblem, listed
@@ -162,9 +169,13 @@ class AppProblems:
 
     def problems(self) -> list[ListedProblem] | None:
         """Return the present problems (``AlertSource.problems``)."""
-        if self._client.get("/healthz", _Health).store == "reading":
-            return None
-        answer = self._client.get(f"/problems.json{self._query}", _Answer)
+        try:
+            if self._client.get("/healthz", _Health).store == "reading":
+                return None
+            answer = self._client.get(f"/problems.json{self._query}", _Answer)
+        except WindowNotFoundError as error:
+            # Every app has both; a proxy answers so while the app is restarted.
+            raise RemoteError(f"{self.place} answers 404: {error}") from error
         return [ListedProblem(each, each.status, each.mark) for each in answer.problems]
 
     def wait(self, stop: threading.Event) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import uvicorn
-from fastapi import FastAPI
+from fastapi import FastAPI, Response
 
 from sfapp.alerts import delivery
 from sfapp.alerts.alert_state import AlertState
@@ -237,6 +237,29 @@ def test_an_app_that_reports_numbers_beyond_all_steps_is_asked_again(
         )
         notify_until(stop, source, [queue], report)
     assert "does not answer as sfapp does" in lines[0]
+
+
+def test_an_app_is_asked_again_after_a_proxy_answered_404_in_its_place(tmp_path: Path) -> None:
+    place, stop = FastAPI(), threading.Event()
+    statuses, lines = [404, 200, 200], list[str]()
+
+    @place.get("/healthz")
+    @place.get("/problems.json")
+    def answer(response: Response) -> dict[str, object]:
+        response.status_code = statuses.pop(0)
+        return (
+            {"error": "no such service"} if response.status_code == 404 else {"store": "live", "problems": []}
+        )
+
+    def report(line: str) -> None:
+        lines.append(line)
+        if len(lines) == 2:
+            stop.set()
+
+    with served(place) as address:
+        notify_until(stop, AppProblems(address, None, None), [], report)
+    assert "answers 404: no such service; it is asked again" in lines[0]
+    assert "answers again" in lines[1]
 
 
 def test_a_test_message_and_targets_in_a_file(tmp_path: Path, server: WebhookServer) -> None:
