@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from mcp.server.transport_security import TransportSecuritySettings
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sfapp.app.listening import bind, check_reach, check_token, serve_until_signal
 from sfapp.app.security import MAX_BODY, WILDCARDS, SecurityMiddleware, allowed_hosts
@@ -70,7 +71,7 @@ def secured_application(workspace: Workspace, options: HttpOptions) -> ASGIApp:
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )
     return SecurityMiddleware(
-        _PostOnly(application),
+        _CompletePosts(application),
         hosts=allowed_hosts(options.host),
         any_address=options.host in WILDCARDS,
         token=options.token,
@@ -78,18 +79,34 @@ def secured_application(workspace: Workspace, options: HttpOptions) -> ASGIApp:
     )
 
 
-class _PostOnly:
-    """Refuse other methods: without sessions, a GET would only hold an empty stream open."""
+class _CompletePosts:
+    """Pass requests on whose body has arrived, and refuse other methods than POST.
+
+    The protocol's server logs a traceback of each client that leaves before. Without sessions, a GET would
+    only hold an empty stream open.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["method"] != "POST":
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        if scope["method"] != "POST":
             refusal = PlainTextResponse("assistants POST their calls here\n", 405, {"Allow": "POST"})
             await refusal(scope, receive, send)
-        else:
-            await self._app(scope, receive, send)
+            return
+        try:
+            body = await Request(scope, receive).body()
+        except ClientDisconnect:
+            return
+        read: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def receive_again() -> Message:
+            return read.pop() if read else await receive()
+
+        await self._app(scope, receive_again, send)
 
 
 def serve_http(

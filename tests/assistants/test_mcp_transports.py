@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -53,17 +56,30 @@ async def test_over_stdio_and_over_http_a_client_gets_the_same_answer(server: su
     over_http = httpx.post(found[0], headers=headers, json=asked).json()["result"]
     assert over_http["structuredContent"] == over_stdio.structured_content
     assert over_http["structuredContent"]["untrusted_data"]["problems"][0]["kind"] == "missing"
+    # And a client that leaves in the middle of a call leaves nothing in the log
+    leave_in_a_body(found[0])
+    assert httpx.post(found[0], headers=headers, json=LIST).status_code == 200
     # And it ends in order at a signal
     server.send_signal(signal.SIGTERM)
     _, error = server.communicate(timeout=20)
     assert (server.returncode, error) == (0, "")
 
 
+def leave_in_a_body(url: str) -> None:
+    """Announce a longer body than is sent, and leave."""
+    place = urlsplit(url)
+    head = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {TOKEN}\r\n"
+    fields = "".join(f"{name}: {value}\r\n" for name, value in JSON.items())
+    with socket.create_connection((place.hostname or "", place.port or 0)) as client:
+        client.sendall(f"{head}{fields}Content-Length: 9\r\n\r\n{{".encode())
+        time.sleep(0.5)  # until the server waits for the rest
+
+
 def check_access(url: str) -> None:
     """Check who is answered: as the app does, because the checks are the app's."""
     known = {"Authorization": f"Bearer {TOKEN}"}
 
-    def status(method: str = "POST", content: bytes | None = None, **headers: str) -> int:
+    def status(method: str = "POST", content: bytes | Iterator[bytes] | None = None, **headers: str) -> int:
         body = {"json": LIST} if content is None else {"content": content}
         return httpx.request(method, url, headers={**JSON, **headers}, **body).status_code
 
@@ -73,6 +89,7 @@ def check_access(url: str) -> None:
     assert status(**known, Host="evil.example") == 400
     assert status(**known, Origin="http://evil.example") == 403
     assert status(**known, content=b" " * (1 << 20 | 1)) == 413
+    assert status(**known, content=iter([b" " * (1 << 20), b" "])) == 413  # without its length
     assert status(**known, content=b"{") == 400
     assert status("GET", **known) == 405
 
