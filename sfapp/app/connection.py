@@ -67,7 +67,11 @@ def expect_browser() -> None:
     Not earlier: to remove a page that is being built would be an error.
     """
     client = ui.context.client
-    make_response = client.build_response
+    make_response, delete = client.build_response, client.delete
+
+    def delete_once() -> None:
+        if client.id in Client.instances:  # NiceGUI removes a page once for each document that showed it.
+            delete()
 
     def build_response(*arguments: Any) -> Response:
         waiting[client.id] = client
@@ -77,7 +81,7 @@ def expect_browser() -> None:
     def drop() -> None:
         waiting.pop(client.id, None)
 
-    vars(client)["build_response"] = build_response
+    vars(client).update(build_response=build_response, delete=delete_once)
     client.on_connect(drop)
     client.on_delete(drop)
     client.on_delete(_removed.add)
@@ -86,8 +90,7 @@ def expect_browser() -> None:
 def _remove_oldest() -> None:
     for oldest in list(waiting.values())[:-MAX_WAITING]:
         del waiting[oldest.id]
-        if oldest.id in Client.instances:
-            oldest.delete()
+        oldest.delete()
 
 
 def when_connected(begin: Callable[[], object]) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import gc
 
 import pytest
-from nicegui import Client
+from nicegui import Client, core
 from nicegui.testing import User
 
 from sfapp.app import connection, routes
@@ -95,3 +95,22 @@ async def test_a_page_with_a_browser_follows_until_it_is_closed(user: User, work
     assert user.client.id not in connection.waiting
     user.client.delete()
     assert callbacks(workspace) == 0
+
+
+async def test_a_page_that_two_documents_showed_is_removed_once(
+    user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await load(user, "/glossary")
+    (page,) = connection.waiting.values()
+    monkeypatch.setattr(page.page, "resolve_reconnect_timeout", lambda: 0.1)
+    # Given a page whose browser showed it in two documents, which a browser may do that goes back
+    for document in ("one", "two"):
+        await page.handle_handshake(f"test-{document}", "tab", None, document, None)
+    # When both are closed, then it is removed, and without an error
+    faults: list[Exception] = []
+    monkeypatch.setattr(core.app, "handle_exception", faults.append)
+    for document in ("one", "two"):
+        page.handle_disconnect(f"test-{document}")
+    await asyncio.sleep(0.5)
+    assert page.id not in Client.instances
+    assert not faults
