@@ -8,6 +8,7 @@ from pathlib import Path
 
 from sfapp.errors import StorageError
 from sfapp.storage import StorageOptions, StoragePath, location
+from sfapp.storage.storage_address import scheme_of
 
 SPOOL_BYTES = 2**30
 """Default limit of the files that wait on disk for a bucket."""
@@ -73,6 +74,11 @@ def parse_storage_options(texts: Iterable[str]) -> Mapping[str, str]:
     return StorageOptions.parse(texts)
 
 
+def output_in(folder: str, output: str) -> str | Path:
+    """Return an output that a command names as seen from a folder; an address stays as it is."""
+    return output if scheme_of(output) else Path(folder, output)
+
+
 def open_output(
     output: str | StoragePath,
     options: Mapping[str, object] | None,
@@ -94,12 +100,20 @@ def open_output(
         MissingExtraError: it is an address, and obstore is not installed.
     """
     if isinstance(output, Path):
-        return PacketOutput(output)
+        return PacketOutput(_fixed(output))
     target = location(str(output), {**(options or {}), "max_retries": 0})  # The uploader repeats.
     if isinstance(target, Path):
-        return PacketOutput(target)
+        return PacketOutput(_fixed(target))
     if target.storage.is_web:
         raise StorageError(f"{target}: packets are written to folders and buckets, not to web servers")
     from sfapp.packets.uploader import Uploader  # It locks files in a way that Windows lacks.
 
     return Uploader(target, owner, most_bytes, discards=discards)
+
+
+def _fixed(folder: Path) -> Path:
+    """Return the absolute path, as the program may go to another folder before it has written all packets."""
+    try:
+        return folder.absolute()
+    except OSError:  # The current folder was removed.
+        return folder

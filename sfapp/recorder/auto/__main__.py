@@ -22,26 +22,39 @@ class _Recording:
     def __init__(self, options: argparse.Namespace) -> None:
         self.session: Session | None = None
         self._options = options
+        # The script may go to another folder before it imports torch.
+        self._folder = _current_folder()
 
     def start(self, torch: ModuleType) -> None:
         """Install the hooks; if this version of PyTorch does not have them, say so and record nothing."""
         try:
-            self.session = _start(self._options)
+            self.session = _start(self._options, self._folder)
         except Exception as error:  # fail-open: the hooks may not support this version of torch
             sys.stderr.write(
                 f"sfapp: cannot record with this version of PyTorch: {type(error).__name__}: {error}\n"
             )
 
 
-def _start(options: argparse.Namespace) -> Session:
-    """Install the hooks and return the session to which they report."""
-    from sfapp.packets.output import parse_storage_options
+def _current_folder() -> str:
+    try:
+        return os.getcwd()
+    except OSError:  # It was removed.
+        return ""
+
+
+def _start(options: argparse.Namespace, folder: str) -> Session:
+    """Install the hooks and return the session to which they report.
+
+    Args:
+        folder: the current folder when the script began.
+    """
+    from sfapp.packets.output import output_in, parse_storage_options
     from sfapp.recorder.auto.session import Session
     from sfapp.recorder.auto.settings import Settings
     from sfapp.recorder.auto.torch_hooks import install
 
     settings = Settings(
-        output=options.out,
+        output=output_in(folder, options.out),
         storage_options=parse_storage_options(options.storage_option),
         run_id=options.run_id,
         window_steps=options.window_steps,
