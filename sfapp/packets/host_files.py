@@ -62,7 +62,8 @@ class HostFile:
         """Close the file; a second call does nothing."""
         file, self._file = self._file, -1
         if file >= 0:
-            os.close(file)
+            with suppress(OSError):  # The program may have closed all of its descriptors.
+                os.close(file)
 
 
 def pressure_ns(content: bytes) -> int:

@@ -101,7 +101,7 @@ class SigtermWatch:
         current = signal.set_wakeup_fd(-1)
         if current not in (-1, self._writer):
             signal.set_wakeup_fd(current)  # Another one was set meanwhile.
-        os.close(self._writer)  # The thread reads the end of the pipe, closes its side and ends.
+        _close(self._writer)  # The thread reads the end of the pipe, closes its side and ends.
         if self._thread is not None:
             self._thread.join(_ENDING_SECONDS)
             self._thread = None
@@ -109,25 +109,34 @@ class SigtermWatch:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         """Handle SIGTERM on the main thread, which happens even if the wake-up pipe was replaced."""
-        with contextlib.suppress(OSError):
+        try:
             os.write(self._writer, bytes([number]))
+        except BlockingIOError:  # The pipe is full: the thread is about to read it.
+            return
+        except OSError:  # Training has closed the pipe, and the thread ends.
+            self._end_on_another_thread()
+        else:
+            if self._thread is not None and not self._thread.is_alive():  # The pipe is another file since.
+                self._end_on_another_thread()
+
+    def _end_on_another_thread(self) -> None:
+        """End the process, but not on this thread: it may have been interrupted while it held a lock."""
+        ending = threading.Thread(target=self._end_process, name="sfapp-sigterm", daemon=True)
+        if not start_or_note(ending, deque()):
+            _die()
 
     def _wait(self, reader: int) -> None:
-        while numbers := os.read(reader, 64):  # Every signal that Python handles arrives here.
+        while numbers := _read(reader):  # Every signal that Python handles arrives here.
             if signal.SIGTERM in numbers and signal.getsignal(signal.SIGTERM) == self._on_signal:
                 self._end_process()
-        os.close(reader)
+        _close(reader)
 
     def _end_process(self) -> None:
         try:
             for callback in list(self._callbacks):
                 callback()
         finally:
-            # signal.signal() works only on the main thread, which may never leave native code.
-            set_action = ctypes.pythonapi.PyOS_setsig
-            set_action.argtypes, set_action.restype = [ctypes.c_int, ctypes.c_void_p], ctypes.c_void_p
-            set_action(signal.SIGTERM, None)  # SIG_DFL
-            os.kill(os.getpid(), signal.SIGTERM)
+            _die()
 
     # A forked child (a DataLoader worker) inherits the handler and both ends of the pipe. Its SIGTERM must
     # not reach the parent through the pipe, not even right after the fork: it is blocked until the child has
@@ -148,10 +157,35 @@ class SigtermWatch:
             signal.set_wakeup_fd(-1)
             if signal.getsignal(signal.SIGTERM) == self._on_signal:
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            os.close(self._reader)
-            os.close(self._writer)
+            _close(self._reader)
+            _close(self._writer)
             self._reader = self._writer = -1
         self._after_fork()
+
+
+def _die() -> None:
+    """End this process by SIGTERM's default action."""
+    # signal.signal() works only on the main thread, which may never leave native code.
+    set_action = ctypes.pythonapi.PyOS_setsig
+    set_action.argtypes, set_action.restype = [ctypes.c_int, ctypes.c_void_p], ctypes.c_void_p
+    set_action(signal.SIGTERM, None)  # SIG_DFL
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+# A program that closes all of its descriptors, as those do that become a daemon, closes the pipe, too.
+
+
+def _read(descriptor: int) -> bytes:
+    """Return what the pipe holds; nothing if it was closed."""
+    try:
+        return os.read(descriptor, 64)
+    except OSError:
+        return b""
+
+
+def _close(descriptor: int) -> None:
+    with contextlib.suppress(OSError):
+        os.close(descriptor)
 
 
 SIGTERM_WATCH = SigtermWatch()

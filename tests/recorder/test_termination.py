@@ -16,7 +16,7 @@ from sfapp.packets import read_windows
 from tests.recorder.clocked_recorder import Clock, recorder
 
 PROLOGUE = """
-import hashlib, signal, sys, threading, time
+import hashlib, os, signal, sys, threading, time
 import sfapp
 
 def step(perf):
@@ -43,6 +43,14 @@ time.sleep(60)
 LATER_HANDLER = """
 perf = sfapp.Recorder(sys.argv[1], run_id="run", window_steps=100)
 signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(7))
+step(perf)
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+CLOSED_FILES = """
+perf = sfapp.Recorder(sys.argv[1], run_id="run", window_steps=100)
+os.closerange(3, 256)  # as a daemon does
 step(perf)
 print("ready", flush=True)
 time.sleep(60)
@@ -84,6 +92,7 @@ signal.raise_signal(signal.SIGTERM)
         (NATIVE, -signal.SIGTERM),
         (OWN_HANDLER, 7),
         (LATER_HANDLER, 7),
+        (CLOSED_FILES, -signal.SIGTERM),
         (CLOSED, -signal.SIGTERM),
         (CLOSING, -signal.SIGTERM),
     ],
@@ -91,6 +100,7 @@ signal.raise_signal(signal.SIGTERM)
         "in native code",
         "own handler",
         "handler set later",
+        "all files closed",
         "recorder closed",
         "closing a stream",
     ],
@@ -110,6 +120,16 @@ def test_sigterm_saves_the_rows_and_ends_the_process_as_before(
     (window,) = (item.window for item in read_windows([tmp_path]).windows)
     assert window.manifest.closed_by == "shutdown"
     assert len(window.step_N) == (3 if program is NATIVE else 1)
+
+
+def test_closing_raises_nothing_after_training_has_closed_all_files(tmp_path: Path) -> None:
+    closing = CLOSED_FILES.replace("time.sleep(60)", "perf.close()")
+    ended = subprocess.run(
+        [sys.executable, "-c", PROLOGUE + closing, str(tmp_path)], capture_output=True, timeout=30
+    )
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    (window,) = (item.window for item in read_windows([tmp_path]).windows)
+    assert len(window.step_N) == 1
 
 
 def test_training_that_ends_while_its_stream_is_saved_loses_no_rows(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from sfapp.errors import describe_error
@@ -229,7 +230,8 @@ class Session:
     def give_up(self, why: str) -> None:
         """Stop recording and report the reason once per job."""
         self.active = False
-        stop_all(self._waits, self._evidence)
+        with suppress(Exception):  # fail-open: this is called where an error must not reach training
+            stop_all(self._waits, self._evidence)
         self._report_once(why)
 
     # ---- steps ----------------------------------------------------------------------------------

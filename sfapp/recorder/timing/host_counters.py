@@ -53,9 +53,12 @@ def counters(gc_ns: int, schedstat: int, reads_usage: bool) -> tuple[int, ...]:
         reads_usage: whether to read switches and faults.
 
     Raises:
-        OSError, ValueError: the system refuses them.
+        OSError: the system refuses them.
     """
-    runnable = int(os.pread(schedstat, 96, 0).split()[1]) if schedstat >= 0 else NOT_READ
+    try:
+        runnable = int(os.pread(schedstat, 96, 0).split()[1]) if schedstat >= 0 else NOT_READ
+    except (IndexError, OSError, ValueError):  # Training has closed it, or it is another file since.
+        runnable = NOT_READ
     return gc_ns, runnable, *(thread_usage() if reads_usage else (NOT_READ,) * 4)
 
 

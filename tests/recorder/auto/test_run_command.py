@@ -213,6 +213,48 @@ def test_a_script_runs_as_python_would_run_it(tmp_path: Path) -> None:
     assert run(tmp_path, package / "script.py").stdout == "beside\n"
 
 
+TRAINING = """
+import os, torch
+
+def train():
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(12):
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        f"import os\nos.chdir('elsewhere')\n{TRAINING}\ntrain()",
+        f"{TRAINING}\ntrain()\nos.chdir('elsewhere')\ntrain()",
+    ],
+    ids=["before torch is imported", "while it is recorded"],
+)
+def test_packets_stay_where_they_were_asked_for_if_the_script_changes_folder(
+    tmp_path: Path, script: str
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "train.py").write_text(script)
+    assert "windows in packets/run" in run(tmp_path, tmp_path / "train.py").stderr
+    assert sum(len(window.step_N) for window in windows(tmp_path)) == 12 * script.count("\ntrain()")
+    assert not [*(tmp_path / "elsewhere").iterdir()]
+
+
+def test_a_script_that_closes_all_files_trains_on(tmp_path: Path) -> None:
+    """As one does that becomes a daemon: the numbers of the recorder's files may be those of others then."""
+    others = "kept = [open(__file__) for _ in range(20)]"
+    again = f"train()\nos.closerange(3, 256)\n{others}\ntrain()\nprint('trained')\n"
+    (tmp_path / "train.py").write_text(TRAINING + again)
+    result = run(tmp_path, tmp_path / "train.py")
+    assert result.stdout == "trained\n"
+    assert "Traceback" not in result.stderr
+    assert sum(len(window.step_N) for window in windows(tmp_path)) == 24
+
+
 def test_no_file_in_the_current_folder_takes_the_place_of_a_module(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
