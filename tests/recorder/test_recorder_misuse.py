@@ -7,9 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from sfapp.errors import RecorderError
+from sfapp.model import Accumulation
 from sfapp.packets import read_windows
 from sfapp.recorder import Recorder
 from tests.builders import DATA, FORWARD, OTHER
@@ -175,6 +177,21 @@ def test_a_strict_recorder_raises_where_a_stage_is_mistyped(tmp_path: Path, cloc
             perf.stage("model.bakward")
         with perf.step(), perf.stage(OTHER):  # the residual may be named
             clock.tick(9)
+    assert perf.failures == ()
+
+
+def test_an_exchange_that_is_neither_true_nor_false_is_not_known(tmp_path: Path, clock: Clock) -> None:
+    """As a comparison of tensors is that has several values."""
+    neither: Any = np.array([True, False])
+    with recorder(tmp_path, clock, accumulation=Accumulation(factor=2, sync="last")) as perf:
+        for _ in range(2):
+            with perf.step():
+                for micro, sync in enumerate((False, neither)):
+                    with perf.micro_step(micro, sync=sync), perf.stage(FORWARD):
+                        clock.tick(100)
+    window = only_window(tmp_path)
+    assert len(window.step_N) == 2
+    assert window.manifest.faults == ("accumulation_mixed",)
     assert perf.failures == ()
 
 

@@ -13,6 +13,7 @@ import pytest
 
 import sfapp
 from sfapp.packets import read_windows
+from sfapp.recorder import Recorder
 from tests.recorder.clocked_recorder import Clock, recorder
 
 PROLOGUE = """
@@ -203,3 +204,38 @@ def test_what_a_signal_handler_raises_reaches_training(
     finally:
         signal.signal(signal.SIGUSR1, before)
     perf.close()
+
+
+def step_and_flush(perf: Recorder) -> None:
+    with perf.step():
+        perf.observe("loss", 1.0)
+    perf.flush()
+
+
+@pytest.mark.parametrize("reached", ["finish_step", "drop_events"])
+def test_what_was_recorded_before_a_signal_handler_raised_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reached: str
+) -> None:
+    """Whether the signal comes while a step ends or while a window closes."""
+    perf = recorder(tmp_path, Clock(), window_steps=100)
+
+    def signalled(*arguments: object) -> None:
+        monkeypatch.undo()
+        signal.raise_signal(signal.SIGUSR1)
+
+    for _ in range(3):
+        with perf.step():
+            pass
+    before = signal.signal(signal.SIGUSR1, late)
+    try:
+        monkeypatch.setattr(
+            f"sfapp.recorder.side_channels.recorded_channels.RecordedChannels.{reached}", signalled
+        )
+        with pytest.raises(TimeoutError):
+            step_and_flush(perf)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    perf.close()
+    assert perf.failures == ("recording stopped: TimeoutError: the step takes too long",)
+    (window,) = (item.window for item in read_windows([tmp_path]).windows)
+    assert len(window.step_N) == (3 if reached == "finish_step" else 4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from threading import get_ident
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sfapp.errors import RecorderError
 from sfapp.model.stages import BETWEEN, RESIDUAL
@@ -107,6 +107,13 @@ class MicroStep:
         self._state = state
         self._index = index
         self.sync: bool | None = None
+
+    def declare(self, sync: Any) -> None:
+        """State whether gradients are exchanged; what is neither true nor false states nothing."""
+        try:
+            self.sync = None if sync is None else bool(sync)
+        except Exception:  # fail-open: the value may be anything, such as a tensor of several values
+            self.sync = None
 
     def __enter__(self) -> None:
         state = self._state

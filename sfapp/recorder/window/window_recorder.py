@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import zip_longest
 
@@ -117,7 +118,7 @@ class WindowRecorder:
             micro = self._micro_steps[max(-1, min(index, len(self._micro_steps) - 1))]
         except Exception:  # fail-open: not a whole number
             micro = self._micro_steps[-1]  # Used for any other index.
-        micro.sync = sync
+        micro.declare(sync)
         return micro
 
     def add_step(
@@ -385,6 +386,9 @@ class WindowRecorder:
         self.state.report_due = 0
         self.captures.stop("recording stopped")
         self._sink.failures.append(f"recording stopped: {describe_error(error)}")
+        if self._window_number == self._buffer.number and self._buffer.recorded:
+            with suppress(Exception):  # fail-open: this may be what ended the recording
+                self._hand_over("shutdown")
         if is_of_a_signal_handler(error):
             raise error
 
