@@ -196,7 +196,11 @@ class CaptureLimits:
 
     def __post_init__(self) -> None:
         counts = (self.per_hour, self.total_steps, self.total_bytes, self.stacks_per_hour)
-        if min(self.cooldown_seconds, *counts) < 0 or min(self.longest_seconds, self.expires_seconds) <= 0:
+        times = (self.longest_seconds, self.expires_seconds)
+        # NaN is neither, and would lift a limit.
+        if not (
+            all(each >= 0 for each in (self.cooldown_seconds, *counts)) and all(each > 0 for each in times)
+        ):
             raise CaptureError("capture limits must not be negative, nor their times zero")
 
 

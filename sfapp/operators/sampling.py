@@ -122,7 +122,8 @@ class Sampling:
             raise CaptureError(f"a capture has 1 to {MAX_CAPTURE_STEPS} steps, not {self.steps}")
         if min(self.suspects, self.peers) < 0 or not 1 <= self.suspects + self.peers <= MAX_CAPTURE_RANKS:
             raise CaptureError(f"a capture has 1 to {MAX_CAPTURE_RANKS} ranks, suspects and peers together")
-        if min(self.cooldown_seconds, self.per_hour, self.total_steps, self.spread, self.times_usual) < 0:
+        limits = (self.cooldown_seconds, self.per_hour, self.total_steps, self.spread, self.times_usual)
+        if not all(limit >= 0 for limit in limits):  # Nor NaN, which would lift a limit.
             raise CaptureError("cooldown, budgets and thresholds must not be negative")
 
 

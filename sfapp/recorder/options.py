@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from operator import index
 from typing import Any, TypedDict, TypeVar
 
 from sfapp.errors import RecorderError
@@ -23,6 +24,35 @@ _MAX_TIMEOUT = 1e6
 
 _MAX_FIRST_STEP = 2**61
 """Half of the largest number of a step in a packet, so that no job comes to that."""
+
+
+def _make_whole(options: object, *names: str) -> None:
+    """Make these fields integers of Python: one of NumPy overflows, and packets cannot hold it.
+
+    Raises:
+        RecorderError: a value is no whole number.
+    """
+    for name in names:
+        value = getattr(options, name)
+        try:
+            object.__setattr__(options, name, int(index(value)))
+        except TypeError as error:
+            raise RecorderError(f"{name} must be a whole number, not {value!r:.40}") from error
+
+
+def _make_real(options: object, name: str) -> None:
+    """Make this field a number of Python, as ``_make_whole`` does.
+
+    Raises:
+        RecorderError: the value is no number.
+    """
+    value = getattr(options, name)
+    try:
+        if isinstance(value, str | bytes):
+            raise TypeError
+        object.__setattr__(options, name, float(value))
+    except (TypeError, ValueError) as error:
+        raise RecorderError(f"{name} must be a number, not {value!r:.40}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +113,8 @@ class WindowOptions:
             undeclared micro-step, or is not among ``stages``.
 
     Raises:
-        RecorderError: ``window_steps`` is not positive, or ``first_step`` is negative or above 2^61.
+        RecorderError: ``window_steps`` is not positive, ``first_step`` is negative or above 2^61, or one of
+            them is no whole number.
     """
 
     window_steps: int = 100
@@ -94,6 +125,7 @@ class WindowOptions:
     strict: bool = False
 
     def __post_init__(self) -> None:
+        _make_whole(self, "window_steps", "first_step")
         if self.window_steps < 1:
             raise RecorderError(_POSITIVE)
         if self.first_step < 0:
@@ -121,7 +153,7 @@ class GatherOptions:
         spool_bytes: packets that may wait on disk for a bucket; above it the oldest are discarded.
 
     Raises:
-        RecorderError: a value is unknown or not positive, or the timeout is above 10^6 s.
+        RecorderError: a value is unknown, no number or not positive, or the timeout is above 10^6 s.
     """
 
     gather: GatherMode = "gloo"
@@ -130,6 +162,8 @@ class GatherOptions:
     spool_bytes: int = SPOOL_BYTES
 
     def __post_init__(self) -> None:
+        _make_whole(self, "max_pending", "spool_bytes")
+        _make_real(self, "timeout")
         if self.max_pending < 1 or self.timeout <= 0 or self.spool_bytes < 1:
             raise RecorderError(_POSITIVE)
         if not self.timeout <= _MAX_TIMEOUT:
@@ -158,6 +192,7 @@ class SideChannelOptions:
 
     def __post_init__(self) -> None:
         chosen_kinds(self.evidence, "")
+        _make_real(self, "event_fraction")
         if not 0 <= self.event_fraction <= 1:
             raise RecorderError("event_fraction must lie between 0 and 1")
 

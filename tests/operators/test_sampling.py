@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from sfapp.accounting import diagnose
 from sfapp.errors import CaptureError
 from sfapp.model import SideChannel, Window
-from sfapp.model.capture import PROFILED, CaptureRequest
+from sfapp.model.capture import PROFILED, CaptureLimits, CaptureRequest
 from sfapp.operators.sampling import (
     Rule,
     Sampling,
@@ -143,11 +144,27 @@ def test_a_rule_that_is_none_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"steps": 0}, {"steps": 21}, {"suspects": 0, "peers": 0}, {"peers": 65}, {"per_hour": -1}]
+    "wrong",
+    [
+        {"steps": 0},
+        {"steps": 21},
+        {"suspects": 0, "peers": 0},
+        {"peers": 65},
+        {"per_hour": -1},
+        {"cooldown_seconds": float("nan")},
+        {"spread": float("nan")},
+    ],
 )
-def test_settings_are_held_to_what_a_capture_may_be(wrong: dict[str, int]) -> None:
+def test_settings_are_held_to_what_a_capture_may_be(wrong: dict[str, Any]) -> None:
     with pytest.raises(CaptureError):
         Sampling(**wrong)
+
+
+@pytest.mark.parametrize("name", ["cooldown_seconds", "longest_seconds", "expires_seconds"])
+@pytest.mark.parametrize("wrong", [-1.0, float("nan")])
+def test_limits_of_a_recorder_are_times(name: str, wrong: Any) -> None:
+    with pytest.raises(CaptureError):
+        CaptureLimits(**{name: wrong})
 
 
 WINDOWS = [

@@ -157,6 +157,7 @@ def test_a_hung_file_system_delays_training_by_nothing_and_its_end_by_the_timeou
     trained, closed = map(float, ended.stdout.split())
     assert trained < 5
     assert closed < 15
+    assert "windows that were not on disk yet when recording ended: " in ended.stderr
     assert time.monotonic() - begin < 25  # and the process ends: its thread does not hold it
 
 

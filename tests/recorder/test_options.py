@@ -6,9 +6,11 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from sfapp.errors import RecorderError
+from sfapp.packets import read_windows
 from sfapp.recorder import GatherOptions, JobOptions, Recorder, SideChannelOptions, WindowOptions
 from sfapp.recorder.options import RECORDER_OPTIONS, RecorderKeywords, RecorderOptions
 
@@ -57,11 +59,33 @@ def test_every_field_of_a_group_is_a_keyword() -> None:
         {"timeout": 0.0},
         {"gather": "mpi"},
         {"event_fraction": 1.5},
+        {"event_fraction": "0.5"},
+        {"window_steps": 1.5},
+        {"window_steps": None},
+        {"first_step": float("nan")},
+        {"max_pending": float("nan")},
+        {"max_pending": "4"},
+        {"spool_bytes": float("inf")},
+        {"timeout": None},
+        {"timeout": float("nan")},
     ],
 )
 def test_values_that_cannot_work_are_refused(given: dict[str, Any]) -> None:
     with pytest.raises(RecorderError):
         options(**given)
+
+
+def test_numbers_of_numpy_are_recorded_as_those_of_python(tmp_path: Path) -> None:
+    """Whole ones of a few bytes would overflow, and a manifest cannot hold fractions."""
+    given: dict[str, Any] = {"window_steps": np.int8(100), "first_step": np.int8(100)}
+    given |= {"event_fraction": np.float32(0.5), "timeout": np.float32(3)}
+    with Recorder(tmp_path, run_id="run", gather="local", **given) as perf:
+        for _ in range(300):
+            with perf.step(), perf.cuda_event_sample():
+                pass
+    assert perf.failures == ()
+    assert perf.next_step == 400
+    assert [len(item.window.step_N) for item in read_windows([tmp_path]).windows] == [100, 100, 100]
 
 
 def test_an_unknown_keyword_is_a_type_error(tmp_path: Path) -> None:

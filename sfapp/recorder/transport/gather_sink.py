@@ -165,6 +165,8 @@ class GatherSink:
         with self._claims:
             self._claims.wait_for(lambda: not self._writing, max(0.0, deadline - time.monotonic()))
         self._lost.report()
+        if pending := self.pending:  # The file system does not respond, and the process may end now.
+            warn(f"windows that were not on disk yet when recording ended: {pending}")
 
     def _save(self, left: Sequence[tuple[JobRank, WindowBuffer]], reason: str) -> None:
         for rank, buffer in left:
