@@ -25,9 +25,11 @@ from sfapp.packets.captures import (
     captures,
     captures_folder,
     new_request,
+    read_rank,
     request_path,
     state_of,
     trace_path,
+    write_next_to,
 )
 from sfapp.packets.paths import operators_path
 
@@ -220,6 +222,19 @@ def test_what_may_not_be_captured_is_refused_with_the_reason(
         ask_for_capture(tmp_path, request)
         state = train_until_over(perf, tmp_path, request)
     assert (state.status, why in state.why) == (status, True), state
+
+
+def test_a_request_of_a_clock_that_is_ahead_expires_as_others(tmp_path: Path) -> None:
+    """It would keep others waiting until the job ends."""
+    ahead = datetime.now(UTC) + timedelta(days=1)
+    request = replace(new_request("run", [0], 1, first_step=10**9), asked_at=ahead)
+    write_next_to(request_path(tmp_path, "run", request.id), msgspec.json.encode(request))
+    with recorder(tmp_path, captures=CaptureLimits(expires_seconds=0.5)):
+        deadline = time.monotonic() + SECONDS
+        while (answer := read_rank(tmp_path, request, 0)) is None or answer.status == "asked":
+            assert time.monotonic() < deadline, answer
+            time.sleep(0.01)
+    assert (answer.status, answer.why) == ("expired", "step 1000000000 was not reached in time")
 
 
 def test_captures_follow_each_other_only_after_the_cooldown(tmp_path: Path) -> None:

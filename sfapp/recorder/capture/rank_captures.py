@@ -62,10 +62,15 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class _ScheduledCapture:
-    """Request that waits for its first step."""
+    """Request that waits for its first step.
+
+    Attributes:
+        until: when it expires, in monotonic seconds: clocks of day differ between machines, and are set.
+    """
 
     request: CaptureRequest
     first_step: int
+    until: float
 
 
 class RankCaptures:
@@ -294,7 +299,7 @@ class RankCaptures:
         else:
             self._report(request, "asked", first_step=first)
             with self._lock:
-                self._scheduled = _ScheduledCapture(request, first)
+                self._scheduled = _ScheduledCapture(request, first, time.monotonic() + self._rest(request))
                 self._state.capture_due = first
 
     def _refusal(self, request: CaptureRequest) -> str:
@@ -307,8 +312,12 @@ class RankCaptures:
         return self._budget.refusal(request.steps, time.monotonic())
 
     def _is_late(self, request: CaptureRequest) -> bool:
+        return self._rest(request) < 0
+
+    def _rest(self, request: CaptureRequest) -> float:
+        """Return the seconds until a request expires, from when it was asked or, at the latest, from now."""
         age = (datetime.now(UTC) - request.asked_at).total_seconds()
-        return age > self._limits.expires_seconds
+        return self._limits.expires_seconds - max(0.0, age)
 
     def _first_step(self, here: Position, request: CaptureRequest) -> int:
         """Return the requested first step, or the one that the lowest rank chooses.
@@ -330,7 +339,7 @@ class RankCaptures:
     def _expire_scheduled(self) -> None:
         """Report a scheduled request as expired if its step did not come in time."""
         scheduled = self._scheduled
-        if scheduled is None or not self._is_late(scheduled.request):
+        if scheduled is None or time.monotonic() <= scheduled.until:
             return
         with self._lock:
             if self._scheduled is not scheduled:

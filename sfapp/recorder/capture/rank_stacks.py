@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import FrameType
@@ -83,7 +84,8 @@ class StackResponder:
             from sfapp.packets.stack_signal import withdraw
 
             self._published = None
-            withdraw()
+            with suppress(OSError):  # Without a file descriptor left, the folder cannot be found.
+                withdraw()
 
     def answer(self, request: CaptureRequest) -> None:
         """Answer a request for this rank, and plan to look after the other ranks of this machine."""
