@@ -263,6 +263,14 @@ def test_a_range_is_left_by_lines_but_not_by_notes() -> None:
     assert "outside" not in texts(root)
 
 
+@pytest.mark.parametrize("x", [[0, 5, 2**61, 2**62], [2**62 - 1, 2**62], [2**62]])
+@pytest.mark.parametrize("settings", [{}, {"dtick": 1}, {"range": [2**62 - 1, 2**62]}])
+def test_an_axis_of_any_step_numbers_has_few_ticks(x: list[int], settings: dict[str, Any]) -> None:
+    trace = {"type": "scatter", "x": x, "y": [0.25] * len(x)}
+    root = drawn([trace], xaxis=axis(False, tickformat="d", **settings))
+    assert 1 <= len([text for text in texts(root) if len(text) > 15 or text == "0"]) < 50
+
+
 def test_thresholds_show_their_values_and_no_hint_to_drag_them() -> None:
     _, diagnosis = jobs.look(jobs.slow_callback())
     shown = texts(ElementTree.fromstring(to_svg(routing_pareto(diagnosis))))

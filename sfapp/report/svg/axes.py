@@ -15,7 +15,20 @@ PAD = 0.05
 """Padding beyond the outermost mark, as a share of the axis."""
 
 _STEPS = (2, 5, 10)
+
+_MOST_TICKS = 1_000
+"""Number of ticks above which a fixed distance between them is not kept; Plotly draws no more either."""
+
+_LEAST_SPAN = 1e-9
+"""Half of the shortest axis around a number, as a share of it: above 2^53, a float plus 1 is the same float."""
+
 _TYPES = (None, "-", "linear", "category")
+
+
+def _apart(low: float, high: float) -> tuple[float, float]:
+    """Return the ends of an axis, moved apart where they are the same number."""
+    margin = max(1.0, _LEAST_SPAN * abs(low)) if low == high else 0.0
+    return low - margin, high + margin
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +67,7 @@ class Extent:
         if to_zero:
             low, high = min(low, 0.0), max(high, 0.0)
         if low == high:
-            return low - 1, high + 1
+            return _apart(low - 1, high + 1)
         span = high - low
         pads_low = self.pad_low and not (to_zero and low == 0)
         return low - (PAD * span if pads_low else 0), high + (PAD * span if self.pad_high else 0)
@@ -145,7 +158,7 @@ class Axis:
             raise unsupported("axis type", self.spec["type"])
         if self.has_own_range:
             fixed = self.spec["range"]
-            self.low, self.high = float(fixed[0]), float(fixed[1])
+            self.low, self.high = _apart(float(fixed[0]), float(fixed[1]))
             return
         self.low, self.high = self.extent.range(self.spec.get("rangemode") == "tozero")
         if self.spec.get("autorange") == "reversed":
@@ -186,7 +199,9 @@ class Axis:
 
     def _number_ticks(self) -> list[Tick]:
         low, high = sorted((self.low, self.high))
-        step = float(self.spec.get("dtick") or self._step(high - low))
+        step = float(self.spec.get("dtick") or 0.0)
+        if not step or high - low > _MOST_TICKS * step:
+            step = self._step(high - low)
         first = math.ceil(low / step - 1e-9)
         last = math.floor(high / step + 1e-9)
         marks = [Tick(place * step, self._tick_text(place * step, step)) for place in range(first, last + 1)]
