@@ -12,6 +12,9 @@ from sfapp.model.stages import FORWARD
 
 _NS_PER_MS = 1e6
 
+_MOST_MS = 1e12
+"""Longest event, 31 years: one that is longer or negative counts as not ready, as other evidence does."""
+
 
 def device_evidence(window: Window, makespan_N: Ints) -> DeviceEvidence | None:
     """Return the evidence of the events, or None if the packet has no event channel or no forward stage.
@@ -24,7 +27,7 @@ def device_evidence(window: Window, makespan_N: Ints) -> DeviceEvidence | None:
     if channel is None or not members:
         return None
     value_NR, sampled_NR = to_numpy(channel.value_NR), to_numpy(channel.sampled_NR)
-    ready_NR = sampled_NR & np.isfinite(value_NR)
+    ready_NR = sampled_NR & (value_NR >= 0.0) & (value_NR <= _MOST_MS)
     sampled, ready = int(sampled_NR.sum()), int(ready_NR.sum())
     if not ready:
         return DeviceEvidence(sampled, ready, None, None)

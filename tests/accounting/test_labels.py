@@ -44,6 +44,18 @@ def with_events(forward_ms: float, ready: float = 1.0, forward_share: float = 1.
     return diagnose(window_of(durations, stages=STAGES, side={FORWARD_EVENT: channel}))
 
 
+@pytest.mark.parametrize("forward_ms", [-1.0, 1e13, 1.7e308, -1.7e308])
+def test_events_that_no_device_can_have_measured_count_as_not_ready(forward_ms: float) -> None:
+    diagnosis = with_events(forward_ms)
+    assert diagnosis.device is not None
+    assert (diagnosis.device.ready, diagnosis.device.device_share, diagnosis.device.host_ratio) == (
+        0,
+        None,
+        None,
+    )
+    assert any(label.label == "forward_event_scope_limited" for label in diagnosis.labels)
+
+
 def rotating() -> Diagnosis:
     return diagnose(window_of(ddp_job(extra={(DATA, "random"): 120 * MS})))
 
