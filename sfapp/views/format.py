@@ -6,6 +6,7 @@ Durations are nanoseconds, shares are fractions. ``None`` and NaN become ``n/a``
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -313,5 +314,5 @@ def in_short(short: str, preposition: str = "in") -> str:
 def short_stages(stages: Sequence[str]) -> dict[str, str]:
     """Return short names of several stages; the full name if two short names are equal."""
     short = {stage: short_stage(stage) for stage in stages}
-    taken = list(short.values())
-    return {stage: name if taken.count(name) == 1 else clip(stage, 48) for stage, name in short.items()}
+    taken = Counter(short.values())
+    return {stage: name if taken[name] == 1 else clip(stage, 48) for stage, name in short.items()}

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
+from sfapp.model.stages import MAX_STAGES
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.packets import read_windows
 from sfapp.report.svg import to_svg
@@ -18,6 +21,7 @@ from sfapp.views.figures import Figure
 from sfapp.views.figures.swim_lane import swim_lane
 from sfapp.views.plot_registry import PLOTS
 from sfapp.views.text import verdict
+from tests.builders import window_of
 from tests.views import simulated_windows as jobs
 
 SAMPLE = Path(__file__).parent.parent.parent / "sample_data" / "packets" / "gpt-small-ddp"
@@ -147,3 +151,15 @@ def test_a_still_holds_the_rows_and_leaves_out_texts_that_do_not_fit() -> None:
         assert words in texts
     sizes = [float(element.get("font-size", 12)) for element in root.iter("{http://www.w3.org/2000/svg}text")]
     assert min(sizes) >= 12
+
+
+def test_the_lanes_of_as_many_stages_as_a_packet_may_have_are_drawn_within_seconds() -> None:
+    stages = [f"part{number:04}.{'x' * 200}" for number in range(MAX_STAGES)]
+    window = window_of(np.full((MAX_STAGES, 1, 1), 1_000_000), stages=stages)
+    measures, diagnosis = jobs.look(window)
+
+    begin = time.process_time()
+    figure = swim_lane(measures, diagnosis)
+
+    assert time.process_time() - begin < 5
+    assert sum(trace["type"] == "bar" for trace in figure["data"]) == MAX_STAGES

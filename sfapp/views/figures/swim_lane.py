@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -67,6 +68,11 @@ class _Drawing:
     @cached_property
     def words(self) -> LaneWords:
         return LaneWords(self.measures, self.found, self.diagnosis)
+
+    @cached_property
+    def short(self) -> dict[str, str]:
+        """Short names by broad stage."""
+        return format.short_stages(self.measures.broad)
 
     @cached_property
     def theme(self) -> palette.Theme:
@@ -158,11 +164,10 @@ def swim_lane(
 
 def _bars(drawing: _Drawing, blocks: Sequence[tuple[int, SwimLane, Block]], name: str) -> Trace:
     """Return blocks as horizontal bars on their lanes, without colours."""
-    short = format.short_stages(drawing.measures.broad)
     texts = []
     for _, lane, block in blocks:
         part = drawing.part(block)
-        text = plain(short[broad_stage(block.stage)], 28) if block.kind == "own" else "waits"
+        text = plain(drawing.short[broad_stage(block.stage)], 28) if block.kind == "own" else "waits"
         if part >= _MEASURED and lane.kind != "healthy":
             text += f" {format.duration(block.duration_ns)}"
         texts.append(text if part >= _NAMED else "")
@@ -196,16 +201,17 @@ def _blocks(drawing: _Drawing, kind: str) -> list[tuple[int, SwimLane, Block]]:
 
 def _stages(drawing: _Drawing) -> list[Trace]:
     """Return own time, one trace per broad stage."""
-    short = format.short_stages(drawing.measures.broad)
-    own = _blocks(drawing, "own")
+    own: defaultdict[str, list[tuple[int, SwimLane, Block]]] = defaultdict(list)
+    for each in _blocks(drawing, "own"):
+        own[broad_stage(each[2].stage)].append(each)
     traces = []
     for stage, colour in drawing.colour.items():
-        blocks = [each for each in own if broad_stage(each[2].stage) == stage]
+        blocks = own.get(stage)
         if not blocks:
             continue
         edge = {"color": drawing.theme.surface, "width": 1}
         traces.append(
-            _bars(drawing, blocks, short[stage])
+            _bars(drawing, blocks, drawing.short[stage])
             | {
                 "marker": {"color": colour, "line": edge},
                 "textfont": {"size": 12, "color": palette.readable_on(colour)},
