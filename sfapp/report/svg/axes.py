@@ -20,7 +20,7 @@ _MOST_TICKS = 1_000
 """Number of ticks above which a fixed distance between them is not kept; Plotly draws no more either."""
 
 _LEAST_SPAN = 1e-9
-"""Half of the shortest axis around a number, as a share of it: above 2^53, a float plus 1 is the same float."""
+"""Half of the shortest axis around a number, as a share of it: above 2^53, a float plus 1 is that float."""
 
 _TYPES = (None, "-", "linear", "category")
 
