@@ -133,6 +133,27 @@ def write_atomic(path: Path, content: bytes, *, mode: int = 0o666, sync: bool = 
         return file.write(content)
 
 
+@contextmanager
+def output_writer(path: Path, *, sync: bool = True) -> Iterator[BinaryIO]:
+    """Open what a user named for output: a file is replaced as a whole, and a device or a pipe is written to.
+
+    A user who may write to ``/dev``, as root in a container, would replace ``/dev/null`` by a file for all
+    programs, or the link ``/dev/stdout``.
+
+    Args:
+        sync: as of ``atomic_writer``.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    if path.exists() and (not path.is_file() or path.absolute().parent == Path("/dev")):
+        with open(path, "wb") as file:
+            yield file
+    else:
+        with atomic_writer(path, sync=sync) as file:
+            yield file
+
+
 def remove_leftovers(root: Path) -> int:
     """Remove temporary files below a folder that killed writers left a day ago or earlier; return how many.
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sfapp.files import atomic_writer, remove_leftovers, write_atomic
+from sfapp.files import atomic_writer, output_writer, remove_leftovers, write_atomic
 
 
 def test_a_file_is_replaced_and_nothing_else_is_left(tmp_path: Path) -> None:
@@ -68,6 +68,31 @@ def test_the_longest_name_that_a_file_system_allows(tmp_path: Path) -> None:
     write_atomic(path, b"content")
 
     assert path.read_bytes() == b"content"
+
+
+@pytest.mark.parametrize("is_link", [False, True])
+def test_output_to_a_pipe_is_written_to_it_and_replaces_nothing(tmp_path: Path, is_link: bool) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    named = tmp_path / "named"
+    if is_link:
+        named.symlink_to(pipe)
+    with open(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK), "rb") as reader:
+        with output_writer(named if is_link else pipe) as file:
+            file.write(b"content")
+        assert reader.read() == b"content"
+    assert pipe.is_fifo()
+    assert named.is_symlink() == is_link
+
+
+def test_output_to_a_file_replaces_it_as_a_whole(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    with output_writer(path) as file:
+        file.write(b"new")
+        assert path.read_bytes() == b"old"
+    assert path.read_bytes() == b"new"
+    assert os.listdir(tmp_path) == ["file"]
 
 
 def test_what_a_killed_writer_left_is_removed_after_a_day(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from sfapp.cli.engine_options import engine_options
 from sfapp.cli.packet_paths import PacketPath, storage_options
 from sfapp.cli.shared_options import fix_from, gate_options, view_from, view_options
 from sfapp.errors import SfappError
+from sfapp.files import output_writer
 from sfapp.model import Diagnosis
 from sfapp.model.labels import label_words
 from sfapp.model.problems import Problem, problem_status, shown_status
@@ -224,7 +225,13 @@ def write_parquet(rows: Sequence[dict[str, Any]], path: Path) -> None:
     import pyarrow.parquet as pq
 
     table = pa.table({name: [row.get(name) for row in rows] for name in _columns(rows)})
-    pq.write_table(table, path, compression="zstd")
+    content = pa.BufferOutputStream()
+    pq.write_table(table, content, compression="zstd")
+    try:
+        with output_writer(path) as file:
+            file.write(content.getvalue())
+    except OSError as error:
+        raise SfappError(f"{path} cannot be written: {error.strerror}") from error
     message(f"{table.num_rows} windows written to {path}")
 
 

@@ -19,10 +19,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sfapp.errors import TraceError
+from sfapp.errors import PacketError, TraceError
+from sfapp.files import output_writer
 from sfapp.model import CATEGORIES, Operators, RankTable
 from sfapp.model.operators import COLUMNS, NONE
-from sfapp.packets.write import write_whole
+from sfapp.terminal import first_line
 
 MANIFEST = "perfetto_manifest.json"
 _MANIFEST_VERSION = 1
@@ -81,7 +82,14 @@ def write_perfetto(operators: Operators, ranks: RankTable, path: Path, note: str
         TraceError: as ``perfetto_chunks``.
         PacketError: the file cannot be written.
     """
-    return write_whole(path, b"".join(perfetto_chunks(operators, ranks, note)))
+    content = b"".join(perfetto_chunks(operators, ranks, note))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with output_writer(path) as file:
+            return file.write(content)
+    except OSError as error:
+        reason = f"cannot be written: {first_line(error.strerror or str(error))}"
+        raise PacketError(reason, path=str(path)) from error
 
 
 def perfetto_chunks(operators: Operators, ranks: RankTable, note: str = "") -> Iterator[bytes]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from sfapp.errors import ReportError
-from sfapp.files import atomic_writer
+from sfapp.files import output_writer
 from sfapp.incidents import IncidentState
 from sfapp.report.parts import Report
 
@@ -132,7 +132,7 @@ def write(path: Path, files: Files) -> int:
         for name, content in reversed(list(files.items())):  # drawings before the text that refers to them
             target = path.parent / name
             target.parent.mkdir(exist_ok=True)
-            with atomic_writer(target, sync=False) as file:
+            with output_writer(target, sync=False) as file:
                 file.write(content)
     except OSError as error:
         raise ReportError(f"{path} cannot be written: {error.strerror}") from error

@@ -158,6 +158,12 @@ def test_csv_and_parquet_hold_the_same_rows(packets: Path, tmp_path: Path) -> No
     assert float(rows[2][f"share.{DATA}"]) == table[f"share.{DATA}"].to_pylist()[2]
 
 
+def test_a_parquet_file_that_cannot_be_written_is_a_message(packets: Path, tmp_path: Path) -> None:
+    target = tmp_path / "missing" / "rows.parquet"
+    failed = sfapp("analyze", packets, "--parquet", target, expect=2)
+    assert failed.stderr == f"sfapp: {target} cannot be written: No such file or directory\n"
+
+
 def test_a_group_a_reference_and_gates_can_be_chosen(packets: Path) -> None:
     arguments = ("--group", "node:1", "--reference", "job/1", "--gamma-a", "0.9", "--baseline", "reference")
     slow = json.loads(sfapp("analyze", packets, "--json", *arguments).stdout)["windows"][2]
