@@ -69,7 +69,7 @@ LARGEST_TOKEN_FILE = 1 << 16
 )
 @click.option(
     "--otlp-interval",
-    type=click.FloatRange(min=1),
+    type=click.FloatRange(1, 86_400),
     default=60.0,
     show_default=True,
     help="Seconds from one export over OTLP to the next.",

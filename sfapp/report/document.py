@@ -39,6 +39,9 @@ from sfapp.views.format import counted, ranges
 from sfapp.views.plot_registry import PLOTS, FindingsInput, WindowInput
 from sfapp.views.text.stacks import stacks_text
 
+MOST_ITEMS = 1_000
+"""Items in a report. Many of them may show one note: an imported file of 37 MB made a report of 4 GB."""
+
 
 def document(
     incident: Incident, look: EvidenceSource, *, command: str, version: str, opened: bool = True
@@ -76,9 +79,10 @@ def _parts(items: Sequence[Item], look: EvidenceSource) -> Iterator[Part]:
     shown: set[tuple[WindowKey, ViewState]] = set()
     with_operators = 0
     with_stacks: set[str] = set()
-    notes = [item.note for item in items if item.note is not None]
+    kept = items[:MOST_ITEMS]
+    notes = [item.note for item in kept if item.note is not None]
     numbers = _numbers(notes)
-    for item in items:
+    for item in kept:
         if item.note is not None:
             yield remark(item.note, numbers.get(item.note.id))
         if item.kind == "comparison":
@@ -117,6 +121,9 @@ def _parts(items: Sequence[Item], look: EvidenceSource) -> Iterator[Part]:
                 yield from _stacks(item.window.run_id, evidence)
         if item.plot is not None and item.kind == "plot":
             yield _collected(item.plot, item.window, evidence, measures, view, notes)
+    if len(items) > len(kept):
+        left = f"{len(items) - len(kept):,} of {len(items):,} items"
+        yield Missing(f"{left} are left out: a report shows {MOST_ITEMS:,}")
 
 
 def _collected(

@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,9 @@ from pypdf import PdfReader
 from sfapp.incidents import IncidentEditor, IncidentLog, parse
 from sfapp.model.incidents import Pin
 from sfapp.model.view import WindowKey
+from sfapp.report import Missing, Remark, document
 from tests.commands import run_sfapp as run
+from tests.report.report_cases import GivenEvidence
 from tests.report.test_report import HOSTILE, SAMPLE, unpacked
 
 FAULT = WindowKey("gpt-small-ddp", 13)
@@ -152,6 +155,22 @@ def test_evidence_without_packets_is_marked_and_the_rest_remains(packets: Path, 
     assert page.count("there is no window gpt-small-ddp/13 among the packets given") == 2
     assert "It begins here" in page
     assert page.count('class="plot"') == 1
+
+
+def test_a_report_shows_the_first_thousand_items_and_the_number_left_out(
+    tmp_path: Path,
+) -> None:
+    log = IncidentLog(tmp_path / "incidents.jsonl")
+    editor = IncidentEditor(log, "me")
+    editor.open_incident("Many items")
+    editor.add_note(log.state().incidents[0], editor.write_note("A note."))
+    (found,) = log.state().incidents
+    many = replace(found, items=found.items * 1_200)
+
+    report = document(many, GivenEvidence({}), command="", version="1")
+
+    assert len(report.of(Remark)) == 1_000
+    assert report.parts[-1] == Missing("200 of 1,200 items are left out: a report shows 1,000")
 
 
 def test_hostile_words_in_a_note_stay_words(packets: Path, tmp_path: Path) -> None:
