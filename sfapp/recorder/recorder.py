@@ -82,9 +82,8 @@ class Recorder:
         stream: send rows to an aggregator while they are recorded, instead of gathering: the address of the
             aggregator or of the node's relay, ``tcp://127.0.0.1:29766``, or ``sfapp.stream.StreamOptions``.
             If None, the address in ``SFAPP_STREAM``, if any.
-        storage_options: options of the bucket by name (docs/fleet.md).
         captures: limits of profiler captures (docs/capture.md); None or ``SFAPP_CAPTURES=off`` refuse them.
-        clock: monotonic ns; for tests.
+        storage_options: options of the bucket by name (docs/fleet.md). clock: monotonic ns; for tests.
         keywords: any field of the option groups (``sfapp.recorder.options``), such as ``run_id`` or
             ``window_steps``; it takes precedence over the group's.
 
@@ -190,8 +189,7 @@ class Recorder:
 
         Args:
             micro_steps: per micro-step the ns of its stages by name; the rest of ``wall_ns`` is the residual.
-            syncs: per micro-step whether gradients were exchanged, if known for all.
-            faults: details by fault code.
+            syncs: per micro-step whether gradients were exchanged, if known for all. faults: detail by code.
             waits: per micro-step the ns by stage in which this rank was blocked in group communication.
             device_calls: its calls on the device if it is ``next_step`` and was sampled.
             evidence: host evidence of the step; if None, only the thread's counters are read now.
@@ -201,8 +199,7 @@ class Recorder:
     def follow_places(self, places: PlaceSource) -> None:
         """Report where the training thread is from this source, for steps that are added with ``add_step``.
 
-        A streamed job reports it every second, so that a rank can be named that holds a job which stands
-        still (docs/hangs.md).
+        A streamed job reports it every second, to name a rank that holds a job still (docs/hangs.md).
         """
         self._windows.self_check.expect_no_step()
         self._sink.follow(places)
@@ -363,8 +360,7 @@ class Recorder:
     # ---- the end --------------------------------------------------------------------------------
 
     def _end(self, seconds: float) -> None:
-        # A forked child has neither a writing thread nor rows.
-        if self._has_ended or self._process != os.getpid():
+        if self._has_ended or self._process != os.getpid():  # A forked child has neither a thread nor rows.
             return
         deadline = time.monotonic() + seconds
 
@@ -377,12 +373,16 @@ class Recorder:
             # In reverse: Ctrl-C in one skips none of the others, and at the beginning of ``close`` no rows.
             end.callback(SIGTERM_WATCH.remove, self._on_sigterm)  # Last: SIGTERM may come while this waits.
             end.callback(lambda: self._output.close(rest()))
-            end.callback(lambda: self._sink.save_parts("the recorder was interrupted", rest()))
+            end.push(lambda kind, *_: self._save_if(kind is not None, rest()))
             end.callback(lambda: self._sink.close(rest()))
             end.callback(self._windows.captures.close, seconds)  # Captures may be delivered through the sink.
             self._stop_recording()
             self._channels.close()
             self._windows.captures.stop("the recorder was closed")
+
+    def _save_if(self, interrupted: bool, seconds: float) -> None:
+        if interrupted:
+            self._sink.save_parts("the recorder was interrupted", seconds)
 
     def _stop_recording(self) -> None:
         with self._stopping:  # The training thread and the one that handles SIGTERM may both arrive here.

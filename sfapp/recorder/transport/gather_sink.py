@@ -63,13 +63,12 @@ class LostWindows:
         self._count += 1
 
     def report(self) -> None:
-        """Log how many there are since the last report, unless the log has named the only one."""
+        """Log how many there are, unless the log has named the only one."""
         if self._count > 1:
             warn(
                 f"{self._count} windows of rank {self._rank} were lost in all, from window {self._first} to "
                 f"window {self._last}: they could not be written"
             )
-        self._count = 0
 
 
 class GatherSink:

@@ -47,8 +47,7 @@ class WindowRecorder:
     Attributes:
         state: the timers' state.
         schema: the current schema.
-        rank: this rank, for the sink.
-        channels: the side channels.
+        rank: this rank, for the sink. channels: the side channels.
         data_stage: the stage to which waits for batches are charged.
         captures: profiler captures on this rank; set by ``start``.
         self_check: warns if nothing is measured; set by ``start``.
@@ -78,8 +77,7 @@ class WindowRecorder:
         """Open the first window and accept captures.
 
         Args:
-            window: number of the first window.
-            step: number of the first step.
+            window, step: number of the first window and of the first step.
             captures: limits of captures; None to accept none.
         """
         self.rank = rank
