@@ -183,7 +183,7 @@ class StoredProblems:
         """
         self._store_of = store_of
         self._locator = locator
-        self._runs: MemoryCache[list[Problem]] = MemoryCache(_CACHED_RUNS, lambda _: 1)
+        self._runs: MemoryCache[tuple[int, list[Problem]]] = MemoryCache(_CACHED_RUNS, lambda _: 1)
         self._verdicts: MemoryCache[tuple[int, bytes]] = MemoryCache(_CACHED_VERDICTS, lambda _: 1)
         self._reading = threading.Lock()
 
@@ -221,15 +221,15 @@ class StoredProblems:
             generation = store.generation
             for facts in self._facts(store, of_store):
                 problems = self._problems(facts, locates, each=each)
-                found += self._runs.put((facts.run_id, id(store), generation, asked), problems)
+                self._runs.put((facts.run_id, id(store), asked), (generation, problems))
+                found += problems
         return by_cost(found)
 
     def _known(self, store: Store, run_id: str, asked: int) -> list[Problem] | None:
-        key = (run_id, id(store), store.generation)
         for located in (MOST_LOCATED, ENDS, 0):
-            known = self._runs.get((*key, located)) if located >= asked else None
-            if known is not None:
-                return known
+            known = self._runs.get((run_id, id(store), located)) if located >= asked else None
+            if known is not None and known[0] == store.generation:
+                return known[1]
         return None
 
     def _located(self, run_id: str, is_wanted: Callable[[Problem], bool]) -> list[Problem]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -123,3 +125,18 @@ def test_without_a_decision_the_windows_determine_whether_it_is_over(problems: l
     statuses = {one.problem.windows: one.status for one in listed(problems)}
     assert statuses[2,] == statuses[1,] == "ongoing"
     assert statuses[13,] == "ended"
+
+
+def test_problems_of_earlier_states_of_a_store_are_not_kept(tmp_path: Path) -> None:
+    """A running job changes the store with each of its windows, for weeks."""
+    shutil.copytree(SAMPLE, tmp_path / "packets")
+    counts = []
+    with Store.open([tmp_path / "packets"], memory=True) as store:
+        workspace = Workspace(store, [tmp_path / "packets"])
+        for packet in (None, *sorted((tmp_path / "packets").rglob("*.parquet"))[-3:]):
+            if packet is not None:
+                packet.unlink()
+            store.ingest()
+            assert workspace.problems()
+            counts.append(sum(isinstance(each, Problem) for each in gc.get_objects()))
+    assert counts[-1] <= counts[0]
