@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -61,3 +63,24 @@ def test_collections_look_only_at_objects_made_since_the_start() -> None:
     before, looked_at, is_collected = result.stdout.split()
     assert int(looked_at) < int(before) / 10
     assert is_collected == "True"
+
+
+ALLOCATOR = """
+import sys
+from pathlib import Path
+from sfapp.cli.serve import serve_from
+
+def show(options) -> None:
+    import pyarrow
+    print(pyarrow.default_memory_pool().backend_name)
+    sys.exit()
+
+serve_from(Path(sys.argv[1]), show, print)
+"""
+
+
+def test_a_server_reads_packets_into_the_heaps_that_are_returned(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", ALLOCATOR, str(tmp_path)]
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("ARROW_")}
+    result = subprocess.run(command, capture_output=True, check=True, text=True, env=environ)
+    assert result.stdout == "system\n"
