@@ -32,7 +32,7 @@ from benchmarks.streamed_job import RUN, StreamedJob
 
 CLIENTS = 49
 START_MS = 120_000
-"""Time for all ranks to report: 64 processes that import PyTorch share the cores with a server."""
+"""Time for all ranks to report: 64 starting processes share the cores with a server."""
 
 CHANGES = 40
 BAR_S = 0.300
