@@ -37,6 +37,12 @@ _RESEND_SECONDS = 3.0
 _POLL_SECONDS = 0.5
 _MAX_KNOWN = 1000
 
+_MOST_REQUESTS = 32
+"""Requests that wait for the captures' thread: an aggregator passes no more of a run on at the same time."""
+
+_MOST_UNACKNOWLEDGED = 256
+"""Messages without an acknowledgement, at most 128 MiB, above which no further request is taken."""
+
 CaptureMessage = CaptureReport | CapturePiece
 
 
@@ -148,7 +154,7 @@ class StreamCaptureMailbox:
         """Process a request or an acknowledgement of the aggregator."""
         with self._lock:
             if isinstance(answer, CaptureCommand):
-                if answer.request.id not in self._known:
+                if answer.request.id not in self._known and self._has_room():
                     self._known.append(answer.request.id)
                     self._requests.append(answer.request)
                 return
@@ -157,6 +163,11 @@ class StreamCaptureMailbox:
                 self._first += 1
                 self._moved_at = time.monotonic()
             self._next = max(self._next, self._first)
+
+    def _has_room(self) -> bool:
+        """Return whether one more request is taken. One that is not comes again: the aggregator repeats it
+        until this rank reports on it."""
+        return len(self._requests) < _MOST_REQUESTS and len(self._queue) < _MOST_UNACKNOWLEDGED
 
     def messages(self) -> Iterator[CaptureMessage]:
         """Yield the messages to send now, in order. One counts as sent when the next is requested."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,14 @@ import msgspec
 import pytest
 import zmq
 
+from sfapp.model.capture import CaptureRequest, RankCapture
+from sfapp.model.manifest import Parallelism, RecorderInfo
+from sfapp.model.rank_table import RankIdentity
+from sfapp.packets.job import JobInfo, JobRank
 from sfapp.stream import StreamOptions
+from sfapp.stream.capture_mailbox import StreamCaptureMailbox
 from sfapp.stream.message_parser import decode_from_rank
-from sfapp.stream.messages import VERSION, Ack, Resend, Steps, encode
+from sfapp.stream.messages import VERSION, Ack, CaptureAck, CaptureCommand, Resend, Steps, encode
 from tests.stream.streams import LOOPBACK, recorder, train, until, windows_in
 
 
@@ -107,3 +114,55 @@ def test_an_impossible_acknowledgement_is_noted_and_changes_nothing(wrong: int, 
         perf.close()
 
     assert steps_of(tmp_path / "left") == list(range(10))
+
+
+def rank_of(root: Path) -> JobRank:
+    """Return the rank of a job of one."""
+    job = JobInfo(
+        root=root, run_id="run", world_size=1, wrapper="other", parallelism=Parallelism(),
+        prefetch="unknown", model_fit=False, recorder=RecorderInfo(),
+    )  # fmt: skip
+    return JobRank(RankIdentity(0, 0, 0, "host"), job)
+
+
+def command(number: int) -> CaptureCommand:
+    """Return a request for the stacks of rank 0."""
+    request = CaptureRequest(
+        id=f"request-{number}",
+        run_id="run",
+        ranks=(0,),
+        steps=0,
+        kind="stacks",
+        asked_at=datetime(2026, 11, 27, tzinfo=UTC),
+    )
+    return CaptureCommand(v=VERSION, rank=0, incarnation="a", request=request)
+
+
+def test_requests_without_end_are_not_kept(tmp_path: Path) -> None:
+    mailbox, rank = StreamCaptureMailbox("a", lambda: 0), rank_of(tmp_path)
+    for number in range(5000):
+        mailbox.receive(command(number))
+    taken = mailbox.new_requests(rank)
+    assert [each.id for each in taken] == [f"request-{number}" for number in range(32)]
+    mailbox.receive(command(4999))  # The aggregator repeats what no rank has reported on.
+    assert [each.id for each in mailbox.new_requests(rank)] == ["request-4999"]
+
+
+def test_no_further_requests_are_taken_while_reports_are_not_acknowledged(tmp_path: Path) -> None:
+    mailbox, rank = StreamCaptureMailbox("a", lambda: 0), rank_of(tmp_path)
+
+    def answered() -> int:
+        """Return how many of the next requests were answered."""
+        count = 0
+        for _ in range(1000):
+            mailbox.receive(command(next(numbers)))
+            for request in mailbox.new_requests(rank):
+                mailbox.report(rank, request, RankCapture(rank=0, status="refused", why="busy"))
+                count += 1
+        return count
+
+    numbers = itertools.count()
+    assert answered() == 256
+    assert answered() == 0
+    mailbox.receive(CaptureAck(v=VERSION, rank=0, incarnation="a", number=256))
+    assert answered() == 256
