@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from sfapp.errors import StorageError
+from sfapp.packets.run_lock import run_locked
 from sfapp.storage import StorageOptions, StoragePath, location
 from sfapp.storage.storage_address import scheme_of
 
@@ -40,6 +42,10 @@ class PacketOutput:
             rank: as in ``JobInfo.next_window``.
         """
         return 0
+
+    def locked(self, run_folder: Path) -> AbstractContextManager[None]:
+        """Keep other processes from replacing packets of a run within the block; see ``run_locked``."""
+        return run_locked(run_folder)
 
     def has_claimed(self, path: Path) -> bool:
         """Return whether a packet of this path has left the folder, so that none may replace it."""

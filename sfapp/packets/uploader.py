@@ -13,6 +13,7 @@ import logging
 import random
 import threading
 import time
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from sfapp.errors import StorageError, describe_error
@@ -125,6 +126,10 @@ class Uploader(PacketOutput):
                 stored.append((file.path.name, file.stamp.mtime_ns / 1e9))
         except StorageError as error:
             self._note(f"windows are numbered after those on this disk: {error}")
+
+    def locked(self, run_folder: Path) -> AbstractContextManager[None]:
+        """Do nothing: no other process uses the spool."""
+        return nullcontext()
 
     def has_claimed(self, path: Path) -> bool:
         """Return whether a packet of this path was taken from the folder, so that none may replace it."""

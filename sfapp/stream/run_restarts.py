@@ -39,22 +39,46 @@ class RunRestarts:
             StreamError: the file cannot be written or is full, or the run has no window numbers left.
         """
         known = self._attempts.entry(hello.attempt, hello.incarnation)
-        if known is None:
-            turn = self._attempts.turn_of(hello.attempt, hello.rank)
-            offset = self._attempts.offset(hello.attempt, turn)
-            is_first = offset is None
-            if offset is None:
-                following = max(self._newest_on_disk(), -1 if newest is None else newest) + 1
-                following = max(following, self._output.following_window(self._run_id))
-                offset = max(0, following - hello.first_window)
-                if offset > MOST_WINDOW:
-                    raise StreamError(f"run {quoted(hello.run_id)} has no window numbers left")
-            known = RestartEntry(hello.attempt, turn, hello.rank, hello.incarnation, offset)
-            # From the first line of a turn, the offset of its other ranks follows: it alone must survive a
-            # power failure, and a flush per rank would keep a thousand of them waiting.
-            self._write(known, sync=is_first)
-            self._attempts.add(known)
-        return known
+        return self._new_entry(hello, newest) if known is None else known
+
+    def _new_entry(self, hello: StreamHello, newest: int | None) -> RestartEntry:
+        """Return and write the entry of a process that has none."""
+        try:
+            with self._output.locked(self._folder):
+                turn, offset = self._turn_of(hello)
+                is_first = offset is None
+                if offset is None and (self._folder / RESTARTS_FILE).exists():
+                    # Another aggregator of the folder may have decided it meanwhile.
+                    self._attempts = Attempts.read(self._folder)
+                    turn, offset = self._turn_of(hello)
+                if offset is None:
+                    offset = self._following_offset(hello, newest)
+                entry = RestartEntry(hello.attempt, turn, hello.rank, hello.incarnation, offset)
+                # From the first line of a turn, the offset of its other ranks follows: it alone must survive
+                # a power failure, and a flush per rank would keep a thousand of them waiting.
+                self._write(entry, sync=is_first)
+        except OSError as error:
+            raise StreamError(f"cannot write to run {quoted(self._run_id)}: {error.strerror}") from error
+        self._attempts.add(entry)
+        return entry
+
+    def _turn_of(self, hello: StreamHello) -> tuple[int, int | None]:
+        """Return the turn that a process belongs to, and the turn's offset if it is decided."""
+        turn = self._attempts.turn_of(hello.attempt, hello.rank)
+        return turn, self._attempts.offset(hello.attempt, turn)
+
+    def _following_offset(self, hello: StreamHello, newest: int | None) -> int:
+        """Return the offset behind all windows of the run.
+
+        Raises:
+            StreamError: the run has no window numbers left.
+        """
+        following = max(self._newest_on_disk(), -1 if newest is None else newest) + 1
+        following = max(following, self._output.following_window(self._run_id))
+        offset = max(0, following - hello.first_window)
+        if offset > MOST_WINDOW:
+            raise StreamError(f"run {quoted(hello.run_id)} has no window numbers left")
+        return offset
 
     def _newest_on_disk(self) -> int:
         """Return the highest number of a packet of the run, or −1."""

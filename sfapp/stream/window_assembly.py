@@ -228,8 +228,9 @@ class WindowAssembler:
             PacketError: the file system refused.
         """
         fresh = [rows for rows in closed if rows.steps]
+        folder = packet_path(self._root, pending.run_id, pending.number).parent
         try:
-            with self._output.replacing:
+            with self._output.replacing, self._output.locked(folder):
                 self._write_together(pending, fresh)
         except PacketError as error:
             if isinstance(error.__cause__, OSError):

@@ -1,7 +1,8 @@
-"""The file of run restarts survives an aggregator that is killed while writing it."""
+"""A run's packets, and the file of its restarts, survive a killed aggregator and one beside another."""
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ from sfapp.errors import StreamError
 from sfapp.model.parse import MOST_WINDOW
 from sfapp.packets import packet_path
 from sfapp.packets.attempts import RESTARTS_FILE
+from sfapp.packets.run_lock import run_locked
 from sfapp.stream import run_restarts
-from sfapp.stream.messages import VERSION, StreamHello
+from sfapp.stream.messages import VERSION, Ack, StreamHello
 from sfapp.stream.run_restarts import RunRestarts
+from tests.stream.streams import ManualRank, aggregating, until, windows_in
 
 
 def hello(incarnation: str, rank: int, attempt: str = "a") -> StreamHello:
@@ -72,3 +75,51 @@ def test_a_file_with_a_huge_number_takes_no_window_numbers_from_the_run(tmp_path
     path.parent.mkdir(parents=True)
     path.touch()
     assert RunRestarts(tmp_path, "run").entry(hello("first", 0), newest=4).offset == 5
+
+
+def test_two_aggregators_of_a_folder_lose_no_rank_of_a_window(tmp_path: Path) -> None:
+    """As while one is started before another of the same job has ended."""
+    windows = 40
+    with ExitStack() as stack:
+        aggregators = [stack.enter_context(aggregating(tmp_path, close_after=0.0)) for _ in range(2)]
+        peers = [
+            stack.enter_context(ManualRank(each.endpoint, rank, f"p{rank}"))
+            for rank, each in enumerate(aggregators)
+        ]
+        for peer in peers:
+            peer.send(peer.hello(world_size=2))
+        for number in range(windows):
+            for peer in peers:
+                first, step = 4 * number, 2 * number
+                peer.send(
+                    peer.opened(first, number),
+                    peer.steps(first + 1, [step, step + 1], number),
+                    peer.closed(first + 3, 2, number),
+                )
+        for peer in peers:
+            while peer.receive_type(Ack).up_to_sequence < 4 * windows:
+                pass
+    found = windows_in(tmp_path)
+    assert [window.ranks.rank for window in found] == [(0, 1)] * windows
+    assert not any(window.manifest.missing_ranks for window in found)
+
+
+def test_an_attempt_has_the_offset_that_another_aggregator_gave_it(tmp_path: Path) -> None:
+    packets = [tmp_path / "run" / f"{number:08d}.parquet" for number in range(2)]
+    one, other = RunRestarts(tmp_path, "run"), RunRestarts(tmp_path, "run")
+    packets[0].parent.mkdir()
+    packets[0].touch()
+    assert one.entry(hello("p0", 0), None).offset == 1
+    packets[1].touch()
+    assert other.entry(hello("p1", 1), None).offset == 1
+
+
+def test_a_run_that_stays_locked_is_written_once_it_is_free(tmp_path: Path) -> None:
+    with aggregating(tmp_path) as aggregator, ManualRank(aggregator.endpoint) as peer:
+        with run_locked(tmp_path / "run"):
+            peer.send(peer.hello(), peer.opened(0), peer.steps(1, [0]), peer.closed(2, 1))
+            until(lambda: aggregator.snapshot().faults)
+            assert not windows_in(tmp_path)
+        peer.send(peer.hello(), peer.opened(0), peer.steps(1, [0]), peer.closed(2, 1))
+        assert peer.receive_type(Ack).up_to_sequence == 3
+    assert len(windows_in(tmp_path)) == 1

@@ -1,0 +1,68 @@
+"""Let one process at a time replace packets of a run, if several aggregators write to its folder.
+
+Two do for a while if another one is started before the first has ended, and each would replace what the other
+has written since it looked.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from sfapp.files import open_regular
+
+NAME = ".stream.lock"
+
+_WAIT_S, _PAUSE_S = 0.5, 0.002
+"""Longest wait: the other process holds the lock while it writes one packet."""
+
+
+@contextmanager
+def run_locked(folder: Path) -> Iterator[None]:
+    """Lock the folder of a run within the block, making it if necessary.
+
+    Where that is not possible, as on some network file systems or beside another user's lock, the block runs
+    without one.
+
+    Raises:
+        OSError: another process keeps it locked.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # Not readable by others: a process that can open the file could keep it locked.
+        file = open_regular(folder / NAME, "ab", permissions=0o600, follow_links=False)
+    except OSError:  # Nothing can be written there either, which is reported then.
+        yield
+        return
+    with file:
+        _wait_for(file, folder)
+        yield
+
+
+def _wait_for(file: BinaryIO, folder: Path) -> None:
+    """Lock an open file, if its file system has locks.
+
+    Raises:
+        OSError: another process keeps it locked.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return
+    deadline = time.monotonic() + _WAIT_S
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                reason = f"another aggregator has locked the run for {_WAIT_S:g} s"
+                raise OSError(errno.EAGAIN, reason, os.fspath(folder / NAME)) from None
+            time.sleep(_PAUSE_S)
+        except OSError:  # The file system has no locks.
+            return
