@@ -13,6 +13,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+_READ_BYTES = 64 << 10
+
 HTTP_FAULTS = (OSError, ValueError, http.client.HTTPException)
 """Errors of a request that gets no complete answer."""
 
@@ -69,9 +71,20 @@ class HttpServer:
             with cut_off(connection.sock, seconds):
                 connection.request(method, path, body, dict(headers))
                 with connection.getresponse() as answer:
-                    return answer.status, answer.read(most + 1)
+                    return answer.status, _body(answer, most + 1)
         finally:
             connection.close()
+
+
+def _body(answer: http.client.HTTPResponse, most: int) -> bytes:
+    """Return the first bytes of a body. ``HTTPResponse.read`` takes a chunk of -1 bytes for all that follows,
+    without any bound."""
+    parts: list[bytes] = []
+    left = most
+    while left and (part := answer.read1(min(left, _READ_BYTES))):
+        parts.append(part[:left])
+        left -= len(parts[-1])
+    return b"".join(parts)
 
 
 @contextmanager

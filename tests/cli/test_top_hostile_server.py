@@ -95,6 +95,10 @@ ANSWERS: dict[str, tuple[Answer, str]] = {
         lambda: iter([b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nFFFFFFFFFFFFFFFF\r\n{"]),
         "does not answer",
     ),
+    "a chunk of all that follows": (
+        lambda: endlessly(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n", b"x"),
+        TOO_MUCH,
+    ),
     "a negative length": (lambda: iter([b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n{"]), "is no sfapp"),
     "an error without end": (
         lambda: endlessly(b"HTTP/1.1 500 Oh\r\n\r\n", b"x"),
