@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -33,6 +33,10 @@ LATE_WINDOWS = 8
 MOST_LEVELS = 16
 """Levels of prefixes below the root that are followed; what is deeper is left to complete listings. A key of
 1,024 bytes may have 500 prefixes, each of which costs memory, and time at every look."""
+
+MOST_NEW = 64
+"""New prefixes that are listed one by one, also where all objects would take fewer requests: many jobs that
+begin at once are no reason to list a bucket completely."""
 
 PAGE = 1000
 """Objects in a page of a listing, the most that S3 returns."""
@@ -86,12 +90,10 @@ class PrefixFollower(FolderFollower):
         requests = len(numbered) + sum(1 + self._prefixes[key].objects // PAGE for key in branching)
         is_complete = everything or now >= self._next_complete or self._pages <= requests
         due, self._next_complete = self._next_complete, 0.0  # Everything is listed again after a failure.
-        if is_complete:
-            files, due = self._complete(now)
-        else:
-            files = list(self._new(now, numbered, branching))
+        new = None if is_complete else self._new(now, numbered, branching)
+        files, due = self._complete(now) if new is None else (new, due)
         self._next_complete = due
-        return FolderListing(tuple(files), is_complete)
+        return FolderListing(tuple(files), new is None)
 
     def _complete(self, now: float) -> tuple[list[FoundFile], float]:
         """Return all files, and when to list them again."""
@@ -133,29 +135,34 @@ class PrefixFollower(FolderFollower):
         prefix = self._prefixes.get(key)
         return prefix is not None and prefix.newest is not None
 
-    def _new(self, now: float, numbered: Sequence[str], branching: Sequence[str]) -> Iterator[FoundFile]:
-        """Yield what may be new: the last files of active prefixes, and all files of new prefixes."""
+    def _new(self, now: float, numbered: Sequence[str], branching: Sequence[str]) -> list[FoundFile] | None:
+        """Return what may be new: the last files of active prefixes, and all files of new prefixes. None if
+        there are so many of these that a complete listing takes fewer requests."""
+        found: list[FoundFile] = []
         with ThreadPoolExecutor(_REQUESTS_AT_ONCE, "sfapp-list") as pool:
             tails = pool.map(self._tail, numbered)
             levels = pool.map(self._storage.level, branching)
             unseen: list[str] = []
             for key, objects in zip(numbered, tails, strict=True):
                 self._note_tail(self._prefixes[key], objects, now)
-                yield from self._wanted(objects)
+                found += self._wanted(objects)
             for key, (prefixes, objects) in zip(branching, levels, strict=True):
                 self._note_level(key, objects, now)
-                yield from self._wanted(objects)
+                found += self._wanted(objects)
                 unseen += [each for each in prefixes if each not in self._prefixes]
             new = [key for key in unseen if self._is_followed(f"{key}/")]
+            if len(new) > max(self._pages, MOST_NEW):
+                return None
             for key, pages in zip(
                 new, pool.map(lambda key: list(self._storage.pages(key)), new), strict=True
             ):
                 self._prefixes[key] = _Prefix(changed_s=now)
                 for page in pages:
-                    yield from self._wanted(page)
+                    found += self._wanted(page)
                     for meta in page:
                         for prefix in self._counted(meta):
                             self._prefixes[prefix].changed_s = now
+        return found
 
     def _tail(self, key: str) -> list[ObjectMeta]:
         """Return the last objects directly under a numbered prefix, and all later ones."""

@@ -112,6 +112,26 @@ def test_a_small_bucket_is_listed_completely_each_time(bucket: Bucket) -> None:
     assert follower.look(everything=False).files == ()
 
 
+def test_many_new_prefixes_are_listed_together(
+    bucket: Bucket, small_pages: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "MOST_NEW", 4)
+    for number in range(OBJECTS):
+        bucket.put(f"jobs/run/{number:08d}.parquet", b"1")
+    path = location(f"{bucket.url}/jobs")
+    assert isinstance(path, ObjectPath)
+    follower = PrefixFollower(path.storage, path.key, ".parquet")
+    follower.look(everything=True)
+    new = 3 * OBJECTS // PAGE
+    for number in range(new):
+        bucket.put(f"jobs/new{number}/00000000.parquet", b"1")
+    pages = (OBJECTS + new) // PAGE + 1
+    with listings(bucket, pages + new // PAGE + 3):  # and a look at the run and at the prefixes of the jobs
+        listing = follower.look(everything=False)
+    assert listing.is_complete
+    assert len(listing.files) == OBJECTS + new
+
+
 def test_prefixes_of_keys_with_hundreds_of_levels_are_not_followed(bucket: Bucket, small_pages: None) -> None:
     # Given a run, and packets with hundreds of prefixes each
     for number in range(OBJECTS):
