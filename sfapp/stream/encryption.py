@@ -134,7 +134,8 @@ class Keys(msgspec.Struct, frozen=True, omit_defaults=True):
         text = os.environ.get(KEYS_VARIABLE, "")
         if not text:
             return None
-        return cls.parse(text) if text.lstrip().startswith("{") else cls.load(Path(text))
+        is_text = text.lstrip().startswith("{") or "client_secret" in text
+        return cls.parse(text) if is_text else cls.load(Path(text))  # Messages name a path, and no secret.
 
 
 def _is_own(owner: int) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -27,6 +28,7 @@ _TICK_MS = 100
 _RETRY_MS = 20  # between two attempts to forward a message
 _BATCH_MESSAGES = 500
 _HIGH_WATER = 1000
+_REPORT_SECONDS = 60.0
 
 
 @dataclass(slots=True)
@@ -54,6 +56,7 @@ class Relay:
     def __init__(self, endpoint: str, aggregator: str, keys: Keys | None = None) -> None:
         self.counts = RelayCounts()
         self._unsent: list[bytes] | None = None
+        self._next_report = 0.0
         self._resources = ExitStack()
         try:
             context: zmq.Context[Any] = zmq.Context()
@@ -106,7 +109,7 @@ class Relay:
             except zmq.Again:
                 return
             if len(frames) != 2 or len(frames[1]) > MAX_MESSAGE_BYTES:
-                self.counts.dropped += 1
+                self._drop(len(frames))
                 continue
             self._unsent = frames
             try:
@@ -115,6 +118,20 @@ class Relay:
                 return
             self._unsent = None
             self.counts.up += 1
+
+    def _drop(self, frames: int) -> None:
+        """Count a message that is no rank's, and log it once a minute: nothing is answered."""
+        self.counts.dropped += 1
+        now = time.monotonic()
+        if now < self._next_report:
+            return
+        self._next_report = now + _REPORT_SECONDS
+        of = (
+            "another relay, which must connect to the aggregator itself"
+            if frames == 3
+            else "no rank of sfapp"
+        )
+        _LOG.warning("%d messages dropped so far; the newest is of %s", self.counts.dropped, of)
 
     def _forward_down(self) -> None:
         for _ in range(_BATCH_MESSAGES):

@@ -155,6 +155,18 @@ def test_secrets_are_not_part_of_the_repr(tmp_path: Path) -> None:
     assert "secret enough" not in str(refusal.value)
 
 
+@pytest.mark.parametrize("wrong", ["'{}'", '"{}"', "\ufeff{}", "keys={}"])
+def test_an_error_about_keys_in_the_environment_repeats_none(
+    wrong: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files of variables, as of Docker, keep quotes as they are."""
+    monkeypatch.setenv("SFAPP_STREAM_KEYS", wrong.format(KEYS.text()))
+    with pytest.raises(StreamError, match="invalid stream keys") as refused:
+        Keys.from_environment()
+    assert KEYS.client_secret not in str(refused.value)
+    assert KEYS.server_secret not in str(refused.value)
+
+
 def test_a_clients_keys_cannot_bind(tmp_path: Path) -> None:
     with pytest.raises(StreamError, match="for connecting only"):
         Aggregator(tmp_path, ANYWHERE, KEYS.for_clients())
@@ -206,6 +218,21 @@ def test_messages_of_too_many_frames_are_dropped(tmp_path: Path) -> None:
         for socket in sockets:
             socket.close(linger=0)
         context.term()
+
+
+def test_a_relay_reports_that_it_forwards_no_other_relay(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        aggregating(tmp_path) as aggregator,
+        running(Relay(LOOPBACK, aggregator.endpoint)) as relay,
+        running(Relay(LOOPBACK, relay.endpoint)) as further,
+        ManualRank(further.endpoint) as peer,
+    ):
+        peer.send(*[peer.hello()] * 3)
+        until(lambda: relay.counts.dropped == 3)
+    (record,) = [each for each in caplog.records if "dropped" in each.getMessage()]
+    assert "the newest is of another relay" in record.getMessage()
 
 
 def test_of_a_message_of_many_frames_a_few_are_held_and_the_next_one_arrives_whole() -> None:
