@@ -64,6 +64,7 @@ class StreamCaptureMailbox:
         self._queue: deque[CaptureMessage] = deque()
         self._first = 0  # number of the first queued message
         self._next = 0  # number of the next message to send
+        self._sent = 0  # number after the last message that was ever sent
         self._moved_at = 0.0
 
     # ---- the captures' thread -------------------------------------------------------------------
@@ -158,7 +159,7 @@ class StreamCaptureMailbox:
                     self._known.append(answer.request.id)
                     self._requests.append(answer.request)
                 return
-            while self._queue and self._first < answer.number:
+            while self._queue and self._first < min(answer.number, self._sent):
                 self._queue.popleft()
                 self._first += 1
                 self._moved_at = time.monotonic()
@@ -183,4 +184,5 @@ class StreamCaptureMailbox:
             yield msgspec.structs.replace(message, first=first)
             with self._lock:
                 self._next = max(self._next, message.number + 1)
+                self._sent = max(self._sent, self._next)
                 self._moved_at = time.monotonic()

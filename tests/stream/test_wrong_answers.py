@@ -164,5 +164,16 @@ def test_no_further_requests_are_taken_while_reports_are_not_acknowledged(tmp_pa
     numbers = itertools.count()
     assert answered() == 256
     assert answered() == 0
+    assert len(list(mailbox.messages())) == 256
     mailbox.receive(CaptureAck(v=VERSION, rank=0, incarnation="a", number=256))
     assert answered() == 256
+
+
+def test_a_report_that_was_never_sent_is_kept_whatever_is_acknowledged(tmp_path: Path) -> None:
+    mailbox, rank = StreamCaptureMailbox("a", lambda: 0), rank_of(tmp_path)
+    for number in range(2):
+        mailbox.report(rank, command(number).request, RankCapture(rank=0, status="refused", why="busy"))
+        mailbox.receive(CaptureAck(v=VERSION, rank=0, incarnation="a", number=2**62))
+    assert [each.number for each in mailbox.messages()] == [0, 1]
+    mailbox.receive(CaptureAck(v=VERSION, rank=0, incarnation="a", number=2**62))
+    assert mailbox.is_empty
