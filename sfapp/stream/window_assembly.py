@@ -148,7 +148,11 @@ class WindowAssembler:
         due = [
             pending
             for pending in self._pending.values()
-            if everything or pending.is_complete or (pending.due is not None and pending.due <= now)
+            if everything
+            or (
+                pending.retry_at <= now
+                and (pending.is_complete or (pending.due is not None and pending.due <= now))
+            )
         ]
         tried = 0
         for pending in sorted(due, key=lambda pending: pending.due or 0.0):  # A repeated one comes last.
@@ -207,7 +211,7 @@ class WindowAssembler:
                 sync_folder(packet_path(self._root, pending.run_id, pending.number).parent)
         except (PacketError, OSError) as error:
             self._note_failure(error)
-            pending.due = self._clock() + _RETRY_SECONDS
+            pending.due = pending.retry_at = self._clock() + _RETRY_SECONDS
             return
         pending.due, self.is_failing = None, False
         pending.is_late = pending.is_late or bool(closed)

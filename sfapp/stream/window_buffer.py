@@ -147,6 +147,7 @@ class PendingWindow:
 
     Attributes:
         due: when to write it without the missing ranks; None before any rank has closed it.
+        retry_at: before which it is not written again, because the last attempt failed.
         is_late: whether a packet of it is already on disk.
     """
 
@@ -154,6 +155,7 @@ class PendingWindow:
     number: int
     is_late: bool
     due: float | None = None
+    retry_at: float = float("-inf")
     ranks: dict[int, RankRows] = field(default_factory=dict)
 
     @property

@@ -371,6 +371,19 @@ def test_rows_that_no_packet_can_hold_are_refused(tmp_path: Path) -> None:
         assert "between 0 and 2^62" in peer.receive_type(Refused).reason
 
 
+def test_a_complete_window_is_tried_once_a_second_while_it_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    with aggregating(tmp_path) as aggregator, ManualRank(aggregator.endpoint) as peer:
+        peer.send(peer.hello(), peer.opened(0), peer.steps(1, [0]))
+        until(lambda: aggregator.snapshot().ranks and len(aggregator.snapshot().ranks[0].row_NC))
+        with replaced_by_a_file(tmp_path / "run"):
+            peer.send(peer.closed(2, 1))
+            until(lambda: aggregator.counts.failed)
+            time.sleep(1.5)
+            assert aggregator.counts.failed <= 2
+        until(lambda: files_in(tmp_path) == ["00000000.parquet"])
+
+
 def test_a_failed_write_is_repeated(tmp_path: Path) -> None:
     with aggregating(tmp_path, abandon_after=0.1) as aggregator, ManualRank(aggregator.endpoint) as peer:
         peer.send(peer.hello(), peer.opened(0), peer.steps(1, [0]))
