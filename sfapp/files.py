@@ -59,6 +59,42 @@ def open_regular(
     return cast(BufferedRandom, open(path, mode, opener=opener))
 
 
+class OwnDescriptor:
+    """Descriptor of an open file, and what tells that file from others.
+
+    A program that becomes a daemon closes all of its descriptors; files that it opens later have their
+    numbers.
+
+    Attributes:
+        number: the descriptor; -1 once ``close`` was called.
+    """
+
+    __slots__ = ("_identity", "number")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self._identity = _identity(number)
+
+    def is_open(self) -> bool:
+        """Return whether it still is this file's."""
+        return _identity(self.number) == self._identity
+
+    def close(self) -> None:
+        """Close it, if it still is this file's."""
+        if self.is_open():
+            with suppress(OSError):
+                os.close(self.number)
+        self.number = -1
+
+
+def _identity(descriptor: int) -> tuple[int, int] | None:
+    try:
+        status = os.fstat(descriptor)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
 def check_regular(path: str | Path) -> None:
     """Check a path before a library opens it by name.
 

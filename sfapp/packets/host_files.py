@@ -11,6 +11,8 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path, PurePosixPath
 
+from sfapp.files import OwnDescriptor
+
 _MAX_BYTES = 4096
 
 _PROC, _CGROUP = Path("/proc"), Path("/sys/fs/cgroup")
@@ -34,7 +36,7 @@ class HostFile:
             OSError: it cannot be read.
             ValueError: it does not have the counter.
         """
-        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._file = OwnDescriptor(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
         self._parse = parse
         try:
             self.read()
@@ -45,7 +47,7 @@ class HostFile:
     @property
     def number(self) -> int:
         """The file's descriptor."""
-        return self._file
+        return self._file.number
 
     def read(self) -> int:
         """Return the counter.
@@ -54,16 +56,13 @@ class HostFile:
             OSError, ValueError: as when it was opened.
         """
         try:
-            return self._parse(os.pread(self._file, _MAX_BYTES, 0))
+            return self._parse(os.pread(self._file.number, _MAX_BYTES, 0))
         except (IndexError, KeyError) as error:
             raise ValueError("the file lacks this counter") from error
 
     def close(self) -> None:
         """Close the file; a second call does nothing."""
-        file, self._file = self._file, -1
-        if file >= 0:
-            with suppress(OSError):  # The program may have closed all of its descriptors.
-                os.close(file)
+        self._file.close()
 
 
 def pressure_ns(content: bytes) -> int:

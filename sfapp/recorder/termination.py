@@ -21,6 +21,7 @@ from collections.abc import Callable
 from types import FrameType
 
 from sfapp.errors import describe_error
+from sfapp.files import OwnDescriptor
 from sfapp.packets.threads import start_or_note
 
 Callback = Callable[[], None]
@@ -35,7 +36,8 @@ class SigtermWatch:
 
     def __init__(self) -> None:
         self._callbacks: list[Callback] = []
-        self._reader = self._writer = -1
+        self._reader: OwnDescriptor | None = None
+        self._writer: OwnDescriptor | None = None
         self._thread: threading.Thread | None = None
         self._guarded_fork = False
         self._forking = threading.local()
@@ -67,16 +69,16 @@ class SigtermWatch:
         ):
             return False
         try:
-            reader, writer = os.pipe()
+            reader, writer = map(OwnDescriptor, os.pipe())
         except OSError as error:  # The process has no file descriptors left.
             failures.append(f"SIGTERM does not save rows: {describe_error(error)}")
             return False
-        os.set_blocking(writer, False)
-        previous = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        os.set_blocking(writer.number, False)
+        previous = signal.set_wakeup_fd(writer.number, warn_on_full_buffer=False)
         if previous != -1:
             signal.set_wakeup_fd(previous)
-            os.close(reader)
-            os.close(writer)
+            reader.close()
+            writer.close()
             return False
         self._reader, self._writer = reader, writer
         signal.signal(signal.SIGTERM, self._on_signal)
@@ -87,7 +89,7 @@ class SigtermWatch:
             self._guarded_fork = True
         thread = threading.Thread(target=self._wait, args=(reader,), name="sfapp-sigterm", daemon=True)
         if not start_or_note(thread, failures):
-            os.close(reader)
+            reader.close()
             self._stop()
             return False
         self._thread = thread
@@ -99,25 +101,22 @@ class SigtermWatch:
         if signal.getsignal(signal.SIGTERM) == self._on_signal:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
         current = signal.set_wakeup_fd(-1)
-        if current not in (-1, self._writer):
-            signal.set_wakeup_fd(current)  # Another one was set meanwhile.
-        _close(self._writer)  # The thread reads the end of the pipe, closes its side and ends.
+        if self._writer is not None:
+            if current not in (-1, self._writer.number):
+                signal.set_wakeup_fd(current)  # Another one was set meanwhile.
+            self._writer.close()  # The thread reads the end of the pipe, closes its side and ends.
         if self._thread is not None:
             self._thread.join(_ENDING_SECONDS)
             self._thread = None
-        self._reader = self._writer = -1
+        self._reader = self._writer = None
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         """Handle SIGTERM on the main thread, which happens even if the wake-up pipe was replaced."""
-        try:
-            os.write(self._writer, bytes([number]))
-        except BlockingIOError:  # The pipe is full: the thread is about to read it.
-            return
-        except OSError:  # Training has closed the pipe, and the thread ends.
+        if self._writer is None or not self._writer.is_open():  # Training has closed it; the thread ends.
             self._end_on_another_thread()
-        else:
-            if self._thread is not None and not self._thread.is_alive():  # The pipe is another file since.
-                self._end_on_another_thread()
+            return
+        with contextlib.suppress(OSError):  # If the pipe is full, the thread is about to read it.
+            os.write(self._writer.number, bytes([number]))
 
     def _end_on_another_thread(self) -> None:
         """End the process, but not on this thread: it may have been interrupted while it held a lock."""
@@ -125,11 +124,11 @@ class SigtermWatch:
         if not start_or_note(ending, deque()):
             _die()
 
-    def _wait(self, reader: int) -> None:
+    def _wait(self, reader: OwnDescriptor) -> None:
         while numbers := _read(reader):  # Every signal that Python handles arrives here.
             if signal.SIGTERM in numbers and signal.getsignal(signal.SIGTERM) == self._on_signal:
                 self._end_process()
-        _close(reader)
+        reader.close()
 
     def _end_process(self) -> None:
         try:
@@ -143,7 +142,7 @@ class SigtermWatch:
     # closed both ends.
 
     def _before_fork(self) -> None:
-        if self._writer != -1:
+        if self._writer is not None:
             self._forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 
     def _after_fork(self) -> None:
@@ -153,13 +152,13 @@ class SigtermWatch:
 
     def _in_child(self) -> None:
         self._callbacks.clear()
-        if self._writer != -1:
+        if self._reader is not None and self._writer is not None:
             signal.set_wakeup_fd(-1)
             if signal.getsignal(signal.SIGTERM) == self._on_signal:
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            _close(self._reader)
-            _close(self._writer)
-            self._reader = self._writer = -1
+            self._reader.close()
+            self._writer.close()
+            self._reader = self._writer = None
         self._after_fork()
 
 
@@ -172,20 +171,12 @@ def _die() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-# A program that closes all of its descriptors, as those do that become a daemon, closes the pipe, too.
-
-
-def _read(descriptor: int) -> bytes:
-    """Return what the pipe holds; nothing if it was closed."""
+def _read(pipe: OwnDescriptor) -> bytes:
+    """Return what the pipe holds; nothing if training has closed it."""
     try:
-        return os.read(descriptor, 64)
+        return os.read(pipe.number, 64) if pipe.is_open() else b""
     except OSError:
         return b""
-
-
-def _close(descriptor: int) -> None:
-    with contextlib.suppress(OSError):
-        os.close(descriptor)
 
 
 SIGTERM_WATCH = SigtermWatch()

@@ -51,6 +51,7 @@ time.sleep(60)
 
 CLOSED_FILES = """
 perf = sfapp.Recorder(sys.argv[1], run_id="run", window_steps=100)
+perf.watch_memory()
 os.closerange(3, 256)  # as a daemon does
 step(perf)
 print("ready", flush=True)
@@ -123,8 +124,13 @@ def test_sigterm_saves_the_rows_and_ends_the_process_as_before(
     assert len(window.step_N) == (3 if program is NATIVE else 1)
 
 
-def test_closing_raises_nothing_after_training_has_closed_all_files(tmp_path: Path) -> None:
-    closing = CLOSED_FILES.replace("time.sleep(60)", "perf.close()")
+def test_closing_raises_nothing_and_closes_no_file_of_others_after_training_has_closed_all(
+    tmp_path: Path,
+) -> None:
+    begin, _, end = CLOSED_FILES.partition("step(perf)")
+    others = "kept = [open(sys.executable, 'rb') for _ in range(100)]\nstep(perf)"
+    closing = f"{begin}{others}{end}".replace("time.sleep(60)", "perf.close()")
+    closing += "assert all(file.read(1) for file in kept)\n"  # None of those that were opened later.
     ended = subprocess.run(
         [sys.executable, "-c", PROLOGUE + closing, str(tmp_path)], capture_output=True, timeout=30
     )

@@ -10,9 +10,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from sfapp.errors import RecorderError
+from sfapp.files import OwnDescriptor
 from sfapp.recorder.wrapper import wrapper_of
 
 ALLOCATED, PEAK = "memory.allocated_bytes", "memory.peak_bytes"
@@ -79,7 +81,7 @@ class MemoryWatch:
             raise RecorderError(f"model must be a torch.nn.Module, not a {type(model).__name__}")
         parameters = () if model is None else tuple(model.parameters())
         on_cuda = any(parameter.is_cuda for parameter in parameters) or not parameters
-        self._statm = -1
+        self._statm: OwnDescriptor | None = None
         self._fixed: dict[str, float] = {}
         if torch.cuda.is_available() and on_cuda:
             self._read, self._every = _cuda_reader(), CUDA_EVERY
@@ -104,9 +106,8 @@ class MemoryWatch:
 
     def close(self) -> None:
         """Close the open file."""
-        statm, self._statm = self._statm, -1
-        if statm != -1:
-            os.close(statm)
+        if self._statm is not None:
+            self._statm.close()
 
     def _process_reader(self) -> Callable[[dict[str, float]], None]:
         try:
@@ -115,15 +116,13 @@ class MemoryWatch:
             return lambda side: None
         unit = 1 if sys.platform == "darwin" else _KIBIBYTE
         page = resource.getpagesize()
-        try:
-            self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:  # Without /proc only the peak is known.
-            self._statm = -1
+        with suppress(OSError):  # Without /proc only the peak is known.
+            self._statm = OwnDescriptor(os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC))
 
         def read(side: dict[str, float]) -> None:
             side[PEAK_RESIDENT] = float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)
-            if self._statm != -1:
-                side[RESIDENT] = float(int(os.pread(self._statm, 64, 0).split()[1]) * page)
+            if self._statm is not None:
+                side[RESIDENT] = float(int(os.pread(self._statm.number, 64, 0).split()[1]) * page)
 
         return read
 
