@@ -190,6 +190,29 @@ def output_writer(path: Path, *, sync: bool = True) -> Iterator[BinaryIO]:
             yield file
 
 
+def lock_file(file: int, seconds: float, pause: float = 0.005) -> None:
+    """Lock an open file against other processes until it is closed.
+
+    Args:
+        seconds: longest wait for a process that holds the lock. pause: seconds between two attempts.
+
+    Raises:
+        BlockingIOError: another process kept it locked.
+        OSError: its file system has no locks.
+    """
+    import fcntl  # Windows lacks it.
+
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(pause)
+
+
 def remove_leftovers(root: Path) -> int:
     """Remove temporary files below a folder that killed writers left a day ago or earlier; return how many.
 

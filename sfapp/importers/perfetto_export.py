@@ -19,11 +19,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sfapp.errors import PacketError, TraceError
-from sfapp.files import output_writer
+from sfapp.errors import TraceError
 from sfapp.model import CATEGORIES, Operators, RankTable
 from sfapp.model.operators import COLUMNS, NONE
-from sfapp.terminal import first_line
+from sfapp.packets.write import write_output
 
 MANIFEST = "perfetto_manifest.json"
 _MANIFEST_VERSION = 1
@@ -82,14 +81,7 @@ def write_perfetto(operators: Operators, ranks: RankTable, path: Path, note: str
         TraceError: as ``perfetto_chunks``.
         PacketError: the file cannot be written.
     """
-    content = b"".join(perfetto_chunks(operators, ranks, note))
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with output_writer(path) as file:
-            return file.write(content)
-    except OSError as error:
-        reason = f"cannot be written: {first_line(error.strerror or str(error))}"
-        raise PacketError(reason, path=str(path)) from error
+    return write_output(path, b"".join(perfetto_chunks(operators, ranks, note)))
 
 
 def perfetto_chunks(operators: Operators, ranks: RankTable, note: str = "") -> Iterator[bytes]:

@@ -8,16 +8,14 @@ ones are compressed (``compaction``).
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import threading
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from sfapp.errors import IncidentError
-from sfapp.files import open_regular, sync_folder
+from sfapp.files import lock_file, open_regular, sync_folder
 from sfapp.incidents.compaction import compact, is_pack, tail_before, unpack
 from sfapp.incidents.events import Event, checked, decode, encode
 from sfapp.incidents.state import IncidentState
@@ -32,9 +30,9 @@ MAX_BYTES = 256 << 20
 MAX_LINES = MAX_BYTES >> 6
 """Limit of the number of lines: an edit has 100 bytes and more, and each line costs time and memory."""
 
-_LOCK_S, _LOCK_PAUSE_S = 10.0, 0.01
-"""Seconds for which an edit waits for another process's, and between two attempts. An edit takes
-milliseconds, with a compaction half a second."""
+_LOCK_S = 10.0
+"""Seconds for which an edit waits for another process's, which takes milliseconds, with a compaction half a
+second."""
 
 _MOST_NOTICES = 100
 """Lines that cannot be read and are named; the others are counted."""
@@ -241,17 +239,13 @@ class IncidentLog:
         Raises:
             IncidentError: another process keeps it locked; every process that can read the file may do so.
         """
-        deadline = time.monotonic() + _LOCK_S
-        while True:
-            with suppress(BlockingIOError):
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
-            if time.monotonic() > deadline:
-                raise IncidentError(
-                    f"{self.shown} cannot be written: another process has locked it for {_LOCK_S:g} s "
-                    f"(`lsof {NAME}` names it)"
-                )
-            time.sleep(_LOCK_PAUSE_S)
+        try:
+            lock_file(file, _LOCK_S)
+        except BlockingIOError:
+            raise IncidentError(
+                f"{self.shown} cannot be written: another process has locked it for {_LOCK_S:g} s "
+                f"(`lsof {NAME}` names it)"
+            ) from None
 
 
 class UnavailableLog(IncidentLog):

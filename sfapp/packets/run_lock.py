@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import errno
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from sfapp.files import open_regular
+from sfapp.files import lock_file, open_regular
 
 NAME = ".stream.lock"
 
-_WAIT_S, _PAUSE_S = 0.5, 0.002
+_WAIT_S = 0.5
 """Longest wait: the other process holds the lock while it writes one packet."""
 
 
@@ -51,18 +50,9 @@ def _wait_for(file: BinaryIO, folder: Path) -> None:
         OSError: another process keeps it locked.
     """
     try:
-        import fcntl
-    except ImportError:  # Windows
+        lock_file(file.fileno(), _WAIT_S)
+    except BlockingIOError:
+        reason = f"another aggregator has locked the run for {_WAIT_S:g} s"
+        raise OSError(errno.EAGAIN, reason, os.fspath(folder / NAME)) from None
+    except (ImportError, OSError):  # Windows, or a file system without locks.
         return
-    deadline = time.monotonic() + _WAIT_S
-    while True:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                reason = f"another aggregator has locked the run for {_WAIT_S:g} s"
-                raise OSError(errno.EAGAIN, reason, os.fspath(folder / NAME)) from None
-            time.sleep(_PAUSE_S)
-        except OSError:  # The file system has no locks.
-            return

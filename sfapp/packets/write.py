@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -13,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sfapp.errors import PacketError
-from sfapp.files import write_atomic
+from sfapp.files import output_writer, write_atomic
 from sfapp.model import RankTable, Window
 from sfapp.model.window import NOT_MEASURED
 from sfapp.packets.arrow_columns import nullable_columns
@@ -75,8 +76,26 @@ def write_whole(path: Path, content: Any) -> int:
     Raises:
         PacketError: the file cannot be written.
     """
-    try:
+    with _named_errors(path):
         return write_atomic(path, content)
+
+
+def write_output(path: Path, content: bytes) -> int:
+    """Write bytes to what a user named for output (``output_writer``) and return their number.
+
+    Raises:
+        PacketError: the file cannot be written.
+    """
+    with _named_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with output_writer(path) as file:
+            return file.write(content)
+
+
+@contextmanager
+def _named_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise PacketError(
             f"cannot be written: {first_line(error.strerror or str(error))}", path=str(path)

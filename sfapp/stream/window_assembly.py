@@ -145,15 +145,7 @@ class WindowAssembler:
             Number of windows that it tried to write.
         """
         now = self._clock()
-        due = [
-            pending
-            for pending in self._pending.values()
-            if everything
-            or (
-                pending.retry_at <= now
-                and (pending.is_complete or (pending.due is not None and pending.due <= now))
-            )
-        ]
+        due = [pending for pending in self._pending.values() if everything or pending.is_due(now)]
         tried = 0
         for pending in sorted(due, key=lambda pending: pending.due or 0.0):  # A repeated one comes last.
             self._write(pending)

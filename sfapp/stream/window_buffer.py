@@ -167,3 +167,8 @@ class PendingWindow:
         return len(self.ranks) >= newest.hello.world_size and all(
             rows.closed is not None for rows in self.ranks.values()
         )
+
+    def is_due(self, now: float) -> bool:
+        """Return whether it is to be written now."""
+        is_over = self.due is not None and self.due <= now
+        return self.retry_at <= now and (is_over or self.is_complete)
