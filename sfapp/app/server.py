@@ -25,7 +25,6 @@ from starlette.types import ASGIApp
 import sfapp
 from sfapp.app import api
 from sfapp.app.address import set_root_path
-from sfapp.app.heap import bound_heaps, exempt_present_objects, return_freed_memory_regularly
 from sfapp.app.listening import bind, check_paths, check_reach, check_token, serve_until_signal
 from sfapp.app.page_messages import check_messages
 from sfapp.app.page_turns import PageTurns
@@ -40,6 +39,7 @@ from sfapp.app.security import (
 )
 from sfapp.assets import assets
 from sfapp.errors import ServeError
+from sfapp.heap import bound_heaps, exempt_present_objects, return_freed_memory_regularly
 from sfapp.service.workspace import Workspace
 from sfapp.storage import StoragePath, local_paths
 from sfapp.store import Store

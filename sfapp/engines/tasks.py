@@ -8,12 +8,14 @@ lost. What spans the windows of a run follows from the store afterwards, as it d
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Generator, Hashable, Sequence
+from collections.abc import Callable, Collection, Generator, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any, Protocol, TypeVar
 
 from sfapp.accounting.kernels import limit_threads
 from sfapp.errors import EngineError
+from sfapp.heap import keep_freed_memory
 from sfapp.storage import FoundFile
 from sfapp.store.parallel_reader import PacketReader, read_whole
 from sfapp.store.scan import batches
@@ -62,15 +64,22 @@ class TaskCluster(Protocol[Task]):
 
 def read_in_task(files: FileBatch) -> list[PacketBatch]:
     """Read and diagnose files; runs on a worker."""
-    limit_threads(1)  # A worker has as many tasks as cores.
-    return list(read_whole(files))
+    with _in_task():
+        return list(read_whole(files))
 
 
 def call_in_task(call: tuple[Callable[[Any], Any], Any]) -> Any:
     """Call a function with its argument; runs on a worker."""
-    limit_threads(1)
     function, argument = call
-    return function(argument)
+    with _in_task():
+        return function(argument)
+
+
+@contextmanager
+def _in_task() -> Iterator[None]:
+    limit_threads(1)  # A worker has as many tasks as cores.
+    with keep_freed_memory():
+        yield
 
 
 def results_on(

@@ -1,4 +1,4 @@
-"""Memory of a server: what is freed goes back to the system."""
+"""Memory of servers and of tasks: what is freed goes back to the system, or is used again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 MESSAGES = """
 import os, sys
-from sfapp.app.heap import bound_heaps, return_freed_memory
+from sfapp.heap import bound_heaps, return_freed_memory
 
 def resident() -> int:
     with open("/proc/self/statm") as file:
@@ -42,7 +42,7 @@ def test_buffers_between_objects_that_stay_are_returned_to_the_system() -> None:
 
 NEW_ONLY = """
 import gc, weakref
-from sfapp.app.heap import exempt_present_objects
+from sfapp.heap import exempt_present_objects
 
 class Page:
     pass
@@ -63,6 +63,38 @@ def test_collections_look_only_at_objects_made_since_the_start() -> None:
     before, looked_at, is_collected = result.stdout.split()
     assert int(looked_at) < int(before) / 10
     assert is_collected == "True"
+
+
+TASK = """
+import resource, sys
+from contextlib import nullcontext
+from sfapp.heap import keep_freed_memory
+
+size = 1 << 20
+
+def cleared_pages() -> int:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(100):
+        b"a" * size
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+before = cleared_pages()
+with keep_freed_memory():
+    inside = cleared_pages()
+print(before, inside, cleared_pages())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have other C libraries")
+@pytest.mark.parametrize("trimmed", ["65536", ""], ids=["worker of Dask", "other process"])
+def test_a_task_uses_freed_memory_again_and_then_leaves_its_worker_as_it_was(trimmed: str) -> None:
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+    if trimmed:
+        environ["MALLOC_TRIM_THRESHOLD_"] = trimmed
+    result = subprocess.run([sys.executable, "-c", TASK], capture_output=True, check=True, env=environ)
+    before, inside, after = map(int, result.stdout.split())
+    assert inside < 2_000  # less than a tenth of the pages of 100 buffers of 1 MiB
+    assert (before > 20_000) == (after > 20_000) == bool(trimmed)
 
 
 ALLOCATOR = """
