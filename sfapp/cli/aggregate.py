@@ -13,7 +13,7 @@ import click
 from sfapp.cli.console_messages import print_if_possible
 from sfapp.cli.loading import modules_loading
 from sfapp.cli.packet_paths import PacketPath, given_storage_options, storage_options
-from sfapp.cli.shared_options import standstill_option
+from sfapp.cli.shared_options import FiniteRange, standstill_option
 from sfapp.cli.signals import call_when_parent_ends, wait_for_stop_signal
 from sfapp.process_limits import allow_open_files
 from sfapp.storage import StoragePath
@@ -41,19 +41,23 @@ _SILENT_SECONDS = 5.0
 @click.option("--make-keys", is_flag=True, help="First write new keys to the file given with --keys.")
 @click.option(
     "--close-after",
+    type=FiniteRange(0),
     default=30.0,
     show_default=True,
     help="Seconds that a window waits for its last ranks before it is written.",
 )
 @click.option(
     "--abandon-after",
+    type=FiniteRange(0),
     default=60.0,
     show_default=True,
     help="Seconds without a message after which a rank's open window is written.",
 )
 @standstill_option
 @storage_options
-@click.option("--attached", type=float, hidden=True, help="Stop within this many seconds after stdin closes.")
+@click.option(
+    "--attached", type=FiniteRange(0), hidden=True, help="Stop within this many seconds after stdin closes."
+)
 def aggregate(
     packets: StoragePath,
     listen: str,

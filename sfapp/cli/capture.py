@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sfapp.cli.console_messages import message, message_option
+from sfapp.cli.shared_options import FiniteRange
 from sfapp.errors import CaptureError, ParseError, StoreError, WindowNotFoundError
 from sfapp.model.capture import (
     CAPTURE_STEPS,
@@ -77,13 +78,17 @@ class Ranks(click.ParamType[tuple[int, ...]]):
     help="With --watch: a further condition: 'severity>=5%', 'stage=data.next_wait,severity>=10%'.",
 )
 @click.option(
-    "--spread", type=float, default=0.05, show_default=True,
+    "--spread", type=FiniteRange(0), default=0.05, show_default=True,
     help="With --watch: minimum difference of the ranks' own work, as a share of the step; 1e9 disables it.",
 )  # fmt: skip
 @click.option("--suspects", default=2, show_default=True, help="Maximum number of suspects per capture.")
 @click.option("--peers", default=2, show_default=True, help="Peers per capture, for comparison.")
 @click.option(
-    "--cooldown", default=600.0, show_default=True, help="With --watch: minimum seconds between two captures."
+    "--cooldown",
+    type=FiniteRange(0),
+    default=600.0,
+    show_default=True,
+    help="With --watch: minimum seconds between two captures.",
 )
 @click.option("--per-hour", default=4, show_default=True, help="With --watch: maximum captures per hour.")
 @click.option("--budget", default=200, show_default=True, help="With --watch: maximum steps in total.")

@@ -11,6 +11,7 @@ import click
 
 from sfapp.cli.console_messages import message, message_option, print_json, shows_progress
 from sfapp.cli.packet_paths import PacketPath
+from sfapp.cli.shared_options import FiniteRange
 from sfapp.cli.signals import cancelled_by_signals
 from sfapp.storage import StoragePath
 from sfapp.terminal import printable
@@ -25,7 +26,7 @@ _MOST_DAYS = 100_000
 @click.option(
     "--older-than",
     "days",
-    type=click.FloatRange(min=0),
+    type=FiniteRange(min=0),
     required=True,
     metavar="DAYS",
     help="Only windows that ended so many days ago or earlier.",

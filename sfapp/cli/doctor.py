@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from sfapp.cli.console_messages import print_json
+from sfapp.cli.shared_options import FiniteRange
 from sfapp.doctor.checks import results_of
 from sfapp.doctor.readings import about, read_environment
 from sfapp.doctor.results import CheckResult, can_record, document
@@ -31,7 +32,7 @@ _NAME_WIDTH = 15
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(1, 600),
+    type=FiniteRange(1, 600),
     default=30.0,
     show_default=True,
     help="Seconds for the import of torch and for the GPU driver.",

@@ -30,7 +30,7 @@ from sfapp.cli.packet_paths import (
     storage_arguments,
     storage_options,
 )
-from sfapp.cli.shared_options import standstill_option
+from sfapp.cli.shared_options import FiniteRange, standstill_option
 from sfapp.errors import PacketError, RunError, SfappError, StorageError, describe_error
 from sfapp.storage import StoragePath, location, storage_of
 
@@ -85,7 +85,7 @@ LAUNCHERS = ("python", "torchrun", "accelerate", "deepspeed", "mpirun", "srun")
 @click.option("--between/--no-between", default=True, help="Record the time between steps as a stage.")
 @click.option(
     "--event-fraction",
-    type=click.FloatRange(0, 1),
+    type=FiniteRange(0, 1),
     default=0.05,
     show_default=True,
     help="Fraction of the steps in which waits over NCCL are timed on the device; 0 for none.",

@@ -17,6 +17,7 @@ import click
 from sfapp.cli.console_messages import print_if_possible
 from sfapp.cli.loading import modules_loading
 from sfapp.cli.packet_paths import PacketPath, storage_options
+from sfapp.cli.shared_options import FiniteRange
 from sfapp.cli.signals import call_when_parent_ends
 from sfapp.errors import ServeError
 from sfapp.files import read_regular
@@ -69,7 +70,7 @@ LARGEST_TOKEN_FILE = 1 << 16
 )
 @click.option(
     "--otlp-interval",
-    type=click.FloatRange(1, 86_400),
+    type=FiniteRange(1, 86_400),
     default=60.0,
     show_default=True,
     help="Seconds from one export over OTLP to the next.",

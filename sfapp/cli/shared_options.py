@@ -1,8 +1,9 @@
 """Options that several commands share: every threshold, the presets, frontier, baseline, group, reference,
-the limit of a standstill."""
+the limit of a standstill; and the type of options that are numbers."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from copy import copy
 from typing import Any, TypeVar
@@ -26,6 +27,16 @@ from sfapp.model.standstill import LEAST_SECONDS
 from sfapp.model.view import ViewState, WindowKey
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class FiniteRange(click.FloatRange):
+    """Range of numbers without NaN and infinity, which no comparison of click refuses."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number.", param, ctx)
+        return number
 
 
 def gate_options(command: Command) -> Command:
@@ -122,7 +133,7 @@ def standstill_option(command: Command) -> Command:
     """Add ``--standstill-after`` of commands that run an aggregator."""
     return click.option(
         "--standstill-after",
-        type=click.FloatRange(0),
+        type=FiniteRange(0),
         default=LEAST_SECONDS,
         show_default=True,
         metavar="SECONDS",

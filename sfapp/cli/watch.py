@@ -17,6 +17,7 @@ import click
 from sfapp.cli.console_messages import print_if_possible
 from sfapp.cli.packet_paths import given_storage_options, storage_options
 from sfapp.cli.serve import LARGEST_TOKEN_FILE, read_token
+from sfapp.cli.shared_options import FiniteRange
 from sfapp.cli.signals import wait_for_stop_signal
 from sfapp.cli.top import FolderOrAddress
 from sfapp.errors import AlertError, DeliveryError
@@ -63,7 +64,7 @@ _OF_APPS = ("http:", "https:")
 )
 @click.option(
     "--interval",
-    type=click.FloatRange(min=0),
+    type=FiniteRange(min=0),
     default=60.0,
     show_default=True,
     help="Shortest time between two messages in seconds; what happens meanwhile is sent together.",

@@ -15,6 +15,8 @@ from click.shell_completion import BashComplete
 from click.testing import CliRunner
 
 from sfapp.cli import COMMANDS, cli
+from sfapp.errors import GateError
+from sfapp.model import Gates
 from tests.app.served import PROGRAM
 
 ROOT = Path(__file__).parents[2]
@@ -100,3 +102,20 @@ def test_output_to_a_full_disk_is_a_message_and_no_answer(arguments: list[str | 
         nowhere = subprocess.run([*PROGRAM, *map(str, arguments)], stdout=full, stderr=full, timeout=60)
     assert (result.returncode, nowhere.returncode) == (2, 2)
     assert result.stderr == "sfapp: the output cannot be written: No space left on device\n"
+
+
+def taken(option: click.Parameter, text: str) -> Gates:
+    """Return the gates after an option that is given as text was taken."""
+    number = option.type.convert(text, option, None)
+    return Gates().with_values(**{str(option.name): number})
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf"])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_option_takes_a_number_that_is_not_finite(name: str, text: str) -> None:
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    for option in command.params:
+        if isinstance(option.type, click.types.FloatParamType):
+            with pytest.raises((click.BadParameter, GateError)):
+                taken(option, text)
