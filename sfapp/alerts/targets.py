@@ -12,13 +12,9 @@ import importlib
 import os
 import shlex
 import shutil
-import signal
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import urlsplit
@@ -27,6 +23,7 @@ import msgspec
 
 from sfapp import __version__
 from sfapp.alerts.message import AlertMessage
+from sfapp.alerts.program import run_program
 from sfapp.errors import AlertError, DeliveryError
 from sfapp.service.http_client import HTTP_FAULTS, HttpServer
 from sfapp.terminal import first_line
@@ -201,43 +198,9 @@ class CommandTarget:
 
     def send(self, message: AlertMessage) -> None:
         """Deliver one message (``AlertTarget.send``)."""
-        code, printed = _run(self.name, self.arguments, message.body, self.seconds)
+        code, printed = run_program(self.name, self.arguments, message.body, self.seconds)
         if code:
             raise DeliveryError(f"{self.name} ended with {code}: {printed or 'it printed no error'}")
-
-
-def _run(name: str, arguments: Sequence[str], content: bytes, seconds: float) -> tuple[int, str]:
-    """Run a program with this content on its standard input; return its exit code and the first line of its
-    standard error.
-
-    Raises:
-        DeliveryError: it cannot be run, or did not end in time and was killed.
-    """
-    with tempfile.TemporaryFile() as log:
-        try:
-            child = subprocess.Popen(
-                arguments,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=log,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise DeliveryError(f"{name} cannot be run: {error.strerror}") from error
-        with child:
-            try:
-                child.communicate(content, timeout=seconds)
-            except subprocess.TimeoutExpired:
-                _kill_group(child)
-                raise DeliveryError(f"{name} did not end within {seconds:g} s") from None
-        log.seek(0)
-        return child.returncode, first_line(log.read(_MAX_ANSWER).decode(errors="replace"), 200)
-
-
-def _kill_group(child: subprocess.Popen[bytes]) -> None:
-    """Kill a process and those that it has started."""
-    with suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +241,6 @@ class AppriseTarget:
             "needs_attention": message.needs_attention,
         }
         # What Apprise prints is not shown: it may hold secrets of the address.
-        code, _ = _run(self.name, _APPRISE, msgspec.json.encode(request), self.seconds)
+        code, _ = run_program(self.name, _APPRISE, msgspec.json.encode(request), self.seconds)
         if code:
             raise DeliveryError(f"{self.name} did not accept the message")

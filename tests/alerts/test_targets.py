@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import sys
+import tempfile
 import threading
 import time
 from datetime import UTC, datetime
@@ -110,6 +112,36 @@ def test_a_command_that_fails_or_does_not_end_is_reported() -> None:
     with pytest.raises(DeliveryError, match="did not end within"):
         endless.send(MESSAGE)
     assert time.monotonic() - began < 5
+
+
+def test_errors_of_a_command_take_no_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Given a machine without room for a file, or a command that would fill it
+    def full(*_: object, **__: object) -> None:
+        raise FileNotFoundError("No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    # When it prints far more than is shown, then it can end, and only the beginning is kept
+    program = "import sys; print('no', file=sys.stderr); sys.stderr.write('x' * 10**7); sys.exit(1)"
+    with pytest.raises(DeliveryError, match=r"ended with 1: no$"):
+        target_of(f'command:{sys.executable} -c "{program}"', None).send(MESSAGE)
+    # When a program that it has left behind keeps its standard error open, then that is not waited for
+    began = time.monotonic()
+    target_of("command:sh -c 'echo on >&2; sleep 20 & exit 0'", None).send(MESSAGE)
+    assert time.monotonic() - began < 10
+
+
+@pytest.mark.filterwarnings("ignore:subprocess:ResourceWarning")  # It ends by itself.
+def test_a_command_of_another_user_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that ``sudo`` runs cannot be killed."""
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr("os.killpg", refuse)
+    began = time.monotonic()
+    with pytest.raises(DeliveryError, match="did not end within"):
+        CommandTarget("", "command sleep", ("sleep", "15"), seconds=0.1).send(MESSAGE)
+    assert time.monotonic() - began < 10
 
 
 def test_a_service_is_notified_through_apprise() -> None:
