@@ -110,7 +110,8 @@ def changes_since(
             fresh = msgspec.structs.replace(last, missing_since=None)
         after[problem.id] = fresh
     for name, missing in before.items():
-        since = now if missing.missing_since is None else missing.missing_since
+        # A time ahead is of a clock that was set back since: it would keep the problem for as long.
+        since = now if missing.missing_since is None else min(now, missing.missing_since)
         if missing.is_ongoing and now - since >= REMOVED_SECONDS:
             found.append(ProblemChange("removed", name, missing.run_id, missing.title, None))
         elif now - since < DROP_SECONDS:
@@ -131,8 +132,8 @@ def _change(
         return "began"
     if not last.is_ongoing:
         return "returned"
-    has_changed = now - last.at >= CHANGE_SECONDS and _differs(last, listed)
-    return "changed" if has_changed else None
+    is_recent = 0 <= now - last.at < CHANGE_SECONDS  # not if the clock was set back since
+    return "changed" if not is_recent and _differs(last, listed) else None
 
 
 def _differs(last: KnownProblem, listed: ListedProblem) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ from sfapp.alerts.message import AlertMessage, message_of
 from sfapp.alerts.pauses import Pauses
 from sfapp.alerts.sources import AlertSource
 from sfapp.alerts.targets import AlertTarget
-from sfapp.errors import DeliveryError, RemoteError, StorageError
+from sfapp.errors import DeliveryError, RemoteError, StorageError, describe_error
 from sfapp.service.problems import ListedProblem
 
 ATTEMPTS = 3
@@ -27,6 +28,8 @@ RETRY_SECONDS = 1.0
 REST_SECONDS, LONGEST_REST_SECONDS = 30.0, 900.0
 """How long a target rests after failed attempts, doubled with each failure. It is then sent a message about
 all that it does not know."""
+
+_LOG = logging.getLogger("sfapp")
 
 Report = Callable[[str], None]
 """Function that shows one line to the user."""
@@ -70,39 +73,46 @@ class TargetQueue:
 
     def consider(self, present: Sequence[ListedProblem], now: datetime) -> None:
         """Send a message if the target does not know something, unless it has to wait."""
-        if self._delivery is not None:
-            if not self._delivery.done():
-                return
-            self._delivery.result()  # Raises an error of a library that is no failed delivery.
+        if self._delivery is not None and not self._delivery.done():
+            return
         if time.monotonic() < self._due or self._options.pauses.hold_at(now):
             return
-        known = self._state.known_by(self.target.text)
-        changes, after = changes_since(known, present, now.timestamp())
-        if not changes:
-            self._keep(after)
-            return
-        message = message_of(changes, now, self._options.link_base)
-        self._delivery = self._thread.submit(self._deliver, message, after)
+        try:
+            known = self._state.known_by(self.target.text)
+            changes, after = changes_since(known, present, now.timestamp())
+            if not changes:
+                self._keep(after)
+                return
+            message = message_of(changes, now, self._options.link_base)
+            self._delivery = self._thread.submit(self._deliver, message, after)
+        except Exception as error:  # noqa: BLE001  # Else no later problem would be reported.
+            self._rest(error)
 
     def close(self) -> None:
         """Wait for the message that is being sent."""
         self._thread.shutdown(wait=True)
-        if self._delivery is not None:
-            self._delivery.result()
 
     def _deliver(self, message: AlertMessage, after: Known) -> None:
         try:
             send(self.target, message, self._stop)
-        except DeliveryError as error:
-            rest = min(REST_SECONDS * 2**self.failures, LONGEST_REST_SECONDS)
-            self.failures += 1
-            self._due = time.monotonic() + rest
-            self._report(f"not sent: {error}; next attempt in {rest:g} s")
+        except Exception as error:  # noqa: BLE001  # Else no later problem would be reported.
+            self._rest(error)
             return
         self.failures = 0
         self._due = time.monotonic() + self._options.interval
         self._report(f"sent to {self.target.name}: {message.title.removeprefix('sfapp: ')}")
         self._keep(after)
+
+    def _rest(self, error: Exception) -> None:
+        """Report that nothing was sent, and why; log an unexpected error."""
+        rest = min(REST_SECONDS * 2**self.failures, LONGEST_REST_SECONDS)
+        self.failures += 1
+        self._due = time.monotonic() + rest
+        reason = str(error)
+        if not isinstance(error, DeliveryError):
+            reason = describe_error(error)
+            _LOG.error("a message could not be sent, and is tried again", exc_info=error)
+        self._report(f"not sent: {reason}; next attempt in {rest:g} s")
 
     def _keep(self, after: Known) -> None:
         try:

@@ -21,6 +21,7 @@ from sfapp.errors import (
     WindowNotFoundError,
 )
 from sfapp.model.problems import Problem, ProblemMark, ProblemStatus
+from sfapp.model.stages import MAX_NAME_LENGTH
 from sfapp.service.app_client import AppClient
 from sfapp.service.problems import ListedProblem, listed
 from sfapp.service.workspace import Workspace
@@ -137,10 +138,15 @@ class FolderProblems:
             self._changed.set()
 
 
+_Name = Annotated[str, msgspec.Meta(max_length=MAX_NAME_LENGTH)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ReportedProblem(Problem):
-    """A problem in an app's answer."""
+    """A problem in an app's answer, with names as long as those in packets: targets' states keep them."""
 
+    id: _Name
+    run_id: _Name
     status: ProblemStatus
     mark: ProblemMark | None = None
 

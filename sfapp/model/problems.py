@@ -33,6 +33,9 @@ fixed and has not returned. ``muted``: it does not ask for attention until the m
 """
 
 
+_Moment = Annotated[datetime, Meta(tz=True)]
+
+
 @dataclass(frozen=True, slots=True)
 class TimedDiagnosis:
     """The verdict on a window with the times at which it was recorded, by the writing rank's clock (UTC)."""
@@ -109,9 +112,9 @@ class Problem:
     episodes: tuple[Episode, ...] = ()
     began: StepEstimate
     ended: StepEstimate | None
-    began_at: datetime | None = None
-    ended_at: datetime | None = None
-    stale_from: datetime | None = None
+    began_at: _Moment | None = None
+    ended_at: _Moment | None = None
+    stale_from: _Moment | None = None
     recovered: int = 0
     cost: Cost | None = None
     shared: tuple[SharedAttribute, ...] | None = None
@@ -145,7 +148,7 @@ class ProblemMark:
 
     problem: str
     muted: Stamp | None = None
-    muted_until: datetime | None = None
+    muted_until: _Moment | None = None
     reason: str = ""
     fixed: Stamp | None = None
     fixed_through: int | None = None

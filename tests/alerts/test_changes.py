@@ -122,6 +122,14 @@ def test_what_users_have_muted_or_fixed_is_not_reported_until_it_returns() -> No
     assert looks((0.0, [problem()]), (1.0, [fixed]), (2.0, [returned])) == [["began"], [], ["returned"]]
 
 
+def test_what_was_noted_by_a_clock_ahead_keeps_no_change_back() -> None:
+    ahead = 1e9
+    steps = [(ahead, [problem()]), (0.0, [problem(lost=120e6)]), (1.0, [problem(lost=120e6)])]
+    assert looks(*steps) == [["began"], ["changed"], []]
+    gone = [(ahead, [problem()]), (ahead + 1, []), (0.0, []), (REMOVED_SECONDS, [])]
+    assert looks(*gone) == [["began"], [], [], ["removed"]]
+
+
 def test_a_problem_under_another_id_is_the_same() -> None:
     steps = [(0.0, [problem("a"), problem("b")]), (1.0, [problem("c", other_ids=("a", "b"))])]
     assert looks(*steps, (1.0 + REMOVED_SECONDS, [problem("c")])) == [["began", "began"], [], []]

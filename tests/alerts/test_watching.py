@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 import pytest
 import uvicorn
 from fastapi import FastAPI, Response
@@ -19,14 +20,16 @@ from sfapp.alerts.delivery import AlertOptions, TargetQueue, notify_until
 from sfapp.alerts.sources import AppProblems, FolderProblems
 from sfapp.alerts.targets import SECRET_VARIABLE, target_of
 from sfapp.app import api
-from sfapp.errors import AlertError
+from sfapp.errors import AlertError, RemoteError
 from sfapp.service.problems import listed
 from sfapp.service.workspace import Workspace
 from sfapp.store import Store
+from tests.alerts.test_changes import problem
 from tests.alerts.webhook_server import WebhookServer, webhook_server
 from tests.app.live_job import LiveJob, stand_still
 from tests.app.recorded_job import job_window, put
 from tests.builders import CALLBACKS, MS
+from tests.cli.test_top_hostile_server import OK, serving
 from tests.commands import Finished, run_sfapp
 
 SECRET = "a secret of sixteen characters"
@@ -137,6 +140,55 @@ def test_what_happens_soon_after_a_message_waits_for_the_next_one(
         later.consider(both, now)
         later.close()
     assert len(changes(server)) == 1
+
+
+def test_an_unexpected_error_of_a_target_ends_no_other_message(
+    tmp_path: Path, server: WebhookServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # Given two targets, one of which fails unexpectedly, in its delivery and in its message
+    root, stop, now, lines = tmp_path / "packets", threading.Event(), datetime.now(UTC), list[str]()
+    for number in range(3):
+        put(root, job_window(number, {} if number < 2 else SLOW))
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("at once")
+
+    failing = target_of("command:true", None)
+    with AlertState.open(tmp_path / "state.json") as state, FolderProblems.open(root, None, False) as source:
+        problems, options = source.problems(), AlertOptions(interval=0)
+        broken = TargetQueue(failing, state, options, stop, lines.append)
+        with monkeypatch.context() as patched:
+            patched.setattr(type(failing), "send", fail)
+            broken.consider(problems, now)
+            broken.close()
+        resting = TargetQueue(failing, state, options, stop, lines.append)
+        with monkeypatch.context() as patched:
+            patched.setattr(delivery, "message_of", fail)
+            resting.consider(problems, now)
+            resting.close()
+        other = TargetQueue(target_of(f"webhook+{server.address}", SECRET), state, options, stop, str)
+        other.consider(problems, now)
+        other.close()
+    # Then both are reported and logged, and tried again later; the other target has its message
+    assert [line.partition(";")[0] for line in lines] == ["not sent: ZeroDivisionError: at once"] * 2
+    assert [queue.failures for queue in (broken, resting, other)] == [1, 1, 0]
+    assert sum(record.exc_info is not None for record in caplog.records) == 2
+    assert changes(server) == [("began", LATE)]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"stale_from": "2026-01-01T00:00:00"}, {"run_id": "x" * 1_000}, {"id": "x" * 1_000}],
+    ids=["a time without a zone", "a long name of a run", "a long id"],
+)
+def test_an_app_with_problems_that_none_has_is_refused(changed: dict[str, str]) -> None:
+    one = msgspec.to_builtins(problem().problem) | {"status": "ongoing"} | changed
+    body = msgspec.json.encode({"store": "ready", "problems": [one]})
+    with (
+        serving(lambda: iter([OK, body])) as (address, _),
+        pytest.raises(RemoteError, match="does not answer as sfapp does"),
+    ):
+        AppProblems(address, None, None).problems()
 
 
 @contextmanager
