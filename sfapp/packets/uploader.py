@@ -232,7 +232,8 @@ class Uploader(PacketOutput):
         if not create_object(target, claimed):
             digest = hashlib.sha256(read_regular(claimed, file.size)).hexdigest()[:_DIGEST_LENGTH]
             kept = target.with_name(file.name.replace(".", f".{digest}.", 1))
-            create_object(kept, claimed)
+            if not create_object(kept, claimed):  # It would be lost: no other file has this digest.
+                raise StorageError(f"{kept} exists with other content than its digest")
             self._note(f"{target} exists with other content and was not replaced: stored as {kept.name}")
         claimed.unlink()
         self.delivered += 1

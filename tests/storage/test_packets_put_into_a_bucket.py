@@ -19,7 +19,7 @@ from sfapp.errors import RecorderError, StorageError
 from sfapp.packets import uploader as uploading
 from sfapp.packets.spool import SPOOL_VARIABLE
 from tests.storage.bucket_jobs import numbers_in, record, train, until, waiting_in
-from tests.storage.object_server import DENIED, EXPIRED, SECRET, SLOW_DOWN, Bucket, ProxyHandler
+from tests.storage.object_server import DENIED, EXPIRED, SECRET, SLOW_DOWN, Bucket, ProxyHandler, refused
 
 FULL = {"spool_bytes": 20_000}
 """Room for a few windows."""
@@ -191,6 +191,28 @@ def test_an_object_is_never_replaced(bucket: Bucket) -> None:
         f"stored as {first.rpartition('/')[2]}"
     )
     assert numbers_in(f"{bucket.url}/{first}") == [0]
+
+
+def test_a_packet_stays_on_disk_where_a_server_has_other_content_under_any_name(
+    bucket: Bucket, spool: Path
+) -> None:
+    """A gateway may answer that an object exists, and with another one, whatever is asked."""
+    perf = record(bucket.url, windows=0)
+    modified = {"Last-Modified": "Wed, 25 Nov 2026 10:00:00 GMT"}
+    exists = refused(412, "PreconditionFailed", "At least one of the pre-conditions did not hold.")
+
+    def answer(handler: ProxyHandler) -> None:
+        handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
+        if handler.command == "PUT":
+            exists(handler)
+        else:
+            handler.answer(200, b"other", modified)
+
+    bucket.proxy.always = answer
+    train(perf, windows=1)
+    perf.close()
+    assert any("exists with other content than its digest" in failure for failure in perf.failures)
+    assert waiting_in(spool) == ["00000000.parquet"]
 
 
 def test_a_full_spool_counts_and_names_the_packets_that_it_discards(
