@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from concurrent.futures import CancelledError
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import dask.config
@@ -12,6 +13,7 @@ from distributed.scheduler import KilledWorker
 
 from sfapp.engines.tasks import WorkersLostError
 from sfapp.errors import EngineError, SfappError
+from sfapp.terminal import first_line
 
 CONNECT_SECONDS = 10
 
@@ -24,17 +26,20 @@ class DaskCluster:
 
     @property
     def slots(self) -> int:
-        return max(1, sum(map(int, self._client.nthreads().values())))
+        with _while_connected():
+            return max(1, sum(map(int, self._client.nthreads().values())))
 
     def submit(self, function: Callable[[Any], Any], argument: Any) -> Any:
-        return self._client.submit(function, argument, pure=False)
+        with _while_connected():
+            return self._client.submit(function, argument, pure=False)
 
     def finished(self, tasks: Collection[Any], seconds: float) -> Collection[Any]:
-        try:
-            done = wait(list(tasks), timeout=seconds, return_when="FIRST_COMPLETED").done
-        except TimeoutError:
-            return ()
-        return list(done)
+        with _while_connected():
+            try:
+                done = wait(list(tasks), timeout=seconds, return_when="FIRST_COMPLETED").done
+            except TimeoutError:
+                return ()
+            return list(done)
 
     def result(self, task: Any) -> Any:
         try:
@@ -43,6 +48,8 @@ class DaskCluster:
             raise WorkersLostError("KilledWorker") from lost
         except SfappError:
             raise
+        except CancelledError as lost:
+            raise _disconnected(lost) from lost
         except Exception as failed:
             raise EngineError(
                 f"a task failed on a worker of Dask: {type(failed).__name__}: {failed}"
@@ -52,7 +59,28 @@ class DaskCluster:
         return found
 
     def cancel(self, task: Any) -> None:
-        task.cancel()
+        with suppress(OSError, RuntimeError, CancelledError):  # There is no cluster any more.
+            task.cancel()
+
+
+@contextmanager
+def _while_connected() -> Iterator[None]:
+    """Run a call to the scheduler.
+
+    Raises:
+        EngineError: the scheduler has ended, or the connection is lost; Dask cancels all tasks then.
+    """
+    try:
+        yield
+    except (OSError, RuntimeError, CancelledError) as lost:
+        raise _disconnected(lost) from lost
+
+
+def _disconnected(lost: BaseException) -> EngineError:
+    reason = first_line(str(lost)) or type(lost).__name__
+    return EngineError(
+        f"the connection to Dask was lost ({reason}): repeat the command once the cluster is there again"
+    )
 
 
 @contextmanager

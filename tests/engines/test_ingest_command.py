@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -68,3 +71,35 @@ def test_an_address_needs_an_engine_and_an_engine_has_a_known_name(tmp_path: Pat
     with pytest.raises(EngineError, match="no engine 'spark'; there are: local, ray, dask"):
         packet_reader("spark").__enter__()
     assert engine_options.ENGINES == ENGINES
+
+
+def test_a_scheduler_that_ends_is_named(tmp_path: Path) -> None:
+    needs_dask()
+    distributed = importlib.import_module("distributed")
+    from sfapp.engines.dask_cluster import DaskCluster
+
+    # Given a task that waits for a worker, and a scheduler that is killed
+    known = tmp_path / "scheduler.json"
+    command = [sys.executable, "-m", "dask", "scheduler", "--no-dashboard"]
+    command += ["--host", "127.0.0.1", "--port", "0", "--scheduler-file", str(known)]
+    scheduler = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 30
+        while not known.exists() or not known.read_text():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        with distributed.Client(json.loads(known.read_text())["address"]) as client:
+            cluster = DaskCluster(client)
+            assert cluster.slots == 1
+            task = cluster.submit(str, 1)
+            assert cluster.finished([task], 0.1) == ()
+            scheduler.kill()
+            # Then waiting for the task ends with an error that says so, and cancelling it does nothing
+            with pytest.raises(EngineError, match="the connection to Dask was lost"):
+                cluster.finished([task], 30)
+            with pytest.raises(EngineError, match="the connection to Dask was lost"):
+                cluster.result(task)
+            cluster.cancel(task)
+    finally:
+        scheduler.kill()
+        scheduler.wait()
