@@ -30,7 +30,7 @@ _EVERY = 2**31
 
 
 def _ranks(judged: JudgedWindow) -> Iterator[str]:
-    table, places = rank_rows(judged.measures, judged.diagnosis), range(len(judged.window.ranks))
+    table, places = rank_rows(judged.measures, judged.diagnosis), range(len(judged.measures.window.ranks))
     begins = range(0, len(places), _RANKS_AT_ONCE)
     return csv_parts(table.fields, (table.rows(places[begin : begin + _RANKS_AT_ONCE]) for begin in begins))
 

@@ -127,6 +127,7 @@ async def test_what_cannot_be_answered_is_explained(
         ("/quarantine.csv", 1, "reason"),
         ("/w/job/2/stages.csv", 6, "share"),
         ("/w/job/2/ranks.csv", 8, "hostname"),
+        ("/w/job/2/ranks.csv?group=node:1", 4, "hostname"),
         ("/w/job/2/steps.csv?frontier=carry_over", 40, "time_ns"),
     ],
 )
