@@ -22,8 +22,9 @@ _LEFT_SECONDS = 86_400.0
 """Age from which a temporary file has no writer: other machines may write to the same folder, so that process
 ids say nothing."""
 
-_LONGEST_NAME_KEPT = 100
-"""Maximum number of characters of the target's name in the temporary name: file systems allow 255 bytes."""
+_LONGEST_NAME_KEPT = 50
+"""Maximum number of characters of the target's name in the temporary name: file systems allow 255 bytes, and
+a character has up to four."""
 
 
 def open_regular(

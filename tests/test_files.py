@@ -62,8 +62,9 @@ def test_the_mode_of_a_secret_file_is_set_when_it_is_made(tmp_path: Path) -> Non
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_the_longest_name_that_a_file_system_allows(tmp_path: Path) -> None:
-    path = tmp_path / ("n" * 255)
+@pytest.mark.parametrize("name", ["n" * 255, "\N{HOURGLASS}" * 85, "\N{SNAIL}" * 63], ids=["1", "3", "4"])
+def test_the_longest_name_that_a_file_system_allows(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
 
     write_atomic(path, b"content")
 
