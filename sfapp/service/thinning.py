@@ -95,15 +95,18 @@ def thin_packets(
         with Store.open([dataset], memory=True) as store:
             store.ingest()
             notes = _Notes(root)
-            plan = plan_thinning(store, notes, datetime.now(UTC) - age, steps)
+            plan = plan_thinning(store, root, notes, datetime.now(UTC) - age, steps)
     if dry_run or cancel.is_set():
         return plan, ThinningReport(0, (), 0, 0, cancel.is_set())
     leftovers = remove_leftovers(root)
     return plan, replace(_thin(plan, notes, steps, progress, cancel), leftovers=leftovers)
 
 
-def plan_thinning(store: Store, notes: _Notes, before: datetime, steps: int) -> ThinningPlan:
+def plan_thinning(store: Store, root: Path, notes: _Notes, before: datetime, steps: int) -> ThinningPlan:
     """Return which windows of a store that ended before a moment can be thinned.
+
+    Args:
+        root: the folder whose packets may be thinned, as the paths in the store name it.
 
     Raises:
         IncidentError: it is not known which windows notes and incidents refer to.
@@ -121,6 +124,9 @@ def plan_thinning(store: Store, notes: _Notes, before: datetime, steps: int) -> 
             path = shown[0].path
             if not isinstance(path, Path) or not path.exists():
                 reason = "thinned before, or the packet is not there"
+            elif not path.is_relative_to(root) or ".." in path.parts:
+                # A dataset below the folder names the packets of another, or whatever its writer chose.
+                reason = "the packet is in another folder"
             elif ended_at is None or ended_at > before:
                 reason = "too new, or without a time"
             elif notes.refer_to(key):

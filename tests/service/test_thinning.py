@@ -106,6 +106,15 @@ def test_again_changes_nothing_and_a_store_that_was_open_follows(packets: Path, 
     assert thinned_in(packets) == thinned
 
 
+def test_packets_of_another_folder_that_a_dataset_names_stay(packets: Path, tmp_path: Path) -> None:
+    target = tmp_path / "dataset"
+    assert run_sfapp("ingest", packets, "--to", f"{target}/").returncode == 0
+    before = sorted(packets.rglob("*.parquet"))
+    assert "in another folder" in compacted(target, "--dry-run")
+    assert compacted(target).startswith("0 windows thinned")
+    assert sorted(packets.rglob("*.parquet")) == before
+
+
 def test_a_dry_run_lists_and_writes_nothing(packets: Path) -> None:
     before = sorted(packets.rglob("*"))
     found = json.loads(compacted(packets, "--dry-run", "--json"))
