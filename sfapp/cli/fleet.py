@@ -16,7 +16,8 @@ from sfapp.terminal import printable
 
 _MOST_HOSTS = 10
 _MOST_RUNS = 20
-"""Hosts and runs that are listed in a terminal."""
+_MOST_REFUSED = 20
+"""Hosts, runs and refused files that are listed in a terminal."""
 
 
 @click.command()
@@ -54,6 +55,11 @@ def fleet(paths: Sequence[StoragePath], text: str, by: str, as_json: bool, db: P
     with Store.open(paths, db, memory=db is None) as store:
         store.ingest()
         found, trends = FleetQuery(text).select(fleet_of(store)), trends_of(store, by)
+        refused = store.quarantine()
+    for file in refused[:_MOST_REFUSED]:
+        click.echo(f"sfapp: left out {printable(f'{file.name}: {file.reason}')}", err=True)
+    if (more := len(refused) - _MOST_REFUSED) > 0:
+        click.echo(f"sfapp: left out {more:,} more", err=True)
     if as_json:
         print_json(fleet_document(found, trends=trends))
         return

@@ -18,6 +18,7 @@ from sfapp.cli import COMMANDS, cli
 from sfapp.errors import GateError
 from sfapp.model import Gates
 from tests.app.served import PROGRAM
+from tests.commands import run_sfapp
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "command-line.md"
@@ -119,3 +120,14 @@ def test_no_option_takes_a_number_that_is_not_finite(name: str, text: str) -> No
         if isinstance(option.type, click.types.FloatParamType):
             with pytest.raises((click.BadParameter, GateError)):
                 taken(option, text)
+
+
+def test_files_that_the_fleet_leaves_out_are_named(tmp_path: Path) -> None:
+    for number in range(25):
+        (tmp_path / f"{number:02d}\x1b.parquet").write_bytes(b"cut off")
+    result = run_sfapp("fleet", tmp_path)
+    assert result.returncode == 0
+    named = [line for line in result.stderr.splitlines() if "not a readable Parquet file" in line]
+    assert len(named) == 20
+    assert result.stderr.endswith("sfapp: left out 5 more\n")
+    assert "\x1b" not in result.stderr
