@@ -14,7 +14,7 @@ import polars as pl
 from sfapp.accounting import compare
 from sfapp.assets import EXAMPLES, assets
 from sfapp.engines import packet_reader
-from sfapp.errors import WindowNotFoundError
+from sfapp.errors import StoreError, WindowNotFoundError
 from sfapp.model import ALL_RANKS, DEFAULT_FRONTIER, Baseline, Diagnosis, Frontier, Gates
 from sfapp.model.onsets import StepEstimate
 from sfapp.model.view import ViewState, WindowKey
@@ -274,10 +274,17 @@ class Packets:
             return False
 
     def __repr__(self) -> str:
-        return f"sfapp packets: {self._summary()}"
+        return f"sfapp packets: {self._shown()}"
 
     def _repr_html_(self) -> str:
-        return f"<b>sfapp packets</b> · {html_text(self._summary())}"
+        return f"<b>sfapp packets</b> · {html_text(self._shown())}"
+
+    def _shown(self) -> str:
+        """Return the summary, or why there is none: what shows variables may not raise."""
+        try:
+            return self._summary()
+        except StoreError as error:
+            return str(error)
 
     def _summary(self) -> str:
         total = self.store.windows(WindowQuery(limit=0)).total

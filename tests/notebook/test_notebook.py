@@ -165,3 +165,10 @@ def test_text_from_files_steers_no_terminal(tmp_path: Path) -> None:
         comparison = packets.compare((HOSTILE_TEXT, 0), (HOSTILE_TEXT, 1))
         for shown in (repr(packets), repr(window), repr(comparison), repr(window.diagnosis)):
             assert [line for line in shown.split("\n") if not line.isprintable()] == []
+
+
+def test_closed_packets_are_shown_as_closed() -> None:
+    with sfapp.open(SAMPLE) as packets:
+        pass
+    assert repr(packets) == "sfapp packets: the store has been closed"
+    assert packets._repr_html_() == "<b>sfapp packets</b> · the store has been closed"
