@@ -13,7 +13,6 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 import zmq
 
@@ -21,6 +20,7 @@ from sfapp.packets.output import PacketOutput
 from sfapp.stream.encryption import Keys, authenticating, bind
 from sfapp.stream.frames import MOST_FRAMES, receive_frames
 from sfapp.stream.live_state import LiveSnapshot, StepCallback
+from sfapp.stream.socket_context import open_context
 from sfapp.stream.stream_receiver import (
     ABANDON_AFTER_SECONDS,
     CLOSE_AFTER_SECONDS,
@@ -111,7 +111,7 @@ class Aggregator:
         self._resources.callback(output.close, _UPLOAD_SECONDS)
         try:
             output.start(self._note_failure)
-            context: zmq.Context[Any] = zmq.Context()
+            context = open_context()
             self._resources.callback(context.term)
             self._resources.enter_context(authenticating(context, keys))
             self._socket = context.socket(zmq.ROUTER)

@@ -13,7 +13,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Any
 
 import zmq
 
@@ -21,6 +20,7 @@ from sfapp.stream.encryption import Keys, authenticating, bind
 from sfapp.stream.frames import receive_frames
 from sfapp.stream.messages import MAX_MESSAGE_BYTES
 from sfapp.stream.reconnection import Connection
+from sfapp.stream.socket_context import open_context
 
 _LOG = logging.getLogger("sfapp")
 
@@ -59,7 +59,7 @@ class Relay:
         self._next_report = 0.0
         self._resources = ExitStack()
         try:
-            context: zmq.Context[Any] = zmq.Context()
+            context = open_context()
             self._resources.callback(context.term)
             self._resources.enter_context(authenticating(context, keys))
             self._ranks = context.socket(zmq.ROUTER)

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 import zmq
 
@@ -27,6 +27,7 @@ from sfapp.stream.messages import Message, StreamHello, encode
 from sfapp.stream.rank_protocol import EchoCallback, PlaceCallback, RankProtocol, SampleSource
 from sfapp.stream.reconnection import Connection
 from sfapp.stream.send_queue import SendQueue
+from sfapp.stream.socket_context import open_context
 
 _SILENT_SECONDS, _NEVER_CONNECTED_SECONDS = 10.0, 3.0
 """Seconds that ``close`` waits for an aggregator that has become silent or has never responded."""
@@ -150,11 +151,10 @@ class StreamSender:
         self._deadline: float | None = None  # set by close
         self._reopen_seconds = _REOPEN_SECONDS
         self._closing_since = 0.0
-        self._wake, self._woken = sockets.socketpair()
-        self._wake.setblocking(False)
-        self._woken.setblocking(False)
+        self._wakes: tuple[sockets.socket, sockets.socket] | None = None  # from ``close``, to the thread
         self._thread = threading.Thread(target=self._run, name="sfapp-sender", daemon=True)
-        self._is_started = start_or_note(self._thread, failures)
+        self._is_started = False
+        self.start_again()
 
     @property
     def is_alive(self) -> bool:
@@ -162,8 +162,21 @@ class StreamSender:
 
     def start_again(self) -> bool:
         """Return whether the thread has been started, and try once more if the system refused it."""
-        self._is_started = self._is_started or start_or_note(self._thread, self._failures)
+        if not self._is_started and self._open_wakes():
+            self._is_started = start_or_note(self._thread, self._failures)
         return self._is_started
+
+    def _open_wakes(self) -> bool:
+        """Open the sockets by which ``close`` wakes the thread; return False if the system refuses them."""
+        if self._wakes is None:
+            try:
+                self._wakes = sockets.socketpair()
+            except OSError as error:  # The process has no file descriptors left.
+                self._note(describe_error(error))
+                return False
+            for end in self._wakes:
+                end.setblocking(False)
+        return True
 
     def close(self, seconds: float) -> bool:
         """Send the rest of the queue, wait until it is acknowledged, and end the thread.
@@ -183,13 +196,15 @@ class StreamSender:
         if self._is_started:
             self._thread.join(seconds + 1.0)
         if not self._thread.is_alive():
-            self._wake.close()
-            self._woken.close()
+            for end in self._wakes or ():
+                end.close()
         return self._queue.first == self._queue.end
 
     def _wake_thread(self) -> None:
+        if self._wakes is None:  # There is no thread.
+            return
         try:
-            self._wake.send(b"\0")
+            self._wakes[0].send(b"\0")
         except OSError:  # already awake, or ended
             return
 
@@ -202,7 +217,7 @@ class StreamSender:
                     return
                 continue
             except Exception as error:  # fail-open: start again with a new socket
-                self._failures.append(f"stream: {describe_error(error)}")
+                self._note(describe_error(error))
             if self._deadline is not None:
                 return
             time.sleep(_RESTART_SECONDS)
@@ -211,18 +226,18 @@ class StreamSender:
         """Send and receive over one socket until closed; return False to continue with a new socket."""
         self._protocol.begin_connection()
         opened = time.monotonic()
-        context: zmq.Context[Any] = zmq.Context()
+        context = open_context()
         socket = context.socket(zmq.DEALER)
         connection: Connection | None = None
         try:
             socket.sndhwm = socket.rcvhwm = _HIGH_WATER
             socket.immediate = True  # queue nothing before a connection exists
-            connection = Connection(
-                socket, self._options.endpoint, self._options.keys, self._note_no_connection
-            )
+            connection = Connection(socket, self._options.endpoint, self._options.keys, self._note)
             poller = zmq.Poller()
             poller.register(socket, zmq.POLLIN)
-            poller.register(self._woken, zmq.POLLIN)
+            assert self._wakes is not None
+            woken = self._wakes[1]
+            poller.register(woken, zmq.POLLIN)
             send = partial(_send, socket)
             while not self._is_done():
                 closing = self._deadline is not None
@@ -235,7 +250,7 @@ class StreamSender:
                     if ready is socket:
                         self._receive(socket)
                     else:
-                        self._take_wakes()
+                        _take_wakes(woken)
                 connection.tend()
                 self._protocol.send_due(send, closing)
             self._protocol.send_bye(send)
@@ -246,7 +261,7 @@ class StreamSender:
             socket.close(linger=_LINGER_MS if self._deadline is not None else 0)
             context.term()
 
-    def _note_no_connection(self, reason: str) -> None:
+    def _note(self, reason: str) -> None:
         failure = f"stream: {reason}"
         if failure not in self._failures:
             self._failures.append(failure)
@@ -261,17 +276,18 @@ class StreamSender:
         delivered = self._protocol.is_delivered
         return delivered or bool(self._protocol.refused) or now > self._deadline or silent
 
-    def _take_wakes(self) -> None:
-        try:
-            while self._woken.recv(64):
-                pass
-        except OSError:
-            return
-
     def _receive(self, socket: zmq.Socket[bytes]) -> None:
         """Process all responses that have arrived."""
         while int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
             self._protocol.receive(socket.recv_multipart(zmq.NOBLOCK)[-1])
+
+
+def _take_wakes(woken: sockets.socket) -> None:
+    try:
+        while woken.recv(64):
+            pass
+    except OSError:
+        return
 
 
 def _send(socket: zmq.Socket[bytes], message: Message) -> bool:

@@ -77,6 +77,42 @@ os.setuid(65534)
 resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
 """
 
+# Streams after a first stream that loads what is needed, while the system lets the process have so many file
+# descriptors, or threads, more.
+FEW_LEFT_JOB = """
+import contextlib, json, os, resource, sys, tempfile
+import sfapp
+
+output, kind, left = sys.argv[1], sys.argv[2], int(sys.argv[3])
+
+def record(folder):
+    stream = "tcp://127.0.0.1:9"
+    with sfapp.Recorder(folder, run_id="run", window_steps=10, stream=stream, timeout=1.0) as perf:
+        for _ in range(20):
+            with perf.step(), perf.stage("data.next_wait"):
+                pass
+    return perf
+
+record(tempfile.mkdtemp())
+held = []
+if kind == "threads":
+    os.setgid(65534)
+    os.setuid(60_000 + left)  # The limit counts the threads of a user, and no other process has these.
+    running = len(os.listdir("/proc/self/task"))
+    resource.setrlimit(resource.RLIMIT_NPROC, (running + left, running + left))
+else:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
+    with contextlib.suppress(OSError):
+        while True:
+            held.append(os.open(os.devnull, os.O_RDONLY))
+    for _ in range(left):
+        os.close(held.pop())
+perf = record(output)
+for descriptor in held:
+    os.close(descriptor)
+print(json.dumps({"failures": list(perf.failures)}))
+"""
+
 
 def run_job(output: Path, stream: str = "", refused: str = "always", code: str = JOB) -> dict[str, Any]:
     result = subprocess.run(
@@ -142,3 +178,24 @@ def test_a_recorder_is_created_where_no_file_descriptor_is_left(tmp_path: Path) 
     done = subprocess.run(job, capture_output=True, text=True, timeout=60, check=True)
     assert "SIGTERM does not save rows" in done.stdout
     assert [len(item.window.step_N) for item in read_windows([tmp_path]).windows] == [10, 10]
+
+
+@pytest.mark.parametrize("left", [6, 10, 12, 14])
+def test_training_that_streams_goes_on_with_few_file_descriptors(left: int, tmp_path: Path) -> None:
+    job = run_job(tmp_path / "packets", "descriptors", str(left), code=FEW_LEFT_JOB)
+
+    assert any("Too many open files" in failure for failure in job["failures"])
+    assert [len(item.window.step_N) for item in read_windows([tmp_path / "packets"]).windows] == [10, 10]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs another user, to whom the limit applies")
+@pytest.mark.parametrize("left", [2, 3])
+def test_training_that_streams_goes_on_with_few_threads(left: int, tmp_path: Path) -> None:
+    output = tmp_path / "packets"
+    output.mkdir()
+    for folder in (output, *output.parents[:3]):
+        folder.chmod(0o777)
+
+    run_job(output, "threads", str(left), code=FEW_LEFT_JOB)
+
+    assert steps_in(output) == list(range(20))
