@@ -6,7 +6,6 @@ import asyncio
 import re
 import socket
 import warnings
-import webbrowser
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from starlette.types import ASGIApp
 import sfapp
 from sfapp.app import api
 from sfapp.app.address import set_root_path
+from sfapp.app.browser_opening import open_in_browser
 from sfapp.app.listening import bind, check_paths, check_reach, check_token, serve_until_signal
 from sfapp.app.page_messages import check_messages
 from sfapp.app.page_turns import PageTurns
@@ -55,7 +55,8 @@ LOAD_PAGES_S = 2.0
 class ServeOptions:
     """Options of ``sfapp serve``; ``db`` is None for the store next to the packets.
     ``public_url`` is the address under which a reverse proxy serves the app, if one does, and ``otlp`` that
-    of a collector to which metrics are sent every ``otlp_interval`` seconds."""
+    of a collector to which metrics are sent every ``otlp_interval`` seconds. ``browser`` is a folder of this
+    user only, if the page is to be opened in a browser."""
 
     paths: tuple[StoragePath, ...]
     host: str = "127.0.0.1"
@@ -66,7 +67,7 @@ class ServeOptions:
     public_url: str | None = None
     otlp: str | None = None
     otlp_interval: float = 60.0
-    browser: bool = True
+    browser: Path | None = None
 
     @property
     def public(self) -> PublicAddress | None:
@@ -104,8 +105,8 @@ def serve(
         def ready() -> None:
             announce(address)
             loop = asyncio.get_running_loop()
-            if options.browser:
-                loop.run_in_executor(None, webbrowser.open, address)
+            if options.browser is not None:
+                loop.run_in_executor(None, open_in_browser, address, options.browser)
             loop.call_later(LOAD_PAGES_S, loop.run_in_executor, None, _load_what_stays)
 
         # NiceGUI searches all live objects for its server, which triggers torch's deprecation warnings.

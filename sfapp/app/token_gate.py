@@ -10,6 +10,7 @@ from starlette.datastructures import Headers
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import Scope
 
+from sfapp.app.browser_opening import leading_to
 from sfapp.app.token_guesses import GuessLimiter
 
 MIN_TOKEN = 16
@@ -60,8 +61,9 @@ class TokenGate:
         """Return the response to a visitor without access; None for a visitor with access.
 
         A token in the query is answered with the cookie and a redirect to the address without it. Browsers do
-        not send the strict cookie for a link on another site: the form then offers to continue, which repeats
-        the request from our own page.
+        not send the strict cookie for a link on another site, nor where such a link is redirected to: a page
+        of ours leads on from one with the token, and the form offers to continue from one without, which
+        repeats the request from our own page.
 
         Args:
             address: the visitor's, for counting wrong tokens.
@@ -78,7 +80,8 @@ class TokenGate:
             return PlainTextResponse(f"too many wrong tokens; try again in {pause} s\n", 429, wait)
         if in_query and _equal(in_query[-1].encode(), self._token):
             self._limiter.reset(address)
-            return self._signed_in(scope, [(name, value) for name, value in query if name != "token"])
+            others = [(name, value) for name, value in query if name != "token"]
+            return self._signed_in(scope, headers, others)
         if bearer is not None and _equal(bearer, self._token):
             self._limiter.reset(address)
             return None
@@ -93,11 +96,14 @@ class TokenGate:
             name == self._cookie and _equal(value.encode(), self._cookie_value) for name, _, value in parts
         )
 
-    def _signed_in(self, scope: Scope, query: list[tuple[str, str]]) -> Response:
+    def _signed_in(self, scope: Scope, headers: Headers, query: list[tuple[str, str]]) -> Response:
         rest = urlencode(query)
         path = scope.get("raw_path", b"/").decode("latin-1").split("?")[0]
         # A browser would read a path that starts with two slashes as another host.
-        response = RedirectResponse(f"/{path.lstrip('/')}{'?' if rest else ''}{rest}", 303)
+        address = f"/{path.lstrip('/')}{'?' if rest else ''}{rest}"
+        response: Response = RedirectResponse(address, 303)
+        if headers.get("sec-fetch-site") == "cross-site":
+            response = HTMLResponse(leading_to(response.headers["location"]))
         response.set_cookie(
             self._cookie,
             self._cookie_value,

@@ -52,7 +52,9 @@ def demo(port: int, browser: bool, target: Path | None) -> None:
 
         serve_from(
             Path(scratch),
-            lambda options: options(paths=(packets,), port=port, memory=True, browser=browser),
+            lambda options: options(
+                paths=(packets,), port=port, memory=True, browser=Path(scratch) if browser else None
+            ),
             announce,
         )
 

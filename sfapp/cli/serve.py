@@ -121,7 +121,7 @@ def serve(
                 public_url=public_url,
                 otlp=otlp,
                 otlp_interval=otlp_interval,
-                browser=browser,
+                browser=Path(scratch) if browser else None,
             ),
             announce=lambda address: print_if_possible(f"sfapp is at {address}{how_to_stop}"),
         )

@@ -180,6 +180,18 @@ async def test_the_token_in_the_link_becomes_a_strict_cookie_and_leaves_the_addr
     assert (await ask(guarded, "/", headers={"Cookie": f"other=1; {value}"})).status_code == 200
 
 
+async def test_a_link_with_the_token_on_another_site_signs_in(guarded: SecurityMiddleware) -> None:
+    # When a browser follows the link from elsewhere, whose redirections get no strict cookie
+    linked = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+    address = "/w/a%2Fb/3?token=s3cret+%C3%BCn%C3%AF&gamma_a=0.5&note=%22%3E%3Cscript%3E"
+    page = await ask(guarded, address, headers=linked)
+    # Then a page of ours leads on, without the token
+    assert page.status_code == 200
+    assert "samesite=strict" in page.headers["set-cookie"].lower()
+    assert 'content="0; url=/w/a%2Fb/3?gamma_a=0.5&amp;note=%22%3E%3Cscript%3E"' in page.text
+    assert "s3cret" not in page.text
+
+
 async def test_a_signed_in_users_address_loses_its_token_too(guarded: SecurityMiddleware) -> None:
     first = await ask(guarded, "/?token=s3cret+%C3%BCn%C3%AF")
     cookie = {"Cookie": first.headers["set-cookie"].split(";")[0]}

@@ -27,7 +27,7 @@ from sfapp.model.view import WindowKey
 from sfapp.terminal import MAX_TEXT
 from sfapp.views.address import run_page, window_page
 from tests.app.recorded_job import job_window, put
-from tests.app.served import Served, refused, served
+from tests.app.served import PROGRAM, Served, refused, served
 from tests.hostile_text import TERMINAL
 
 RUN_IDS = ("two\nlines", "job.json", "job.csv", "~job.json", "job.json\n", "a/b", "..", "~", "über'\"\\")
@@ -317,6 +317,29 @@ def test_the_token_of_a_file_opens_the_running_server(recorded: Path, tmp_path: 
             assert visitor.get(f"{base}index.json").status_code == 200
         reply = httpx.get(f"{base}metrics", headers={"Authorization": "Bearer s3 cret of the app"})
         assert reply.status_code == 200
+
+
+def test_the_token_is_not_among_the_arguments_of_the_browser(
+    recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a browser, whose arguments all users of the machine can read
+    browser, opened = tmp_path / "browser", tmp_path / "opened"
+    browser.write_text(f'#!/bin/sh\necho "$@" > {opened}.part && mv {opened}.part {opened}\n')
+    browser.chmod(0o755)
+    monkeypatch.setenv("BROWSER", str(browser))
+    monkeypatch.setenv("SFAPP_TOKEN", "secret of the app")
+    # When the server opens it
+    with served(recorded, "--memory", cwd=tmp_path, command=(*PROGRAM, "serve")) as server:
+        deadline = time.monotonic() + 20
+        while not opened.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        address = opened.read_text().strip()
+        # Then it is given a file that no other user can read, and that leads to the app
+        assert "secret" not in address
+        page = Path(address.removeprefix("file://"))
+        assert page.stat().st_mode & 0o077 == page.parent.stat().st_mode & 0o077 == 0
+        assert f'url={server.url}"' in page.read_text()
+    assert not page.exists()
 
 
 def test_every_run_has_its_pages_whatever_its_name(server: Served) -> None:
