@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,7 @@ from sfapp.packets import Quarantined, load_packet, packet_path, read_operators,
 from sfapp.packets.attempts import RESTARTS_FILE
 from sfapp.packets.newest_steps import read_newest_steps
 from sfapp.store import Store
+from sfapp.store.opening import open_in_memory
 from sfapp.stream.encryption import Keys
 from sfapp.stream.messages import VERSION, StreamHello
 from sfapp.stream.run_restarts import RunRestarts
@@ -223,3 +225,26 @@ def test_a_store_next_to_packets_writes_through_no_link(tmp_path: Path, name: st
     else:
         assert target.exists() == is_there
         assert not is_there or target.read_text() == "alias ll=ls\n"
+
+
+def test_a_store_in_memory_writes_through_no_link_of_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DuckDB's folder for what no longer fits into memory is ``.tmp`` in the current folder by default."""
+    # Given a link of that name, and a store with little memory
+    target, spare = tmp_path / "target", tmp_path / "spare"
+    target.mkdir()
+    spare.mkdir()
+    (tmp_path / ".tmp").symlink_to(target)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(spare))
+    database = open_in_memory()
+    with database.cursor() as cursor:
+        cursor.execute("SET memory_limit = '100MB'; SET threads = 1")
+        # When its rows do not fit into it
+        cursor.execute("CREATE TABLE wide AS SELECT range, md5(range::VARCHAR) FROM range(3000000)")
+        # Then they are in a folder of a new name, until the store is closed
+        assert not any(target.iterdir())
+        assert any(next(spare.iterdir()).iterdir())
+    database.close()
+    assert not any(spare.iterdir())

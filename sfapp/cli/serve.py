@@ -46,7 +46,7 @@ LARGEST_TOKEN_FILE = 1 << 16
     type=click.Path(path_type=Path),
     help="File of the store [default: .sfapp/store.duckdb next to the packets].",
 )
-@click.option("--memory", is_flag=True, help="Keep the store in memory; no file is written.")
+@click.option("--memory", is_flag=True, help="Keep the store in memory, not in a file.")
 @click.option(
     "--token-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import secrets
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -245,3 +247,15 @@ def rows_of(cursor: Cursor) -> list[dict[str, Any]]:
 def first_line(error: duckdb.Error) -> str:
     """Return DuckDB's message without the repeated query."""
     return str(error).strip().split("\n", 1)[0]
+
+
+def spare_folder() -> str:
+    """Return where values that no longer fit into memory go; empty for nowhere.
+
+    DuckDB makes the folder when it needs it and removes it afterwards. Its default is ``.tmp`` in the current
+    folder, in which others may have put a link of that name; this name is not known before.
+    """
+    try:
+        return os.path.join(tempfile.gettempdir(), f"sfapp-store-{secrets.token_hex(8)}")
+    except OSError:  # No folder can be written.
+        return ""

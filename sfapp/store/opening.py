@@ -20,7 +20,7 @@ from sfapp.errors import StoreError
 from sfapp.files import open_regular
 from sfapp.packets.memory_budget import available_memory
 from sfapp.storage import StoragePath, local_paths, resolved
-from sfapp.store.database import Cursor, Database, first_line, set_aside
+from sfapp.store.database import Cursor, Database, first_line, set_aside, spare_folder
 from sfapp.store.lock import StoreLock, busy_from_duckdb
 from sfapp.store.schema import (
     CELLS,
@@ -154,7 +154,7 @@ def open_in_memory(note: str = "") -> Database:
 
 
 def _in_memory() -> Cursor:
-    connection = duckdb.connect(":memory:", config=_CONFIG)
+    connection = duckdb.connect(":memory:", config={**_CONFIG, "temp_directory": spare_folder()})
     _create(connection)
     return connection
 
