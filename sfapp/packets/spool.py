@@ -167,9 +167,8 @@ class Spool:
             OSError: the folders cannot be listed.
         """
         os.utime(self._lock.fileno())
-        oldest = time.time() - _RESTART_SECONDS
         for folder in self._siblings():
-            if folder == self.folder or _lock_time(folder) > oldest:
+            if folder == self.folder or _awaits_successor(folder):
                 continue
             with suppress(OSError):  # One that cannot be read must not keep the others waiting.
                 lock = _locked(folder)
@@ -261,12 +260,13 @@ def _folders_in(parent: Path) -> list[Path]:
     return found
 
 
-def _lock_time(folder: Path) -> float:
-    """Return when a folder's process last showed that it runs."""
+def _awaits_successor(folder: Path) -> bool:
+    """Return whether a folder's process showed a short time ago that it runs, or never did."""
     try:
-        return (folder / _LOCK).stat().st_mtime
+        age = time.time() - (folder / _LOCK).stat().st_mtime
     except OSError:  # It is just being made, or is not a spool.
-        return float("inf")
+        return True
+    return abs(age) < _RESTART_SECONDS  # One from the future: the clock was set back since.
 
 
 def _name_in_bucket(name: str) -> str:

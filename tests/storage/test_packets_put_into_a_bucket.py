@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import NoReturn
 
@@ -162,6 +163,23 @@ def test_processes_of_one_machine_take_over_what_others_left(
     until(lambda: not waiting_in(spool))
     third.close()
     assert {key.split("/")[0] for key in listed(bucket)} == {"run", "other", "third"}
+
+
+def test_what_others_left_is_taken_over_after_the_clock_was_set_back(bucket: Bucket, spool: Path) -> None:
+    # Given packets of a process that ended in an outage, and a clock that was set back by a day since
+    bucket.proxy.always = SLOW_DOWN
+    one, other = record(bucket.url), record(bucket.url, run_id="other")
+    left = other.written[0].parents[1] / ".lock"
+    other.close()
+    one.close()
+    bucket.proxy.always = None
+    ahead = time.time() + 86_400
+    os.utime(left, (ahead, ahead))
+    # When another process records
+    third = record(bucket.url, run_id="third")
+    # Then it does not wait a day for a successor of the ended one
+    until(lambda: not waiting_in(spool))
+    third.close()
 
 
 def test_a_packet_is_stored_once_if_the_answer_is_lost(bucket: Bucket) -> None:
