@@ -36,16 +36,24 @@ def check_paths(paths: Iterable[Path]) -> None:
 
 
 def check_token(token: str | None) -> None:
-    """Check the length of a token, if there is one.
+    """Check a token, if there is one.
 
     Raises:
-        ServeError: it could be guessed.
+        ServeError: it could be guessed, or is no text that can be sent.
     """
-    if token is not None and len(token.strip()) < MIN_TOKEN:
+    if token is None:
+        return
+    if len(token.strip()) < MIN_TOKEN:
         raise ServeError(
             f"the token has fewer than {MIN_TOKEN} characters, so that it could be guessed; make one with "
             "`openssl rand -hex 16`"
         )
+    try:
+        token.encode()
+    except UnicodeEncodeError:  # An environment variable may hold any bytes.
+        raise ServeError(
+            "the token is no text in UTF-8, so that it cannot be sent; make one with `openssl rand -hex 16`"
+        ) from None
 
 
 def check_reach(host: str, port: int, token: str | None, option: str) -> None:

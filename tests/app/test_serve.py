@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import socket
@@ -66,6 +67,13 @@ def test_an_address_beyond_this_machine_demands_a_token(host: str) -> None:
 @pytest.mark.parametrize("token", ["", " ", "fifteen letters", "  fifteen letters  "])
 def test_a_token_that_could_be_guessed_protects_nothing(token: str) -> None:
     assert "fewer than 16 characters" in refusal(host="0.0.0.0", token=token)
+
+
+def test_a_token_that_is_no_text_is_refused() -> None:
+    token = os.fsdecode(b"\xff\xfe of an environment variable")
+    complaint = refusal(token=token)
+    assert "no text in UTF-8" in complaint
+    assert "environment" not in complaint
 
 
 @pytest.mark.parametrize(
