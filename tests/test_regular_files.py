@@ -248,3 +248,12 @@ def test_a_store_in_memory_writes_through_no_link_of_the_current_folder(
         assert any(next(spare.iterdir()).iterdir())
     database.close()
     assert not any(spare.iterdir())
+
+
+def test_a_store_in_memory_is_made_whatever_the_name_of_the_temporary_folder_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / os.fsdecode(b"\xff")
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    open_in_memory().close()

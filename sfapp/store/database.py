@@ -256,6 +256,8 @@ def spare_folder() -> str:
     folder, in which others may have put a link of that name; this name is not known before.
     """
     try:
-        return os.path.join(tempfile.gettempdir(), f"sfapp-store-{secrets.token_hex(8)}")
-    except OSError:  # No folder can be written.
+        folder = os.path.join(tempfile.gettempdir(), f"sfapp-store-{secrets.token_hex(8)}")
+        folder.encode()
+    except (OSError, UnicodeEncodeError):  # No folder can be written, or DuckDB cannot take its name.
         return ""
+    return folder
