@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-import tempfile
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +24,7 @@ from sfapp.packets import Quarantined, load_packet, packet_path, read_operators,
 from sfapp.packets.attempts import RESTARTS_FILE
 from sfapp.packets.newest_steps import read_newest_steps
 from sfapp.store import Store
+from sfapp.store.database import spare_folder
 from sfapp.store.opening import open_in_memory
 from sfapp.stream.encryption import Keys
 from sfapp.stream.messages import VERSION, StreamHello
@@ -232,28 +234,42 @@ def test_a_store_in_memory_writes_through_no_link_of_the_current_folder(
 ) -> None:
     """DuckDB's folder for what no longer fits into memory is ``.tmp`` in the current folder by default."""
     # Given a link of that name, and a store with little memory
-    target, spare = tmp_path / "target", tmp_path / "spare"
+    target, spare = tmp_path / "target", Path(spare_folder()).parent
     target.mkdir()
-    spare.mkdir()
     (tmp_path / ".tmp").symlink_to(target)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(tempfile, "tempdir", str(spare))
     database = open_in_memory()
     with database.cursor() as cursor:
         cursor.execute("SET memory_limit = '100MB'; SET threads = 1")
         # When its rows do not fit into it
         cursor.execute("CREATE TABLE wide AS SELECT range, md5(range::VARCHAR) FROM range(3000000)")
-        # Then they are in a folder of a new name, until the store is closed
+        # Then they are in a folder that no other user can read, until the store is closed
         assert not any(target.iterdir())
-        assert any(next(spare.iterdir()).iterdir())
+        assert any(spare.rglob("*.tmp"))
+        assert spare.stat().st_mode & 0o777 == 0o700
     database.close()
-    assert not any(spare.iterdir())
+    assert not any(spare.rglob("*.tmp"))
 
 
+IN_MEMORY = """
+import os, sys, tempfile
+from sfapp.store.database import spare_folder
+from sfapp.store.opening import open_in_memory
+open_in_memory().close()
+print(ascii(spare_folder()), len(os.listdir(tempfile.gettempdir())))
+"""
+
+
+@pytest.mark.parametrize("name", [b"usual", b"\xff"])
 def test_a_store_in_memory_is_made_whatever_the_name_of_the_temporary_folder_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, name: bytes
 ) -> None:
-    folder = tmp_path / os.fsdecode(b"\xff")
-    folder.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    open_in_memory().close()
+    folder = os.path.join(os.fsencode(tmp_path), name)
+    os.mkdir(folder)
+    command = [sys.executable, "-c", IN_MEMORY]
+    environ = {**os.environb, b"TMPDIR": folder}
+    result = subprocess.run(command, env=environ, capture_output=True, check=True, text=True)
+    spare, folders = result.stdout.split()
+    assert (spare == "''") is (name == b"\xff")  # DuckDB takes names in UTF-8 only.
+    assert folders == "1"
+    assert not os.listdir(folder)

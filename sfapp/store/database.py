@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import secrets
+import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -253,11 +256,25 @@ def spare_folder() -> str:
     """Return where values that no longer fit into memory go; empty for nowhere.
 
     DuckDB makes the folder when it needs it and removes it afterwards. Its default is ``.tmp`` in the current
-    folder, in which others may have put a link of that name; this name is not known before.
+    folder, in which others may have put a link of that name.
     """
     try:
-        folder = os.path.join(tempfile.gettempdir(), f"sfapp-store-{secrets.token_hex(8)}")
+        folder = os.path.join(_own_folder(), secrets.token_hex(8))
         folder.encode()
     except (OSError, UnicodeEncodeError):  # No folder can be written, or DuckDB cannot take its name.
         return ""
+    return folder
+
+
+@cache
+def _own_folder() -> str:
+    """Make a folder that no other user can read, for as long as this process runs."""
+    folder = tempfile.mkdtemp(prefix="sfapp-store-")
+    maker = os.getpid()
+
+    def remove() -> None:
+        if os.getpid() == maker:  # not in a forked child
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(remove)
     return folder
