@@ -27,6 +27,7 @@ THINNED_SUFFIX = ".thinned.parquet"
 
 _PART_NAME = re.compile(r"\.rank(?P<rank>[0-9]{1,10})(\.ops)?\.parquet$")
 _PROCESS_PART = re.compile(r"[0-9]+\.(?!rank)[^.]+\.rank[0-9]{1,10}\.parquet")
+_PLAIN_NAME = re.compile("[0-9a-f]{1,64}")
 _SAFE_IN_FOLDER_NAME = frozenset("-_.+@,")
 _LONGEST_FOLDER_NAME = 200  # Bytes; file systems allow 255.
 
@@ -122,6 +123,13 @@ def folder_name(run_id: str) -> str:
     digest = hashlib.sha256(run_id.encode(errors="surrogatepass")).hexdigest()[:16]
     kept = name.encode()[: _LONGEST_FOLDER_NAME - len(digest) - 1].decode(errors="ignore")
     return f"{kept}~{digest}"
+
+
+def name_in_path(process: str) -> str:
+    """Return the name of a process, which may come from the network, as a part of a file's name."""
+    if _PLAIN_NAME.fullmatch(process):
+        return process
+    return hashlib.sha256(process.encode(errors="surrogatepass")).hexdigest()[:16]
 
 
 def part_path(packet: Path, rank: int) -> Path:

@@ -141,10 +141,10 @@ def _take_opened(
     number = opened.window + stream.offset
     if number > MOST_WINDOW:
         raise StreamError(f"window {opened.window} has the number {number} in its run, above 10^18 − 1")
-    held = assembler.held(stream.hello, number)
-    if held is not None and held in stream.undelivered:
+    rows = assembler.open(stream.hello, opened, number, stream.attempt)
+    if rows is None:
         raise StreamError(f"window {opened.window} begins a second time")
-    stream.current = assembler.open(stream.hello, opened, number, stream.attempt)
+    stream.current = rows
     stream.columns = FIRST_STAGE_COLUMN + len(opened.stages)
     stream.undelivered.append(stream.current)
     stream.expected += 1

@@ -23,13 +23,14 @@ from sfapp.packets import Packet, WindowDraft, assemble, packet_path, read_packe
 from sfapp.packets.compose import part_draft, whole_draft
 from sfapp.packets.job import JobInfo
 from sfapp.packets.output import PacketOutput
-from sfapp.packets.paths import part_path
+from sfapp.packets.paths import name_in_path, part_path
 from sfapp.packets.window_rows import STEP_COLUMN, WindowBuffer
 from sfapp.stream.messages import StreamHello, WindowClosed, WindowOpened
-from sfapp.stream.window_buffer import NOT_CLOSED, PendingWindow, RankRows, Rows
+from sfapp.stream.window_buffer import NOT_CLOSED, PendingWindow, RankRows, Rows, WindowKey
 
 LATE = "the packet had been uploaded when the rank's rows arrived"
 DIFFERENT = "the rank's steps or stages differ from those of the other ranks"
+OTHER_ATTEMPT = "another attempt at the run has a window of this number"
 _RETRY_SECONDS = 1.0
 _ROUND_SECONDS = 1.0
 """Seconds after which messages are taken again although further windows are due."""
@@ -79,21 +80,17 @@ class WindowAssembler:
         self._close_after = close_after
         self._late_after = late_after
         self._clock = clock
-        self._pending: dict[tuple[str, int], PendingWindow] = {}
+        self._pending: dict[WindowKey, PendingWindow] = {}
 
-    def open(self, hello: StreamHello, opened: WindowOpened, number: int, attempt: str) -> RankRows:
-        """Add a window that a rank has opened."""
+    def open(self, hello: StreamHello, opened: WindowOpened, number: int, attempt: str) -> RankRows | None:
+        """Add a window that a rank has opened; return None if rows of that rank are held for it already."""
         rows = RankRows(hello, opened, number, attempt)
-        ranks = self._window(hello.run_id, number).ranks
-        previous = ranks.pop(hello.rank, None)  # of a process of this rank that died
-        self.size += rows.size - (previous.size if previous is not None else 0)
+        ranks = self._window(rows).ranks
+        if hello.rank in ranks:
+            return None
+        self.size += rows.size
         ranks[hello.rank] = rows
         return rows
-
-    def held(self, hello: StreamHello, number: int) -> RankRows | None:
-        """Return what is in memory of a rank's window."""
-        pending = self._pending.get((hello.run_id, number))
-        return None if pending is None else pending.ranks.get(hello.rank)
 
     def add(self, rows: RankRows, row_NC: Rows) -> None:
         """Append steps to a rank's window."""
@@ -106,14 +103,14 @@ class WindowAssembler:
         rows.take_hello(hello)
         rows.close(closed or _closed_by_gap(rows, end), end)
         self.size += rows.size - size
-        pending = self._window(rows.hello.run_id, rows.number)
+        pending = self._window(rows)
         wait = self._late_after if pending.is_late else self._close_after
         pending.due = min(pending.due or float("inf"), self._clock() + wait)
 
     def write_within(self, rows: Iterable[RankRows], seconds: float) -> None:
         """Write these windows within ``seconds``, because their rank has left."""
         for each in rows:
-            pending = self._pending.get((each.hello.run_id, each.number))
+            pending = self._pending.get(each.key)
             if pending is not None and each.closed is not None:
                 pending.due = min(pending.due or float("inf"), self._clock() + seconds)
 
@@ -123,7 +120,7 @@ class WindowAssembler:
         Returns:
             False if that failed and must be tried again.
         """
-        pending = self._pending.get((rows.hello.run_id, rows.number))
+        pending = self._pending.get(rows.key)
         if pending is None or pending.ranks.get(rows.hello.rank) is not rows or rows.closed is not None:
             return True
         try:
@@ -171,19 +168,19 @@ class WindowAssembler:
     def newest(self) -> dict[str, int]:
         """Highest number of a window in memory, by run."""
         found: dict[str, int] = {}
-        for run_id, number in self._pending:
+        for run_id, number, _ in self._pending:
             found[run_id] = max(number, found.get(run_id, 0))
         return found
 
     # ---- inside ---------------------------------------------------------------------------------
 
-    def _window(self, run_id: str, number: int) -> PendingWindow:
-        key = run_id, number
-        if key not in self._pending:
-            path = packet_path(self._root, run_id, number)
+    def _window(self, rows: RankRows) -> PendingWindow:
+        pending = self._pending.get(rows.key)
+        if pending is None:
+            path = packet_path(self._root, rows.hello.run_id, rows.number)
             is_late = os.path.exists(path) or self._output.has_claimed(path)
-            self._pending[key] = PendingWindow(run_id, number, is_late)
-        return self._pending[key]
+            pending = self._pending[rows.key] = PendingWindow(rows.key, is_late)
+        return pending
 
     def _remove_rows(self, pending: PendingWindow, done: Iterable[RankRows]) -> None:
         for rows in done:
@@ -191,7 +188,7 @@ class WindowAssembler:
                 del pending.ranks[rows.hello.rank]
                 self.size -= rows.size
         if not pending.ranks:
-            self._pending.pop((pending.run_id, pending.number), None)
+            self._pending.pop(pending.key, None)
 
     def _write(self, pending: PendingWindow) -> None:
         """Write the closed rows of a window and mark them durable; retry later if that fails."""
@@ -238,6 +235,11 @@ class WindowAssembler:
     def _write_together(self, pending: PendingWindow, fresh: list[RankRows]) -> None:
         path = packet_path(self._root, pending.run_id, pending.number)
         existing = read_packet(path) if path.exists() else None
+        if existing is not None and fresh and existing.window.manifest.attempt != fresh[0].attempt:
+            # Several jobs may have the name of the run, or a process may outlive the next attempt.
+            for rows in fresh:
+                self._write_own_part(rows)
+            return
         if existing is not None:
             present = set(existing.window.ranks.rank)
             self.counts.duplicates += sum(rows.hello.rank in present for rows in fresh)
@@ -259,17 +261,35 @@ class WindowAssembler:
             self.counts.rewritten += 1
         else:
             matching, other = [], fresh
-        # An earlier process of these ranks may have left a part; the packet has all of its rows.
-        _remove(part_path(path, rows.hello.rank) for rows in matching)
+        # This process may have been silent and left a part; the packet has all of its rows.
+        _remove(
+            part
+            for rows in matching
+            if os.path.exists(part := part_path(path, rows.hello.rank)) and _attempt_in(part) == rows.attempt
+        )
         for rows in other:
             self._write_part(rows, DIFFERENT)
 
     def _write_part(self, rows: RankRows, reason: str) -> None:
+        path = packet_path(self._root, rows.hello.run_id, rows.number, rows.hello.rank)
+        if os.path.exists(path) and _attempt_in(path) not in (None, rows.attempt):
+            self._write_own_part(rows)
+        else:
+            self._write_rows(rows, _job(self._root, rows), rows.number, path, reason)
+
+    def _write_own_part(self, rows: RankRows) -> None:
+        """Write rows as their process would: readers list them as a conflict, and no file is replaced."""
+        hello, number = rows.hello, rows.opened.window
+        job = replace(_job(self._root, rows), attempt=rows.attempt_name, process=hello.incarnation)
+        path = packet_path(self._root, hello.run_id, number, hello.rank, name_in_path(hello.incarnation))
+        self._write_rows(rows, job, number, path, OTHER_ATTEMPT)
+        self.failures.append(f"rank {hello.rank}, window {number}: written as a part: {OTHER_ATTEMPT}")
+
+    def _write_rows(self, rows: RankRows, job: JobInfo, number: int, path: Path, reason: str) -> None:
         buffer = rows.buffer()
+        buffer.number = number
         try:
-            write_packet(
-                part_draft(_job(self._root, rows), buffer, rows.identity, reason), self._part_path(rows)
-            )
+            write_packet(part_draft(job, buffer, rows.identity, reason), path)
             self.counts.parts += 1
         except PacketError as error:
             if isinstance(error.__cause__, OSError):
@@ -277,8 +297,13 @@ class WindowAssembler:
             self.counts.refused += 1
             self.failures.append(f"rank {rows.hello.rank}, window {rows.number}: {error}")
 
-    def _part_path(self, rows: RankRows) -> Path:
-        return packet_path(self._root, rows.hello.run_id, rows.number, rows.hello.rank)
+
+def _attempt_in(path: Path) -> str | None:
+    """Return the attempt that a packet names; None if it names none or cannot be read."""
+    try:
+        return read_packet(path).window.manifest.attempt
+    except PacketError:
+        return None
 
 
 def _remove(paths: Iterable[Path]) -> None:

@@ -16,6 +16,8 @@ from sfapp.stream.codec import datetime_from_ns, evidence_values
 from sfapp.stream.messages import StreamHello, WindowClosed, WindowOpened
 
 Rows = npt.NDArray[np.int64]
+WindowKey = tuple[str, int, str]
+"""Run, number and attempt's label of a window."""
 
 _EMPTY_BYTES, _NAME_BYTES = 1024, 64
 """Approximate bytes in memory of a window without steps, and of a name in addition to its text."""
@@ -42,7 +44,8 @@ class RankRows:
 
     Attributes:
         number: number of the window on disk.
-        attempt: label of the rank's attempt in packets.
+        attempt: label of the rank's attempt in packets. attempt_name: its name in messages, which may be that
+            of several.
         end: sequence after the window's last element, known once it is closed.
         is_durable: whether it is on disk, or was discarded for good.
         has_gap: whether the rank discarded its last steps before they were sent.
@@ -56,6 +59,7 @@ class RankRows:
     chunks: list[Rows] = field(default_factory=list)
     steps: int = 0
     size: int = field(init=False)
+    attempt_name: str = field(init=False)
     last_step: int | None = None
     closed: WindowClosed | None = None
     end: int | None = None
@@ -63,9 +67,14 @@ class RankRows:
     has_gap: bool = False
 
     def __post_init__(self) -> None:
+        self.attempt_name = self.hello.attempt  # Before a newer hello, which may be of the next one.
         names = (*self.opened.broad, *self.opened.stages)
         self.size = _EMPTY_BYTES + sum(map(len, names)) + _NAME_BYTES * len(names)
         self.size += hello_size(self.hello)
+
+    @property
+    def key(self) -> WindowKey:
+        return self.hello.run_id, self.number, self.attempt
 
     def add(self, rows: Rows) -> None:
         """Append steps."""
@@ -151,12 +160,19 @@ class PendingWindow:
         is_late: whether a packet of it is already on disk.
     """
 
-    run_id: str
-    number: int
+    key: WindowKey
     is_late: bool
     due: float | None = None
     retry_at: float = float("-inf")
     ranks: dict[int, RankRows] = field(default_factory=dict)
+
+    @property
+    def run_id(self) -> str:
+        return self.key[0]
+
+    @property
+    def number(self) -> int:
+        return self.key[1]
 
     @property
     def is_complete(self) -> bool:

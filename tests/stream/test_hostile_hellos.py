@@ -39,6 +39,26 @@ def test_a_window_stays_that_of_the_rank_that_opened_it(tmp_path: Path, other: d
     assert len(list(tmp_path.rglob("*.parquet"))) == 30
 
 
+def test_a_process_takes_no_window_from_another_one_of_its_rank(tmp_path: Path) -> None:
+    # Given a process that opens each window of another one, under its rank and in its attempt
+    rank = HostileRank(tmp_path, most_bytes=1 << 20)
+    other = head("b")
+    rank.send(hello(), StreamHello(**other | {"rank": 1}, run_id="run", attempt="a", world_size=4))
+    rank.send(StreamHello(**other, run_id="run", attempt="a", world_size=4))
+    for window in range(30):
+        sequence = 2_002 * window
+        rank.send(opened(sequence, window), opened(0, window, "b"))
+        rank.send(steps(sequence + 1, np.arange(2_000 * window, 2_000 * (window + 1)), window))
+        rank.send(WindowClosed(**head(), sequence=sequence + 2_001, window=window, steps=2_000))
+        rank.wait(0.01)
+
+    # When the windows are due, then all of the first process are written, and their memory is free
+    rank.wait(31.0)
+    assert "begins a second time" in rank.refusal
+    assert rank.receiver.assembler.size == 0
+    assert len(list(tmp_path.rglob("*.parquet"))) == 30
+
+
 def test_a_hello_takes_little_memory(tmp_path: Path) -> None:
     rank = HostileRank(tmp_path)
     rank.send(hello(extra={"lists": [[]] * (MAX_HELLO_BYTES - 1_000)}))

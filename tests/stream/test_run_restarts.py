@@ -10,13 +10,13 @@ import pytest
 
 from sfapp.errors import StreamError
 from sfapp.model.parse import MOST_WINDOW
-from sfapp.packets import packet_path
+from sfapp.packets import packet_path, read_windows
 from sfapp.packets.attempts import RESTARTS_FILE
 from sfapp.packets.run_lock import run_locked
 from sfapp.stream import run_restarts
-from sfapp.stream.messages import VERSION, Ack, StreamHello
+from sfapp.stream.messages import VERSION, Ack, Echo, Heartbeat, StreamHello
 from sfapp.stream.run_restarts import RunRestarts
-from tests.stream.streams import ManualRank, aggregating, until, windows_in
+from tests.stream.streams import ManualRank, aggregating, files_in, until, windows_in
 
 
 def hello(incarnation: str, rank: int, attempt: str = "a") -> StreamHello:
@@ -102,6 +102,51 @@ def test_two_aggregators_of_a_folder_lose_no_rank_of_a_window(tmp_path: Path) ->
     found = windows_in(tmp_path)
     assert [window.ranks.rank for window in found] == [(0, 1)] * windows
     assert not any(window.manifest.missing_ranks for window in found)
+
+
+@pytest.mark.parametrize("process", ["0b", "../../../outside"])
+def test_jobs_of_one_run_at_the_same_time_lose_no_step(tmp_path: Path, process: str) -> None:
+    """As two jobs of one name, or processes that outlive the next attempt."""
+    root = tmp_path / "folder" / "packets"
+    with ExitStack() as stack:
+        aggregator = stack.enter_context(aggregating(root, close_after=0.0))
+        names = ["0a", process]
+        jobs = [stack.enter_context(ManualRank(aggregator.endpoint, 0, name)) for name in names]
+        for window in range(8):
+            for job, ahead in zip(jobs, [0, 3], strict=True):
+                number = window - ahead
+                if number < 0:
+                    continue
+                if number == 0:
+                    job.send(job.hello())
+                first, step = 3 * number, 100 * ahead + number
+                job.send(job.opened(first, number), job.steps(first + 1, [step], number))
+                job.send(job.closed(first + 2, 1, number))
+                while job.receive_type(Ack).up_to_sequence < first + 3:
+                    job.send(Heartbeat(**job.head, sent=first + 3, sent_ns=0))
+        assert "another attempt at the run has a window of this number" in aggregator.failures[0]
+    loaded = read_windows([root])
+    found = [item.window.step_N.tolist() for item in loaded.windows]
+    found += [packet.window.step_N.tolist() for conflict in loaded.conflicts for packet in conflict.set_aside]
+    assert sorted(found) == [[step] for step in (*range(8), *range(300, 305))]
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+def test_a_part_of_another_attempt_is_kept(tmp_path: Path) -> None:
+    # Given two jobs of one run, the first of which falls silent in a window that the second has, too
+    with aggregating(tmp_path, close_after=0.0, abandon_after=0.2) as aggregator, ExitStack() as stack:
+        jobs = [stack.enter_context(ManualRank(aggregator.endpoint, 0, name)) for name in ("0a", "0b")]
+        for job in jobs:
+            job.send(job.hello(), Heartbeat(**job.head, sent=0, sent_ns=0))
+            job.receive_type(Echo)
+        jobs[0].send(jobs[0].opened(0), jobs[0].steps(1, [7]))
+        until(lambda: files_in(tmp_path))
+        # When the second one's window is written, then the first one's part is still there
+        second = jobs[1]
+        second.send(second.hello(), second.opened(0), second.steps(1, [1]), second.closed(2, 1))
+        while second.receive_type(Ack).up_to_sequence < 3:
+            pass
+    assert len(files_in(tmp_path)) == 2
 
 
 def test_an_attempt_has_the_offset_that_another_aggregator_gave_it(tmp_path: Path) -> None:
