@@ -119,7 +119,8 @@ class RankProtocol:
             self._queue.acknowledge(self._at_most_sent(answer.up_to_sequence))
             self._next = max(self._next, self._queue.first)
         elif isinstance(answer, Resend):
-            if answer.hello:
+            if answer.hello or answer.sequence < self._queue.first:
+                # Elements that are gone are named by the hello: another aggregator has acknowledged them.
                 self._sent_hello = None
             wanted = 0 if answer.hello else self._at_most_sent(answer.sequence)
             self._next = max(self._queue.first, wanted)

@@ -212,13 +212,29 @@ def _check_evidence(window: RankRows, closed: WindowClosed) -> None:
 def _take_gap(stream: RankStream, gap: Gap, assembler: WindowAssembler, live: RankStates) -> None:
     if gap.until <= stream.expected:
         return
-    window = stream.current
-    stream.expected = gap.until
     live.count_steps(stream.hello, lost=gap.steps)
+    _skip_to(stream, gap.until, assembler)
+
+
+def _skip_to(stream: RankStream, until: int, assembler: WindowAssembler) -> None:
+    """Expect element ``until`` next; a window that is open has lost its end."""
+    window = stream.current
+    stream.expected = until
     if window is not None:
         window.has_gap = True
         stream.current = None
-        assembler.close(window, None, gap.until, stream.hello)
+        assembler.close(window, None, until, stream.hello)
+
+
+def skip_gone(stream: RankStream, first: int, assembler: WindowAssembler) -> None:
+    """Continue with element ``first``, because the rank holds no earlier ones: they were acknowledged by
+    another aggregator, or in the name of this one.
+    """
+    if first <= stream.expected:
+        return
+    name = f"rank {stream.hello.rank} of run {quoted(stream.hello.run_id)}"
+    assembler.failures.append(f"{name} holds elements {stream.expected} to {first - 1} no more")
+    _skip_to(stream, first, assembler)
 
 
 def _check_schema(hello: StreamHello, opened: WindowOpened) -> None:

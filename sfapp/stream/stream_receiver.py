@@ -38,7 +38,7 @@ from sfapp.stream.messages import (
     encode,
 )
 from sfapp.stream.open_runs import OpenRun, OpenRuns
-from sfapp.stream.rank_streams import Element, RankStream, check_hello, take_element
+from sfapp.stream.rank_streams import Element, RankStream, check_hello, skip_gone, take_element
 from sfapp.stream.silent_processes import SilentProcesses
 from sfapp.stream.steady_time import AGGREGATOR_TIME
 from sfapp.stream.window_assembly import WindowAssembler
@@ -228,6 +228,7 @@ class StreamReceiver:
             self._streams[hello.incarnation] = stream
         self._hello_bytes += grown
         stream.hello, stream.hello_bytes = hello, hello_bytes
+        skip_gone(stream, hello.first, self.assembler)
         stream.offset, stream.attempt = entry.offset, entry.label
         stream.route, stream.received_at = route, now
         self._live.add_rank(hello)

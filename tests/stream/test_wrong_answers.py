@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,8 @@ from sfapp.packets.job import JobInfo, JobRank
 from sfapp.stream import StreamOptions
 from sfapp.stream.capture_mailbox import StreamCaptureMailbox
 from sfapp.stream.message_parser import decode_from_rank
-from sfapp.stream.messages import VERSION, Ack, CaptureAck, CaptureCommand, Resend, Steps, encode
-from tests.stream.streams import LOOPBACK, recorder, train, until, windows_in
+from sfapp.stream.messages import VERSION, Ack, CaptureAck, CaptureCommand, Resend, Steps, StreamHello, encode
+from tests.stream.streams import LOOPBACK, aggregating, recorder, train, until, windows_in
 
 
 class WrongAggregator:
@@ -42,6 +42,9 @@ class WrongAggregator:
             if isinstance(message, Steps):
                 self.steps += 1
             seconds = 0.5
+
+    def close(self) -> None:
+        self._socket.close(linger=0)
 
     def answer(self, kind: type[Ack] | type[Resend], **fields: Any) -> None:
         message = kind(v=VERSION, rank=0, incarnation=self.incarnation, **fields)
@@ -177,3 +180,27 @@ def test_a_report_that_was_never_sent_is_kept_whatever_is_acknowledged(tmp_path:
     assert [each.number for each in mailbox.messages()] == [0, 1]
     mailbox.receive(CaptureAck(v=VERSION, rank=0, incarnation="a", number=2**62))
     assert mailbox.is_empty
+
+
+def test_a_stream_goes_on_behind_elements_that_were_acknowledged_by_another(tmp_path: Path) -> None:
+    # Given a rank whose first windows were acknowledged without being stored
+    with wrong_aggregator() as peer:
+        perf = recorder(tmp_path, StreamOptions(endpoint=peer.endpoint, batch_seconds=0.05))
+        with closing(perf):
+            train(perf, 20)
+            peer.receive()
+            peer.answer(Ack, up_to_sequence=12)
+            peer.receive(0.5)
+            old: dict[str, Any] = {"v": VERSION, "rank": 0, "incarnation": peer.incarnation}
+            hello = StreamHello(**old, run_id="run", attempt="0", world_size=1)
+            endpoint = peer.endpoint
+            peer.close()
+            # When the aggregator has its hello of before only, which names elements that are gone
+            with aggregating(tmp_path / "packets", endpoint=endpoint) as aggregator:
+                aggregator._receiver.receive((b"route",), encode(hello), lambda: "peer")
+                train(perf, 20)
+                perf.close()
+                # Then the rest is stored, and what is missing is named
+                assert "rank 0 of run 'run' holds elements 0 to 11 no more" in aggregator.failures
+    assert steps_of(tmp_path / "packets") == list(range(10, 40))
+    assert not windows_in(tmp_path / "left-by-0")
