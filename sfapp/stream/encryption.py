@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import socket as sockets
 import stat
 import struct
 from collections.abc import Iterator
@@ -29,6 +30,7 @@ KEYS_VARIABLE = "SFAPP_STREAM_KEYS"
 """Environment variable with a session's keys as JSON, or the path of a file with them."""
 
 _DOMAIN = "sfapp"
+_UNIX = "ipc://"
 _SQUASHED = 65534  # to which file servers map root
 _LIMIT_BYTES = 2 * MAX_MESSAGE_BYTES
 """libzmq closes a connection that sends a longer frame."""
@@ -205,11 +207,32 @@ def bind(socket: zmq.Socket[bytes], endpoint: str, keys: Keys | None) -> str:
         socket.curve_publickey = keys.server_public.encode()
         socket.curve_secretkey = keys.server_secret.encode()
         socket.zap_domain = _DOMAIN.encode()
+    if _is_answered(endpoint):
+        raise StreamError(f"cannot listen on {endpoint}: another process listens there")
     try:
         socket.bind(endpoint)
     except zmq.ZMQError as error:
         raise StreamError(f"cannot listen on {endpoint}: {error.strerror}") from error
     return socket.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
+
+
+def _is_answered(endpoint: str) -> bool:
+    """Return whether a process listens at a Unix socket.
+
+    libzmq would replace the socket's file, and the process that has it would receive nothing more.
+    """
+    path = endpoint.removeprefix(_UNIX)
+    if path == endpoint or path[:1] in ("@", "*"):  # The system refuses the former, the latter is a new one.
+        return False
+    with sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(path)
+        except BlockingIOError:  # so many connections wait that it takes no further one
+            return True
+        except (OSError, ValueError):  # There is none, or it is left by a process that was killed.
+            return False
+    return True
 
 
 def connect(socket: zmq.Socket[bytes], endpoint: str, keys: Keys | None) -> None:

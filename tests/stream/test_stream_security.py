@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 
 import msgspec
@@ -183,6 +184,19 @@ def test_the_environment_can_name_a_key_file(tmp_path: Path, monkeypatch: pytest
 def test_an_address_in_use_is_reported(tmp_path: Path) -> None:
     with aggregating(tmp_path) as aggregator, pytest.raises(StreamError, match="cannot listen on"):
         Aggregator(tmp_path, aggregator.endpoint)
+
+
+def test_the_socket_of_another_process_is_not_replaced_but_one_that_was_left_is(tmp_path: Path) -> None:
+    endpoint = f"ipc://{tmp_path}/ranks"
+    left = socket.socket(socket.AF_UNIX)
+    left.bind(f"{tmp_path}/ranks")
+    left.close()
+    with aggregating(tmp_path / "packets", endpoint=endpoint) as aggregator:
+        with pytest.raises(StreamError, match="another process listens there"):
+            Relay(endpoint, "tcp://127.0.0.1:1")
+        with recorder(tmp_path, aggregator.endpoint) as perf:
+            train(perf, 10)
+    assert len(windows_in(tmp_path / "packets")) == 1
 
 
 # ---- invalid messages ---------------------------------------------------------------------------
