@@ -228,9 +228,13 @@ def _events(
 
 
 def _steps(operators: Operators, rank: int, origin_ns: int) -> Iterator[dict[str, Any]]:
-    for step in operators.steps:
-        of_step = operators.of_step(step)
-        begin, end = int(of_step.start_ns_E.min()), int(of_step.end_ns_E.max())
+    # Sorted once, because a window may have as many steps as events.
+    known = operators.step_E != NONE
+    order = np.argsort(operators.step_E[known], kind="stable")
+    steps, firsts = np.unique(operators.step_E[known][order], return_index=True)
+    begins = np.minimum.reduceat(operators.start_ns_E[known][order], firsts)
+    ends = np.maximum.reduceat(operators.end_ns_E[known][order], firsts)
+    for step, begin, end in zip(steps.tolist(), begins.tolist(), ends.tolist(), strict=True):
         yield {
             "ph": "X",
             "pid": rank,

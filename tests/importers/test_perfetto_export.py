@@ -173,3 +173,32 @@ def test_an_archive_that_no_viewer_opens_is_refused_with_what_to_do(ranks: int, 
     with pytest.raises(TraceError, match="choose some with ranks=3,5 and step=12"):
         check_size(ranks, events)
     check_size(2_048, 1_000_000)
+
+
+def test_steps_are_exported_without_a_look_at_all_events_for_each(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    count = 300
+    start = [1_000 * at for at in range(count)]
+    found = Operators.of(
+        names=("a",),
+        name_E=[0] * count,
+        category_E=[HOST] * count,
+        lanes=[Lane(0, "thread 1", False)],
+        lane_E=[0] * count,
+        start_ns_E=start,
+        end_ns_E=[at + 500 for at in start],
+        step_E=[(1 << 40) - at for at in range(count - 1)] + [-1],  # the last one belongs to none
+    )
+    looked: list[Operators] = []
+
+    def select(whole: Operators, _: object) -> Operators:
+        looked.append(whole)
+        return whole
+
+    monkeypatch.setattr(Operators, "select", select)
+    write_perfetto(found, RANKS, tmp_path / "out.zip")
+    steps = spans(opened(tmp_path / "out.zip")["rank00000.json"], 0)
+    assert len(steps) == count - 1
+    assert steps[-1] == (f"step {1 << 40}", 0.0, 0.5)
+    assert len(looked) < 3
