@@ -43,6 +43,12 @@ _MOST_DIGITS = 18
 _LONGEST_ADDRESS = 64
 """Maximum length of a forwarded address that is used: an IPv6 address with a zone is shorter."""
 
+_FILES = "/_nicegui/"
+"""Where NiceGUI serves files by their names: it answers a name that no file system takes with a traceback."""
+
+_LONGEST_NAME = 255
+"""Maximum length of the address of such a file in bytes, as of a name on a disk: all are below 100."""
+
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "::1")
 WILDCARDS = ("0.0.0.0", "::", "")
 
@@ -172,6 +178,8 @@ class SecurityMiddleware:
             return PlainTextResponse("Content-Length is not a number\n", 400)
         if len(length) > _MOST_DIGITS or int(length) > self._limit(scope):
             return PlainTextResponse(f"the body is larger than {self._limit(scope)} bytes\n", 413)
+        if _names_no_file(scope["path"].removeprefix(self._root)):
+            return PlainTextResponse("there is no such file\n", 404)
         if self._root and scope["path"] == self._root:
             return RedirectResponse(f"{self._root}/")
         return None
@@ -237,6 +245,11 @@ def _with_security_headers(send: Send) -> Send:
         await send(message)
 
     return sending
+
+
+def _names_no_file(path: str) -> bool:
+    """Return whether a path asks for a file of NiceGUI by a name that none can have."""
+    return path.startswith(_FILES) and ("\0" in path or len(path.encode(errors="replace")) > _LONGEST_NAME)
 
 
 def _same_origin(scope: Scope, headers: Headers, host: str) -> bool:

@@ -376,3 +376,14 @@ async def test_without_a_proxy_the_forwarded_address_is_ignored(guarded: Securit
         headers = {"X-Forwarded-For": f"10.0.0.{number}", "Authorization": "Bearer wrong"}
         status = (await ask(guarded, headers=headers)).status_code
     assert status == 429
+
+
+@pytest.mark.parametrize("name", ["%00", "a%00b.js", "a" * 250, "a/" * 2_000, "%C3%A4" * 120])
+async def test_a_name_that_no_file_can_have_is_no_file_of_a_page(name: str) -> None:
+    for app in (
+        SecurityMiddleware(inner),
+        SecurityMiddleware(inner, public=PublicAddress.parse("https://a.example/tools")),
+    ):
+        assert (await ask(app, f"/_nicegui/3.0/esm/key/{name}")).status_code == 404
+        assert (await ask(app, f"/runs/{name}")).status_code == 200  # a run of any name may exist
+    assert (await ask(SecurityMiddleware(inner), "/_nicegui/3.0/esm/key/index.js")).status_code == 200
