@@ -17,7 +17,7 @@ from nicegui import Client, core, json
 from nicegui.elements import upload
 from nicegui.elements.upload_files import FileUpload, create_file_upload
 from socketio.exceptions import ConnectionRefusedError
-from socketio.packet import BINARY_ACK, BINARY_EVENT, EVENT, Packet
+from socketio.packet import BINARY_ACK, BINARY_EVENT, CONNECT_ERROR, EVENT, Packet
 from starlette.datastructures import UploadFile
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -101,11 +101,14 @@ class PageMessage(Packet):  # type: ignore[misc]  # Socket.IO has no types.
         """Check the type of the message.
 
         Raises:
-            ValueError: it announces attachments, is none of ``_TYPES``, or an argument is no JSON.
+            ValueError: it announces attachments, refuses a connection, is none of ``_TYPES``, or an argument
+                is no JSON.
             msgspec.ValidationError: a field has another type.
         """
         if self.packet_type in (BINARY_EVENT, BINARY_ACK):
             raise ValueError("it announces attachments")
+        if self.packet_type == CONNECT_ERROR:
+            raise ValueError("it refuses a connection")
         if self.packet_type == EVENT:
             match self.data:
                 case [str(name), content] if name in _TYPES:

@@ -219,6 +219,8 @@ NOT_SENT_BY_PAGES = (
     '42["ack",{"client_id":CLIENT,"next_message_id":"x"}]',
     '42["javascript_response",{"client_id":CLIENT,"request_id":[]}]',
     '42["unknown",{}]',
+    "44",
+    '44{"message":"no"}',
     '42["event",' + "[" * 100_000 + "]" * 100_000 + "]",
     "42{}",
     "42[",
