@@ -250,10 +250,6 @@ class Operators:
         begin, end = np.searchsorted(self.rank_E, (rank, rank + 1))
         return self.select(slice(int(begin), int(end)))
 
-    def of_step(self, step: int) -> Operators:
-        """Return the events of one step."""
-        return self.select(self.step_E == step)
-
 
 def _codes(values: Sequence[Any], table: dict[Any, int]) -> npt.NDArray[np.int64]:
     return np.asarray([table.setdefault(value, len(table)) for value in values], np.int64)

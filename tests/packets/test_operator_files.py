@@ -121,7 +121,7 @@ def test_operator_files_are_no_packets(tmp_path: Path) -> None:
 
 def test_a_window_without_events_has_no_file(tmp_path: Path) -> None:
     with pytest.raises(PacketError, match="no operator events"):
-        write_operators(events().of_step(99), "run", 0, tmp_path / "00000000.ops.parquet")
+        write_operators(events().select(slice(0)), "run", 0, tmp_path / "00000000.ops.parquet")
     assert not list(tmp_path.iterdir())
 
 

@@ -267,7 +267,7 @@ def test_the_causes_event_is_outlined_and_its_excess_is_on_hover() -> None:
 def test_times_count_from_the_earliest_event_of_any_rank() -> None:
     figure = one("operator_timeline", "input")
     findings = found_in.found("input")
-    step = findings.operators.of_step(found_in.STEP)
+    step = findings.operators.select(findings.operators.step_E == found_in.STEP)
     drawn = [numbers(trace["base"]) for trace in figure["data"]]
     ranks = (5, int(figure["layout"]["annotations"][1]["text"].split("</b>")[0].removeprefix("<b>rank ")))
     begin = min(step.of_rank(rank).start_ns_E.min() for rank in ranks) - step.start_ns_E.min()
