@@ -86,3 +86,23 @@ def test_long_windows_are_not_worth_a_process(tmp_path: Path) -> None:
             assert not writer_processes_of(), window
     assert len(perf.written) == 8
     assert all(path.parent == tmp_path / "run" and os.access(path, os.R_OK) for path in perf.written)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_packet_is_written_once_more_if_training_closed_its_file_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    """A script that becomes a daemon closes all files."""
+    left, flush = [None] * times, os.fsync
+
+    def close_then_flush(descriptor: int) -> None:
+        if left:
+            left.pop()
+            os.close(descriptor)
+        flush(descriptor)
+
+    with recorder(tmp_path, clock := Clock()) as perf:
+        train(perf, clock)
+        monkeypatch.setattr(os, "fsync", close_then_flush)
+    assert len(read_windows([tmp_path]).windows) == (times == 1)
+    assert len(perf.failures) == (times == 2)

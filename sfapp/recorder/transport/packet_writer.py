@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -44,10 +45,14 @@ class PacketWriter:
         """
         from sfapp.packets import write_packet
 
-        try:
-            write_packet(draft, path)
-        except Exception as error:  # fail-open: the caller reports it
-            return error
+        for is_last in (False, True):
+            try:
+                write_packet(draft, path)
+            except Exception as error:  # fail-open: the caller reports it
+                if is_last or not _was_closed_by_others(error):
+                    return error
+            else:
+                break
         return None
 
     def write(self, packets: Sequence[tuple[WindowDraft, Path]]) -> list[Exception | None]:
@@ -99,3 +104,8 @@ class PacketWriter:
                 )
                 writer_process.close()
             return None
+
+
+def _was_closed_by_others(error: Exception) -> bool:
+    """Return whether the file was closed while it was written: a script that becomes a daemon closes all."""
+    return isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EBADF
