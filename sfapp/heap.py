@@ -28,7 +28,6 @@ HEAPS = 2
 RETURN_S = 30.0
 """Time after which the holes of the heaps are returned again. It takes some milliseconds."""
 
-
 _DASK_TRIM_VARIABLE, _MMAP_VARIABLE = "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"
 
 _GLIBC_MAPPING_BYTES = 128 << 10

@@ -43,17 +43,8 @@ class PacketWriter:
 
         Parts are always written here: every rank of a node may have one.
         """
-        from sfapp.packets import write_packet
-
-        for is_last in (False, True):
-            try:
-                write_packet(draft, path)
-            except Exception as error:  # fail-open: the caller reports it
-                if is_last or not _was_closed_by_others(error):
-                    return error
-            else:
-                break
-        return None
+        error = _written(draft, path)
+        return _written(draft, path) if _was_closed_by_others(error) else error
 
     def write(self, packets: Sequence[tuple[WindowDraft, Path]]) -> list[Exception | None]:
         """Write windows; return the error of each, or None."""
@@ -106,6 +97,18 @@ class PacketWriter:
             return None
 
 
-def _was_closed_by_others(error: Exception) -> bool:
+def _written(draft: WindowDraft, path: Path) -> Exception | None:
+    """Write a window and return the error, or None."""
+    from sfapp.packets import write_packet
+
+    try:
+        write_packet(draft, path)
+    except Exception as error:  # fail-open: the caller reports it
+        return error
+    return None
+
+
+def _was_closed_by_others(error: Exception | None) -> bool:
     """Return whether the file was closed while it was written: a script that becomes a daemon closes all."""
-    return isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EBADF
+    cause = None if error is None else error.__cause__
+    return isinstance(cause, OSError) and cause.errno == errno.EBADF
