@@ -61,7 +61,7 @@ def run() -> Iterator[Result]:
     yield Result(
         f"ingest of {PACKETS:,} packets of {RANKS} × {STEPS} × 6 / CREATE TABLE AS read_parquet",
         value,
-        3.0,
+        2.0,
         yardstick=yardstick,
     )
 
