@@ -9,9 +9,12 @@ CACHE := .pytest_cache
 marked = $$(grep -rlE --include='test_*.py' 'mark\.($(1))\b' tests | sort)
 part = @mkdir -p $(CACHE); rm -f $(CACHE)/$@.status; $(3) $(BIN)/pytest -o cache_dir=$(CACHE)/$@ -m "$(1)" $(2); \
 	status=$$?; echo $$status > $(CACHE)/$@.status; exit $$status
-PARTS := test-inside test-app test-torchrun test-browser
-# Folders of the second part of the tests that need neither torchrun nor a browser: about half of their time.
+# The longest first: a part begins when one before it has ended, so that the last ones end together.
+PARTS := test-app test-torchrun test-browser test-recording test-storing test-inside
+# Parts of the tests that need neither torchrun nor a browser; the rest of them is test-inside.
 APP := tests/app tests/cli tests/documentation tests/report tests/views
+RECORDING := tests/recorder tests/storage tests/stream
+STORING := tests/engines tests/importers tests/packets tests/service tests/store
 
 .PHONY: demo test test-quiet $(PARTS) test-again lint style types bench bench-recorder fuzz audit gpu soak evidence evidence-traces docs man fleet-demo screenshots sample headless-shell chromium clean
 
@@ -36,7 +39,13 @@ test-quiet: $(VENV)/installed
 # The parts are sequential, because parallel training processes would compete for the cores that their times depend on.
 # Pages and commands are looked at in the time that the other parts leave.
 test-inside: $(VENV)/installed
-	$(call part,not torchrun and not browser and not quiet,$(addprefix --ignore=,$(APP)))
+	$(call part,not torchrun and not browser and not quiet,$(addprefix --ignore=,$(APP) $(RECORDING) $(STORING)))
+
+test-recording: $(VENV)/installed
+	$(call part,not torchrun and not browser and not quiet,$(RECORDING))
+
+test-storing: $(VENV)/installed
+	$(call part,not torchrun and not browser and not quiet,$(STORING))
 
 test-app: $(VENV)/installed
 	$(call part,not torchrun and not browser and not quiet,$(APP),nice -n 10)
