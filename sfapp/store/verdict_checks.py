@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sfapp.errors import PacketError
-from sfapp.model import Diagnosis
+from sfapp.model import Diagnosis, Reference
+from sfapp.model.findings import StepNoise
 from sfapp.model.parse import MOST_WINDOW, UNREADABLE_JSON
 from sfapp.store.schema import CONFLICTS, PACKETS, STAGES
 
@@ -24,6 +25,9 @@ MAX_TEXT = 2**17
 MAX_INTEGER = 2**62
 """Largest absolute value of an integer beside the hash of the diagnosis."""
 
+MAX_NUMBER = 1e40
+"""Largest absolute value of a float: noise is in ns², and products of a few values must stay finite."""
+
 _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 """Times of the years 1 to 9999, in µs since 1970: Python has no others."""
 
@@ -31,7 +35,7 @@ _NOISE_VALUES = 5
 
 _BY_STAGE = (
     *("advances_ns", "typical_ns", "carry_over_advances_ns", "shares", "static_gain", "excess", "takeover"),
-    *("carry_over_shares", "carry_over_excess"),
+    *("carry_over_shares", "carry_over_excess", "delta_ns"),
 )
 """Values of a diagnosis that have each of its stages, if they are known: neither None nor empty."""
 
@@ -67,9 +71,13 @@ def check_values(table: pa.Table) -> None:
         for reason in _faults(values, nested=False):
             raise PacketError(reason, column=name)
     _check_fields(table.column("job_fields"))
+    _check_aims(table)
     lengths = pc.drop_null(pc.list_value_length(table.column("step_noise")))
     if not pc.all(pc.equal(lengths, _NOISE_VALUES), min_count=0).as_py():
         raise PacketError(f"has not {_NOISE_VALUES} values", column="step_noise")
+    for values in pc.drop_null(table.column("step_noise")).to_pylist():
+        if values[0] < 1.0 or min(values) < 0.0:
+            raise PacketError("is that of no steps", column="step_noise")
 
 
 def check_integers(texts: pa.Array | pa.ChunkedArray, name: str) -> None:
@@ -93,16 +101,50 @@ def check_integers(texts: pa.Array | pa.ChunkedArray, name: str) -> None:
             raise PacketError("has an integer beyond ±2^62", row=row, column=name)
 
 
-def check_stages(diagnosis: Diagnosis) -> None:
-    """Check that values by stage, if they are known, have each of the diagnosis' stages.
+def check_diagnosis(diagnosis: Diagnosis) -> None:
+    """Check that values by stage, if they are known, have each of the diagnosis' stages, and its noise.
 
     Raises:
-        ValueError: some lack a stage.
+        ValueError: some lack a stage, or the noise is that of no steps.
     """
     for name in _BY_STAGE:
         values: Mapping[str, object] | None = getattr(diagnosis, name)
-        if values and not all(stage in values for stage in diagnosis.stages):
+        # Of a reduced window many are empty, but not its changes: they are compared, or None.
+        if (
+            values is not None
+            and (values or name == "delta_ns")
+            and not all(stage in values for stage in diagnosis.stages)
+        ):
             raise ValueError(f"lacks a stage in its {name}")
+    check_noise(diagnosis.noise)
+
+
+def check_reference(reference: Reference) -> None:
+    """Check the noise of a reference.
+
+    Raises:
+        ValueError: it is that of no steps.
+    """
+    check_noise(reference.noise)
+
+
+def check_noise(noise: StepNoise | None) -> None:
+    """Check that noise is that of steps.
+
+    Raises:
+        ValueError: it has no steps, or a negative square.
+    """
+    if noise is not None and (
+        noise.steps < 1 or min(noise.lag1, noise.lag2, noise.block1, noise.block2) < 0.0
+    ):
+        raise ValueError("has noise that no steps have")
+
+
+def _check_aims(table: pa.Table) -> None:
+    """Check that a late rank and its host are named in some stage."""
+    named = pc.or_(pc.is_valid(table.column("aim_rank")), pc.is_valid(table.column("aim_hostname")))
+    if pc.any(pc.and_(named, pc.is_null(table.column("aim_stage"))), min_count=0).as_py():
+        raise PacketError("is null beside a rank or host", column="aim_stage")
 
 
 def _check_fields(texts: pa.Array | pa.ChunkedArray) -> None:
@@ -130,6 +172,8 @@ def _faults(values: pa.Array, *, nested: bool) -> Iterator[str]:
         yield "has a list with a value that is null"
     elif pa.types.is_floating(kind) and not _all(pc.is_finite(values)):
         yield "is not finite"
+    elif pa.types.is_floating(kind) and not _within(values, -MAX_NUMBER, MAX_NUMBER):
+        yield "is beyond ±10^40"
     elif pa.types.is_timestamp(kind) and not _within(values.cast(pa.int64()), _FIRST_US, _LAST_US):
         yield "is not in the years 1 to 9999"
     elif pa.types.is_integer(kind) and not _within(values, -MAX_INTEGER, MAX_INTEGER):
@@ -138,7 +182,7 @@ def _faults(values: pa.Array, *, nested: bool) -> Iterator[str]:
         yield f"is longer than {MAX_TEXT:,} bytes"
 
 
-def _within(values: pa.Array, least: int, most: int) -> bool:
+def _within(values: pa.Array, least: float, most: float) -> bool:
     found = pc.min_max(values)
     smallest, largest = found["min"].as_py(), found["max"].as_py()
     return smallest is None or (smallest >= least and largest <= most)

@@ -51,7 +51,8 @@ _NEVER_NULL = (
     *("run_id", "window", "diagnosis", "stages", "recorded_stages", "ranks", "packet_files"),
     *("closed_by", "wrapper", "first_step", "last_step", "steps", "nodes", "world_size", "missing_ranks"),
     *("gather_ok", "exposed_makespan_ns", "frontier", "labels", "reasons", "lacks_data", "has_late_ranks"),
-    *("needs_attention", "complete", "is_reference"),
+    *("needs_attention", "complete", "is_reference", "step_mean_ns", "step_p50_ns", "step_p95_ns"),
+    "verdict_hash",
 )
 """Columns with a value for each window."""
 

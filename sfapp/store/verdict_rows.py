@@ -19,7 +19,7 @@ from sfapp.model.job_fields import encode_fields, job_fields
 from sfapp.model.labels import heaviest_label
 from sfapp.model.parse import parse_time
 from sfapp.store.schema import STAGES, WINDOWS
-from sfapp.store.verdict_checks import check_stages
+from sfapp.store.verdict_checks import check_diagnosis, check_reference
 
 Key = tuple[str, int]
 """Run id and window number."""
@@ -206,7 +206,7 @@ def decode_diagnosis(text: str) -> Diagnosis:
     Raises:
         DamagedStoreError: another program wrote it.
     """
-    return _decode(_DIAGNOSIS, text, "diagnosis", check_stages)
+    return _decode(_DIAGNOSIS, text, "diagnosis", check_diagnosis)
 
 
 def decode_reference(text: str) -> Reference:
@@ -215,12 +215,10 @@ def decode_reference(text: str) -> Reference:
     Raises:
         DamagedStoreError: another program wrote it.
     """
-    return _decode(_REFERENCE, text, "reference")
+    return _decode(_REFERENCE, text, "reference", check_reference)
 
 
-def _decode(
-    decoder: msgspec.json.Decoder[T], text: str, kind: str, check: Callable[[T], None] = lambda _: None
-) -> T:
+def _decode(decoder: msgspec.json.Decoder[T], text: str, kind: str, check: Callable[[T], None]) -> T:
     try:
         value = decoder.decode(text)
         check(value)
