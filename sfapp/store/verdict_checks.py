@@ -102,11 +102,13 @@ def check_integers(texts: pa.Array | pa.ChunkedArray, name: str) -> None:
 
 
 def check_diagnosis(diagnosis: Diagnosis) -> None:
-    """Check that values by stage, if they are known, have each of the diagnosis' stages, and its noise.
+    """Check that a diagnosis is of steps, names its own stages only, and has their values if it has any.
 
     Raises:
-        ValueError: some lack a stage, or the noise is that of no steps.
+        ValueError: it is none that a window can have.
     """
+    if diagnosis.steps < 1:
+        raise ValueError("has no steps")
     for name in _BY_STAGE:
         values: Mapping[str, object] | None = getattr(diagnosis, name)
         # Of a reduced window many are empty, but not its changes: they are compared, or None.
@@ -116,6 +118,10 @@ def check_diagnosis(diagnosis: Diagnosis) -> None:
             and not all(stage in values for stage in diagnosis.stages)
         ):
             raise ValueError(f"lacks a stage in its {name}")
+    aim = () if diagnosis.aim is None else (diagnosis.aim.stage,)
+    named = {*aim, *(diagnosis.routing_set or ()), *(diagnosis.co_critical_stages or ())}
+    if not named.issubset(diagnosis.stages):
+        raise ValueError("names a stage that it does not have")
     check_noise(diagnosis.noise)
 
 
