@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import io
+import os
+import signal
 import sys
-from collections.abc import Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
 
 from sfapp.cli import cli, main
+from sfapp.store import IngestReport, Store
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,27 @@ def run_sfapp(*arguments: object, cwd: Path | None = None) -> Finished:
             main()
     assert isinstance(ended.value.code, int)
     return Finished(ended.value.code, out.getvalue(), error.getvalue())
+
+
+@contextmanager
+def stopped_while_reading() -> Iterator[None]:
+    """Send SIGTERM to this process whenever a store begins to read packets; that ends no test."""
+    original = Store.ingest
+
+    def ingest(store: Store, *arguments: Any, **options: Any) -> IngestReport:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return original(store, *arguments, **options)
+
+    def unhandled(*_: object) -> None:
+        raise AssertionError("SIGTERM would have ended the process")
+
+    before = signal.signal(signal.SIGTERM, unhandled)
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Store, "ingest", ingest)
+            yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def check_arguments(arguments: Sequence[str]) -> None:

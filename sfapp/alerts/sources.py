@@ -77,15 +77,20 @@ class FolderProblems:
 
     @classmethod
     @contextmanager
-    def open(cls, path: StoragePath, run_id: str | None, follows: bool) -> Iterator[FolderProblems]:
+    def open(
+        cls, path: StoragePath, run_id: str | None, follows: bool, cancel: threading.Event | None = None
+    ) -> Iterator[FolderProblems]:
         """Read a folder and, if asked, follow it on another thread within the block.
+
+        Args:
+            cancel: set it to stop reading early; its problems are then not all known.
 
         Raises:
             StoreError: it cannot be read.
         """
         with Store.open([path], memory=True) as store:
             source = cls(store, path, run_id)
-            store.ingest()
+            store.ingest(cancel=cancel)
             stop = threading.Event()
             thread = threading.Thread(target=source._follow, args=(stop,), name="sfapp-watch", daemon=True)
             if follows:

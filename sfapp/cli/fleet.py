@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import click
 
 from sfapp.cli.console_messages import print_json
 from sfapp.cli.packet_paths import PacketPath, storage_options
+from sfapp.cli.signals import cancelled_by_signals
 from sfapp.model.fleet import Fleet
 from sfapp.model.trends import Trends
 from sfapp.storage import StoragePath
@@ -53,7 +55,11 @@ def fleet(paths: Sequence[StoragePath], text: str, by: str, as_json: bool, db: P
     from sfapp.store import Store
 
     with Store.open(paths, db, memory=db is None) as store:
-        store.ingest()
+        with cancelled_by_signals() as cancel:
+            report = store.ingest(cancel=cancel)
+        if report.cancelled:
+            click.echo("sfapp: stopped before all packets were read", err=True)
+            sys.exit(1)
         found, trends = FleetQuery(text).select(fleet_of(store)), trends_of(store, by)
         refused = store.quarantine()
     for file in refused[:_MOST_REFUSED]:

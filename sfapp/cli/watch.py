@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -18,7 +18,7 @@ from sfapp.cli.console_messages import print_if_possible
 from sfapp.cli.packet_paths import given_storage_options, storage_options
 from sfapp.cli.serve import LARGEST_TOKEN_FILE, read_token
 from sfapp.cli.shared_options import FiniteRange
-from sfapp.cli.signals import wait_for_stop_signal
+from sfapp.cli.signals import cancelled_by_signals, wait_for_stop_signal
 from sfapp.cli.top import FolderOrAddress
 from sfapp.errors import AlertError, DeliveryError
 from sfapp.files import read_regular
@@ -133,7 +133,12 @@ def watch(
     targets = [target_of(text, secret) for text in wanted]
     if is_trial:
         sys.exit(0 if _test(targets) else 1)
-    with _source(where, token, run_id, follows=not once) as source:
+    with ExitStack() as resources:
+        with cancelled_by_signals() as cancel:
+            opened = _source(where, token, run_id, follows=not once, cancel=cancel)
+            source = resources.enter_context(opened)
+        if cancel.is_set():  # Problems that were not read yet would count as removed.
+            sys.exit(1 if once else 0)
         options = AlertOptions(interval=interval, pauses=pauses, link_base=link_base or source.link_base)
         delivered = _watch(source, targets, options, state_path or _state_of(where), once)
     sys.exit(0 if delivered else 1)
@@ -172,14 +177,16 @@ def _test(targets: Sequence[AlertTarget]) -> bool:
 
 
 @contextmanager
-def _source(where: Path | str, token: str | None, run_id: str | None, follows: bool) -> Iterator[AlertSource]:
+def _source(
+    where: Path | str, token: str | None, run_id: str | None, *, follows: bool, cancel: threading.Event
+) -> Iterator[AlertSource]:
     from sfapp.alerts.sources import AppProblems, FolderProblems
 
     if isinstance(where, str) and where.startswith(_OF_APPS):
         yield AppProblems(where, token, run_id)
     else:
         path = location(where, given_storage_options())
-        with FolderProblems.open(path, run_id, follows) as source:
+        with FolderProblems.open(path, run_id, follows, cancel) as source:
             yield source
 
 

@@ -30,7 +30,7 @@ from tests.app.live_job import LiveJob, stand_still
 from tests.app.recorded_job import job_window, put
 from tests.builders import CALLBACKS, MS
 from tests.cli.test_top_hostile_server import OK, serving
-from tests.commands import Finished, run_sfapp
+from tests.commands import Finished, run_sfapp, stopped_while_reading
 
 SECRET = "a secret of sixteen characters"
 SLOW = {(CALLBACKS, 3): 60 * MS}
@@ -335,3 +335,13 @@ def test_a_file_that_is_no_state_is_kept(
     result = watch_once(tmp_path, server, "--state", state)
     assert (result.returncode, message in result.stderr) == (2, True)
     assert state.read_text() == content
+
+
+def test_stopped_while_it_reads_it_sends_nothing(tmp_path: Path, server: WebhookServer) -> None:
+    """Problems of packets that were not read yet would count as removed."""
+    put(tmp_path, job_window(0, SLOW))
+    with stopped_while_reading():
+        result = watch_once(tmp_path, server)
+        assert (result.returncode, result.stderr) == (1, "")
+        assert run_sfapp("watch", tmp_path, "--notify", f"webhook+{server.address}").returncode == 0
+    assert not server.take()

@@ -21,6 +21,7 @@ from tests.app.page_elements import one
 from tests.app.recorded_job import HOSTILE, Fault, job_window, put
 from tests.app.simulation import simulated
 from tests.builders import CALLBACKS, DATA, MS
+from tests.commands import run_sfapp, stopped_while_reading
 
 BAD = "bad-host"
 RUNS = 12
@@ -144,6 +145,13 @@ def stored_images(images: Path) -> Iterator[Store]:
     with Store.open([images], memory=True) as found:
         found.ingest()
         yield found
+
+
+def test_a_command_that_is_stopped_while_it_reads_shows_no_part_of_the_runs(root: Path) -> None:
+    with stopped_while_reading():
+        result = run_sfapp("fleet", root)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == "sfapp: stopped before all packets were read\n"
 
 
 async def test_a_slower_image_is_named_with_its_interval(images: Path, stored_images: Store) -> None:
