@@ -260,6 +260,27 @@ print(ascii(spare_folder()), len(os.listdir(tempfile.gettempdir())))
 """
 
 
+def test_what_a_killed_process_could_not_hold_in_memory_is_removed_by_the_next(tmp_path: Path) -> None:
+    environ = {**os.environ, "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-c", IN_MEMORY]
+    # Given a process with such a folder, one of another program, and a link of such a name
+    (tmp_path / "sfapp-store-other").mkdir()
+    (tmp_path / "sfapp-store-link").symlink_to(tmp_path / "sfapp-store-other")
+    waiting = [sys.executable, "-c", f"{IN_MEMORY}\nsys.stdout.flush(); sys.stdin.read()"]
+    with subprocess.Popen(waiting, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        (spare,) = {path.parent for path in tmp_path.glob("sfapp-store-*/lock")}
+        (spare / "values.tmp").write_bytes(bytes(1000))
+        # When others have one, and the process is killed, then its folder is removed after that
+        subprocess.run(command, env=environ, check=True)
+        assert (spare / "values.tmp").exists()
+        process.kill()
+    assert spare.exists()
+    subprocess.run(command, env=environ, check=True)
+    assert {path.name for path in tmp_path.iterdir()} == {"sfapp-store-other", "sfapp-store-link"}
+
+
 @pytest.mark.parametrize("name", [b"usual", b"\xff"])
 def test_a_store_in_memory_is_made_whatever_the_name_of_the_temporary_folder_is(
     tmp_path: Path, name: bytes

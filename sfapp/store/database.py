@@ -6,10 +6,11 @@ import atexit
 import os
 import secrets
 import shutil
+import stat
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 import duckdb
 
 from sfapp.errors import StoreError
+from sfapp.files import lock_file, open_regular
 from sfapp.store.lock import StoreLock
 
 Cursor = duckdb.DuckDBPyConnection
@@ -25,6 +27,9 @@ Parameters = Sequence[Any] | dict[str, Any]
 
 _LARGE_LOG = "32MB"
 """Size of the log from which rows are written into the file while there are many commits."""
+
+_PREFIX, _LOCK = "sfapp-store-", "lock"
+"""Names of the folder for what a store in memory cannot hold, and of a file in it that its process locks."""
 
 _CALLS_BETWEEN = 2_000
 """Calls after which the handles of buffers that queries have returned are freed: 1 to 2 MB."""
@@ -268,13 +273,36 @@ def spare_folder() -> str:
 
 @cache
 def _own_folder() -> str:
-    """Make a folder that no other user can read, for as long as this process runs."""
-    folder = tempfile.mkdtemp(prefix="sfapp-store-")
+    """Make a folder that no other user can read, for as long as this process runs, and remove those of
+    processes that were killed."""
+    folder = tempfile.mkdtemp(prefix=_PREFIX)
     maker = os.getpid()
+    files = ExitStack()  # Until this process and its forked children have ended.
+    with suppress(OSError):  # Without a lock, no process removes it.
+        lock = files.enter_context(open_regular(os.path.join(folder, f"new-{_LOCK}"), "xb"))
+        lock_file(lock.fileno(), 0.0)
+        os.rename(lock.name, os.path.join(folder, _LOCK))  # It has this name only while it is locked.
+        _remove_left(os.path.dirname(folder), folder)
 
     def remove() -> None:
         if os.getpid() == maker:  # not in a forked child
             shutil.rmtree(folder, ignore_errors=True)
+            files.close()
 
     atexit.register(remove)
     return folder
+
+
+def _remove_left(parent: str, own: str) -> None:
+    """Remove the folders of this user's processes that have ended without removing them: what they could not
+    hold in memory may be large."""
+    with os.scandir(parent) as entries:
+        folders = [one.path for one in entries if one.name.startswith(_PREFIX) and one.path != own]
+    for folder in folders:
+        with suppress(OSError):  # It is of another user, in use, or of a version that does not lock it.
+            status = os.lstat(folder)
+            if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+                continue
+            with open_regular(os.path.join(folder, _LOCK), "r+b", follow_links=False) as file:
+                lock_file(file.fileno(), 0.0)
+                shutil.rmtree(folder, ignore_errors=True)
