@@ -70,8 +70,10 @@ def log_to_mlflow(
     if mlflow_run is None:
         mlflow_run = (mlflow.active_run() or mlflow.start_run()).info.run_id
     now = time.time()
-    metrics = [
-        Metric(name, value, round(1e3 * (now if window.seconds is None else window.seconds)), window.step)
+    metrics = [  # MLflow refuses times before 1970, with all values of the same request.
+        Metric(
+            name, value, round(1e3 * max(0.0, now if window.seconds is None else window.seconds)), window.step
+        )
         for window in found.windows
         for name, value in window.values.items()
     ]

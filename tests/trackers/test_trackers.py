@@ -17,6 +17,8 @@ from sfapp.trackers import log_to_mlflow, log_to_tensorboard, log_to_wandb
 from sfapp.trackers.run_log import run_log
 from tests.app.recorded_job import hostile_window, job_window, put
 from tests.builders import CALLBACKS, MS
+from tests.store.jobs import put as put_window
+from tests.store.jobs import window
 
 SAMPLE = Path(__file__).parents[2] / "sample_data" / "packets"
 RUN = "gpt-small-ddp"
@@ -138,6 +140,16 @@ def test_mlflow_accepts_stages_of_any_name(tmp_path: Path, offline: Path) -> Non
     lost = {name.rpartition("/")[2] for name in metrics if name.startswith("sfapp/lost_rank_hours/")}
     assert lost >= {"_", "a_b", "attention___", "attention___ 2", "a_name_that_is_longer_than__"}
     assert len(lost) == len(STAGES) + 1
+
+
+def test_mlflow_accepts_windows_of_a_clock_that_was_not_set(tmp_path: Path, offline: Path) -> None:
+    mlflow = pytest.importorskip("mlflow", reason="MLflow is not installed", exc_type=ImportError)
+    put_window(tmp_path, window("run", 0, started_at="1969-12-31T00:00:00Z", ended_at="1969-12-31T00:01:00Z"))
+    mlflow.set_tracking_uri((offline / "mlruns").as_uri())
+    with mlflow.start_run() as active:
+        assert log_to_mlflow(tmp_path) == 11
+    history = mlflow.MlflowClient().get_metric_history(active.info.run_id, "sfapp/step_time_ms")
+    assert [(each.step, each.timestamp) for each in history] == [(11, 0)]
 
 
 def test_wandb_has_values_a_table_and_a_summary(packets: Path, offline: Path) -> None:
