@@ -26,6 +26,7 @@ from sfapp.store.schema import (
     CELLS,
     MEANINGS,
     SCHEMA_VERSION,
+    STAGES,
     STORE_INFO,
     TABLES,
     WINDOWS,
@@ -33,6 +34,7 @@ from sfapp.store.schema import (
     SchemaTable,
     quote_identifier,
 )
+from sfapp.store.verdict_checks import FOREIGN_VALUES, MAX_NUMBER
 from sfapp.terminal import printable
 
 # All needed extensions are built in. A cluster may have no internet access, so none are searched for.
@@ -355,13 +357,15 @@ def _read_through(connection: Cursor, file_bytes: int) -> str:
 
 
 def _has_foreign_value(connection: Cursor, table: SchemaTable, column: SchemaColumn) -> bool:
-    """Return whether a window lacks its diagnosis, or a time is in no year that Python has."""
+    """Return whether a value is missing or has another form than all computations of pages rely on, or a time
+    is in no year that Python has."""
     name = quote_identifier(column.name)
+    is_foreign = FOREIGN_VALUES.get((table.name, column.name), "false")
     if column.type == "TIMESTAMP":
         is_foreign = f"{name} NOT BETWEEN '0001-01-01' AND '9999-12-31 23:59:59.999999'"
-    elif (table, column.name) == (WINDOWS, "diagnosis"):
-        is_foreign = f"{name} IS NULL"
-    else:
+    elif column.type == "DOUBLE" and table in (WINDOWS, STAGES):
+        is_foreign += f" OR abs({name}) > {MAX_NUMBER}"
+    if is_foreign == "false":
         return False
     return bool(connection.execute(f"SELECT 1 FROM {table.name} WHERE {is_foreign} LIMIT 1").fetchall())
 

@@ -33,6 +33,16 @@ _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 
 _NOISE_VALUES = 5
 
+FOREIGN_VALUES: Mapping[tuple[str, str], str] = {
+    ("windows", "diagnosis"): "diagnosis IS NULL",
+    ("windows", "step_mean_ns"): "step_mean_ns IS NULL",
+    ("windows", "step_noise"): f"len(step_noise) <> {_NOISE_VALUES} OR step_noise[1] < 1 "
+    "OR list_min(step_noise) < 0",
+    ("windows", "aim_stage"): "aim_stage IS NULL AND (aim_rank IS NOT NULL OR aim_hostname IS NOT NULL)",
+    ("packets", "path"): "path IS NULL",
+}
+"""Conditions in SQL, by table and column, for values of a store that no window can have."""
+
 _BY_STAGE = (
     *("advances_ns", "typical_ns", "carry_over_advances_ns", "shares", "static_gain", "excess", "takeover"),
     *("carry_over_shares", "carry_over_excess", "delta_ns"),

@@ -358,6 +358,13 @@ def test_a_store_that_is_much_larger_than_its_file_is_built_again(
         "UPDATE windows SET started_at = '290000-01-01'",
         "UPDATE windows SET ended_at = 'infinity'",
         "UPDATE windows SET diagnosis = NULL",
+        "UPDATE windows SET step_mean_ns = NULL",
+        "UPDATE windows SET step_mean_ns = 1e300",
+        "UPDATE windows SET step_noise = [0, 1, 1, 0, 0]",
+        "UPDATE windows SET step_noise = [9]",
+        "UPDATE windows SET aim_stage = NULL, aim_rank = 1",
+        "UPDATE stages SET delta_ns = 'nan'",
+        "UPDATE packets SET path = NULL",
     ],
 )
 def test_a_store_with_a_value_that_no_window_can_have_is_built_again(tmp_path: Path, statement: str) -> None:
