@@ -32,6 +32,15 @@ class BoundedWebSocketProtocol(WSProtocol):
         self._stall.end()
         super().connection_lost(exc)
 
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.transport.is_closing():  # It stays until what was sent before is read.
+            self._stall.begin()
+
+    def on_task_complete(self, task: asyncio.Task[None]) -> None:
+        super().on_task_complete(task)
+        self._stall.begin()
+
     def pause_writing(self) -> None:
         super().pause_writing()
         self._stall.begin()

@@ -95,3 +95,24 @@ async def test_pings_of_a_client_that_reads_nothing_take_bounded_memory_until_it
         # Then little is kept for it, and its connection is closed
         assert 0 < largest < 256 << 10
         assert not state.connections
+
+
+@pytest.mark.parametrize(
+    "last", [pytest.param(b"\x88\x80" + bytes(4), id="closes"), pytest.param(b"\xff" * 8, id="no frame")]
+)
+async def test_a_client_that_closes_without_reading_is_dropped(
+    port: int, state: ServerState, last: bytes
+) -> None:
+    with await opened(port) as client:
+        # Given answers that the client does not read, fewer than have the server stop
+        (connection,) = state.connections
+        loop = asyncio.get_running_loop()
+        while not connection.transport.get_write_buffer_size():
+            await loop.sock_sendall(client, PING * 50)
+            await asyncio.sleep(0.01)
+        # When it ends the connection in the protocol's words, or none of them
+        await loop.sock_sendall(client, last)
+        # Then the server does not wait for the rest to be read
+        async with asyncio.timeout(5):
+            while state.connections:
+                await asyncio.sleep(0.05)
