@@ -1,8 +1,8 @@
-"""Limit the size and the duration of requests in uvicorn's HTTP protocol.
+"""Limit the size, the number and the duration of requests in uvicorn's HTTP protocol.
 
-uvicorn itself reads request headers of any size, waits forever for the rest of a request, and keeps the
-response for a client that does not read it. Bodies are bounded by ``sfapp.app.security``, which knows the
-addresses that accept files.
+uvicorn itself reads request headers of any size, waits forever for the rest of a request, reads requests far
+ahead of their responses, and keeps the response for a client that does not read it. Bodies are bounded by
+``sfapp.app.security``, which knows the addresses that accept files.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from sfapp.app.stall_watch import STALL_DEADLINE_S, StallWatch
 
@@ -32,6 +32,10 @@ MIN_BODY_RATE = 64 << 10
 
 LINGER_S = 1.0
 """Seconds for which a refused client's data are discarded: closing at once would destroy the response."""
+
+MAX_PIPELINED = 100
+"""Requests of a connection that may wait for the responses to earlier ones; browsers send the next one after
+the response. uvicorn reads 256 kB more with each response, which may hold 10,000 requests, 1 kB each."""
 
 _PER_HEADER = 4
 """Bytes of a header without its name and value: colon, space and line end."""
@@ -62,6 +66,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._is_in_head = False
         self._is_in_body = False
         self._is_refused = False
+        self._answered: RequestResponseCycle | None = None
 
     # --- the connection -------------------------------------------------------------------------------
 
@@ -74,6 +79,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._clear_deadline()
         self._stall.end()
         super().connection_lost(exc)
+        self._notify_disconnected()
 
     def data_received(self, data: bytes) -> None:
         if self._is_refused:
@@ -117,10 +123,15 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._unparsed = 0
         if self._is_too_large:
             return
+        if len(self.pipeline) >= MAX_PIPELINED:
+            self._refuse(429, f"more than {MAX_PIPELINED} requests wait")  # a response would be out of order
+            return
         self._is_in_head, self._is_in_body = False, True
         self._body_began = self.loop.time()
         self._set_deadline(self.body_s, self._on_late_body)
         super().on_headers_complete()
+        if not self.pipeline:
+            self._answered = self.cycle
 
     def on_body(self, body: bytes) -> None:
         self._unparsed = 0
@@ -180,9 +191,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         can_answer = self._can_answer(status)
-        if self.cycle is not None:
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
+        self._notify_disconnected()
         if not can_answer:
             self.transport.close()
             return
@@ -194,6 +203,14 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self.transport.write(STATUS_LINE[status] + head + content)
         self.loop.call_later(LINGER_S, self.transport.close)
         self._stall.begin()
+
+    def _notify_disconnected(self) -> None:
+        """Notify the request that is being answered that its client has left: uvicorn notifies only the last
+        one, which may wait for this one."""
+        for cycle in (self._answered, self.cycle):
+            if cycle is not None:
+                cycle.disconnected = True
+                cycle.message_event.set()
 
     def _can_answer(self, status: int) -> bool:
         """Return whether the client reads the next bytes as the response to the current request."""
@@ -211,5 +228,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._stall.begin()
 
     def on_response_complete(self) -> None:
+        if self.pipeline:
+            self._answered = self.pipeline[-1][0]
         super().on_response_complete()
         self._stall.begin()

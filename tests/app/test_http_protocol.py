@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 import uvicorn
 from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
-from sfapp.app.http_protocol import MAX_HEAD, BoundedHttpProtocol
+from sfapp.app.http_protocol import MAX_HEAD, MAX_PIPELINED, BoundedHttpProtocol
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n"
 POST = b"POST / HTTP/1.1\r\nHost: a\r\n"
@@ -26,7 +26,15 @@ class HastyProtocol(BoundedHttpProtocol):
 
 
 async def echo(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer with the length of the body; for ``/large``, with more than the client's socket holds."""
+    """Answer with the length of the body; for ``/large``, with more than the client's socket holds; for
+    ``/waits``, not before the client has left."""
+    if scope["path"] == "/waits":
+        await receive()
+        scope["state"]["noticed"].put_nowait("began")
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        scope["state"]["noticed"].put_nowait("left")
+        return
     size, more = 0, True
     while more:
         message = await receive()
@@ -41,13 +49,26 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @pytest.fixture
-async def port() -> AsyncIterator[int]:
+async def state() -> ServerState:
+    """The connections of the server."""
+    return ServerState()
+
+
+@pytest.fixture
+async def noticed() -> asyncio.Queue[str]:
+    """What the answer to ``/waits`` has noticed."""
+    return asyncio.Queue()
+
+
+@pytest.fixture
+async def port(state: ServerState, noticed: asyncio.Queue[str]) -> AsyncIterator[int]:
     """The port of a server with the protocol."""
     config = uvicorn.Config(echo, http=HastyProtocol, lifespan="off", log_level="critical")
     config.load()
-    state = ServerState()
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: HastyProtocol(config, state, {}), "127.0.0.1", 0)
+    server = await loop.create_server(
+        lambda: HastyProtocol(config, state, {"noticed": noticed}), "127.0.0.1", 0
+    )
     yield server.sockets[0].getsockname()[1]
     server.close()
     for connection in list(state.connections):
@@ -178,6 +199,51 @@ async def test_a_second_request_has_a_deadline_of_its_own(port: int) -> None:
             await asyncio.sleep(0.2)
         writer.write(GET)
         assert (await reader.readline()).startswith(b"HTTP/1.1 408")
+
+
+async def test_requests_sent_before_the_answer_to_the_first_are_answered_in_order(port: int) -> None:
+    lengths = range(MAX_PIPELINED)
+    posts = [POST + b"Content-Length: %d\r\n\r\n" % each + b"x" * each for each in lengths]
+    found = await answer(port, b"".join(posts) + GET + b"Connection: close\r\n\r\n")
+    bodies = [each.partition(b"\r\n\r\n")[2] for each in found.split(b"HTTP/1.1 200 OK\r\n")[1:]]
+    assert bodies == [b"%d" % each for each in (*lengths, 0)]
+
+
+async def test_requests_without_end_are_not_read_ahead_of_their_answers(
+    port: int, state: ServerState
+) -> None:
+    async with connected(port) as (reader, writer):
+        # When a client sends requests as fast as the server takes them, and reads the answers
+        reading = asyncio.create_task(reader.read())
+        most = 0
+        with suppress(ConnectionError):
+            async with asyncio.timeout(5):
+                while state.connections or not most:
+                    writer.write((GET + b"\r\n") * 200)
+                    await writer.drain()
+                    await asyncio.sleep(0.01)
+                    for each in state.connections:
+                        assert isinstance(each, BoundedHttpProtocol)
+                        most = max(most, len(each.pipeline))
+        # Then few of them are kept, and the client is cut off
+        with suppress(ConnectionError):
+            await asyncio.wait_for(reading, 5)
+        assert most <= MAX_PIPELINED
+        assert not state.connections
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+async def test_a_client_that_leaves_ends_the_answer_before_those_it_also_asked_for(
+    port: int, noticed: asyncio.Queue[str], is_refused: bool
+) -> None:
+    async with connected(port) as (_, writer):
+        writer.write(b"GET /waits HTTP/1.1\r\nHost: a\r\n\r\n" + GET + b"\r\n")
+        assert await asyncio.wait_for(noticed.get(), 5) == "began"
+        if is_refused:
+            writer.write(b"\x16\x03\x01 hello")
+            assert await asyncio.wait_for(noticed.get(), 5) == "left"
+    if not is_refused:
+        assert await asyncio.wait_for(noticed.get(), 5) == "left"
 
 
 async def test_a_client_that_reads_nothing_is_dropped(port: int) -> None:
