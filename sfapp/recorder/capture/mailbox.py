@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from pathlib import Path
 
@@ -17,6 +18,10 @@ _RANKS_PER_POLL_SECOND = 256
 _POLLS_PER_FORCED_READ = 15
 """Polls after which the folder is read even if it seems unchanged, because its time may be cached."""
 
+_REST = 20.0
+"""Shortest poll interval as a multiple of the processor time of the last poll: any user of the folder can put
+so many files there that a rank would list them all the time, beside its training thread."""
+
 
 class FileCaptureMailbox:
     """``CaptureMailbox`` of files next to the run's packets.
@@ -30,15 +35,23 @@ class FileCaptureMailbox:
         self._known: set[str] = set()
         self._polls = 0
         self._changed = -1
+        self._poll_s = 0.0
 
     def poll_seconds(self, rank: JobRank) -> float:
-        """Return the poll interval in seconds, longer the more ranks share the folder."""
-        return min(
-            _LONGEST_POLL_SECONDS, _POLL_SECONDS * max(1.0, rank.job.world_size / _RANKS_PER_POLL_SECOND)
-        )
+        """Return the poll interval in seconds, longer the more ranks share the folder, and the more files it
+        has."""
+        by_ranks = _POLL_SECONDS * max(1.0, rank.job.world_size / _RANKS_PER_POLL_SECOND)
+        return max(min(_LONGEST_POLL_SECONDS, by_ranks), _REST * self._poll_s)
 
     def new_requests(self, rank: JobRank) -> list[CaptureRequest]:
         """Return new requests for this rank. If nothing is new, only the folder's time is read."""
+        began = time.thread_time()
+        try:
+            return self._new_requests(rank)
+        finally:
+            self._poll_s = time.thread_time() - began
+
+    def _new_requests(self, rank: JobRank) -> list[CaptureRequest]:
         from sfapp.packets.captures import changed_at, request_files
 
         changed = changed_at(rank.job.root, rank.job.run_id)
@@ -48,9 +61,9 @@ class FileCaptureMailbox:
         ):
             return []
         self._changed = changed
-        fresh = [
-            path for path in request_files(rank.job.root, rank.job.run_id) if path.name not in self._known
-        ]
+        newest = request_files(rank.job.root, rank.job.run_id)
+        fresh = [path for path in newest if path.name not in self._known]
+        self._known.intersection_update(path.name for path in newest)  # others are not read again
         return [request for path in fresh if (request := self._read_new(rank, path)) is not None]
 
     def _read_new(self, rank: JobRank, path: Path) -> CaptureRequest | None:
