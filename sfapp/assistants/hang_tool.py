@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -67,4 +68,5 @@ def _leads_out(path: Path, roots: Sequence[Path]) -> bool:
     if not path.is_dir():
         return False
     links = (each for each in path.rglob("*") if each.is_symlink())
-    return any(not any(each.resolve().is_relative_to(root) for root in roots) for each in links)
+    targets = (Path(os.path.realpath(each)) for each in links)  # ``resolve`` raises where links form a loop
+    return any(not any(target.is_relative_to(root) for root in roots) for target in targets)

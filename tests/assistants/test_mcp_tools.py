@@ -113,6 +113,10 @@ async def test_a_stalled_job_is_explained_from_dumps_and_from_its_standstill(
         found = await asking.data("analyze_hang", dumps="dumps")
         assert {name: found[name] for name in expected} == expected
         assert found["suspects"][0]["rank"] == 2
+        # Links that lead to each other are no dumps
+        (dumps / "one").symlink_to("other")
+        (dumps / "other").symlink_to("one")
+        assert (await asking.data("analyze_hang", dumps="dumps"))["suspects"] == found["suspects"]
         standstill = (await asking.data("analyze_hang", run=LIVE))["newest"]
         assert standstill["holders"]
         assert standstill["action"]
