@@ -177,6 +177,9 @@ class StreamReceiver:
         except StreamError as error:
             kind = "oversized" if len(content) > MAX_MESSAGE_BYTES else "malformed"
             self._live.count_fault(address(), kind, str(error))
+            if isinstance(error.__cause__, OSError):  # such as a full disk: the rank sends it again
+                self.assembler.counts.failed += 1
+                self.assembler.failures.append(str(error))
 
     def _dispatch(self, route: Route, message: FromRank) -> None:
         now = self._clock()
@@ -194,9 +197,8 @@ class StreamReceiver:
             self._take_element(stream, message, now)
         elif isinstance(message, Heartbeat):
             self._take_heartbeat(stream, message, now)
-        elif isinstance(message, Samples):
-            if self._on_samples is not None:
-                self._on_samples(stream.hello, message.samples)
+        elif isinstance(message, Samples) and self._on_samples is not None:
+            self._on_samples(stream.hello, message.samples)
         elif isinstance(message, CaptureReport | CapturePiece):
             self._captures.receive(stream, message)
         elif isinstance(message, Bye):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from sfapp.stream import aggregator as aggregator_module
+from sfapp.stream.messages import Ack
 from tests.stream.streams import ManualRank, StreamProcess, aggregating, replaced_by_a_file, until
 
 
@@ -29,6 +30,27 @@ def test_a_disk_that_takes_nothing_is_named_in_the_log_and_so_is_its_end(
             assert len(caplog.messages) == 1
         until(lambda: "packets are written again" in caplog.messages)
         assert len(caplog.messages) == 2
+
+
+def test_a_disk_that_takes_nothing_of_a_new_run_is_named_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(aggregator_module, "_WORKS_SECONDS", 0.5)
+    caplog.set_level(logging.WARNING, logger="sfapp")
+    (tmp_path / "run").touch()
+    with aggregating(tmp_path) as aggregator, ManualRank(aggregator.endpoint) as peer:
+        # When a rank connects, again and again
+        until(lambda: peer.send(peer.hello()) or aggregator.counts.failed > 2)
+        # Then its rows wait with a reason
+        until(lambda: caplog.messages)
+        assert caplog.messages[0].startswith("packets cannot be written, so ranks keep their rows: ")
+        assert not aggregator.snapshot().ranks
+        # And arrive once there is room
+        (tmp_path / "run").unlink()
+        peer.send(peer.hello(), peer.opened(0), peer.steps(1, [0]), peer.closed(2, 1))
+        assert peer.receive_type(Ack).up_to_sequence == 3
+        until(lambda: "packets are written again" in caplog.messages)
+    assert len(caplog.messages) == 2
 
 
 @pytest.mark.parametrize("command", [("aggregate", "packets"), ("relay", "tcp://127.0.0.1:9")])
