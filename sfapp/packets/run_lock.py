@@ -39,8 +39,16 @@ def run_locked(folder: Path) -> Iterator[None]:
         yield
         return
     with file:
-        _wait_for(file, folder)
+        if not _is_of_others(file):
+            _wait_for(file, folder)
         yield
+
+
+def _is_of_others(file: BinaryIO) -> bool:
+    """Return whether another user has made the lock, and lets others open it: who may write to the folder
+    could so keep the run from being written. On NFS a file that root makes is another user's, too."""
+    status = os.fstat(file.fileno())
+    return os.name == "posix" and status.st_uid != os.geteuid() and bool(status.st_mode & 0o077)
 
 
 def _wait_for(file: BinaryIO, folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,9 @@ from typing import Any
 import pytest
 
 from sfapp.errors import StreamError
+from sfapp.files import lock_file
 from sfapp.model.parse import MOST_WINDOW
-from sfapp.packets import packet_path, read_windows
+from sfapp.packets import packet_path, read_windows, run_lock
 from sfapp.packets.attempts import RESTARTS_FILE
 from sfapp.packets.run_lock import run_locked
 from sfapp.stream import run_restarts
@@ -167,4 +169,22 @@ def test_a_run_that_stays_locked_is_written_once_it_is_free(tmp_path: Path) -> N
             assert not windows_in(tmp_path)
         peer.send(peer.hello(), peer.opened(0), peer.steps(1, [0]), peer.closed(2, 1))
         assert peer.receive_type(Ack).up_to_sequence == 3
+    assert len(windows_in(tmp_path)) == 1
+
+
+def test_a_lock_that_another_user_made_for_all_keeps_no_run_from_being_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a run's lock that another user has made, and holds
+    lock = tmp_path / "run" / run_lock.NAME
+    lock.parent.mkdir()
+    lock.touch()
+    lock.chmod(0o666)
+    with lock.open("ab") as held:
+        lock_file(held.fileno(), 1.0)
+        monkeypatch.setattr(os, "geteuid", lambda: lock.stat().st_uid + 1)
+        # When the run is streamed, then it is written
+        with aggregating(tmp_path) as aggregator, ManualRank(aggregator.endpoint) as peer:
+            peer.send(peer.hello(), peer.opened(0), peer.steps(1, [0]), peer.closed(2, 1))
+            assert peer.receive_type(Ack).up_to_sequence == 3
     assert len(windows_in(tmp_path)) == 1
