@@ -94,6 +94,11 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def handle_websocket_upgrade(self) -> None:
         if self._is_too_large:
             return
+        self._is_in_body = False
+        if self.cycle is not None and not self.cycle.response_complete:
+            # Its response would be written into the websocket, however little the client reads.
+            self._refuse(400, "a response is not complete")
+            return
         self._clear_deadline()
         self._head_bytes = self._unparsed = 0
         super().handle_websocket_upgrade()

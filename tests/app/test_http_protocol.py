@@ -17,6 +17,9 @@ from sfapp.app.http_protocol import MAX_HEAD, MAX_PIPELINED, BoundedHttpProtocol
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n"
 POST = b"POST / HTTP/1.1\r\nHost: a\r\n"
 UPGRADE = b"Upgrade: websocket\r\nConnection: upgrade\r\n"
+WEBSOCKET = (
+    GET + UPGRADE + b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+)
 
 
 class HastyProtocol(BoundedHttpProtocol):
@@ -243,6 +246,18 @@ async def test_a_client_that_leaves_ends_the_answer_before_those_it_also_asked_f
             writer.write(b"\x16\x03\x01 hello")
             assert await asyncio.wait_for(noticed.get(), 5) == "left"
     if not is_refused:
+        assert await asyncio.wait_for(noticed.get(), 5) == "left"
+
+
+async def test_a_websocket_asked_for_before_an_earlier_answer_is_complete_closes_the_connection(
+    port: int, noticed: asyncio.Queue[str]
+) -> None:
+    # The earlier answer would be written into the websocket, and not wait for a client that does not read it
+    async with connected(port) as (reader, writer):
+        writer.write(b"GET /waits HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert await asyncio.wait_for(noticed.get(), 5) == "began"
+        writer.write(WEBSOCKET)
+        assert await asyncio.wait_for(reader.read(), 5) == b""
         assert await asyncio.wait_for(noticed.get(), 5) == "left"
 
 
