@@ -22,6 +22,9 @@ STANDSTILL_STEPS = 10
 MAX_GROUP_RANKS = 256
 """Number of ranks up to which the members of a call's group are reported."""
 
+REPEAT_SECONDS = 30.0
+"""Seconds after which an aggregator writes an unchanged standstill again."""
+
 MAX_GROUPS = 64
 """Largest number of groups of ranks in a roll-call; the smallest ones are left out."""
 
@@ -284,6 +287,13 @@ class RollCall(Struct, frozen=True, kw_only=True):
         """The largest group of reporting ranks that wait, or None."""
         waiting = (group for group in self.groups if not group.holds and group.state in _REPORTING)
         return next(waiting, None)
+
+    def after(self, seconds: float) -> RollCall:
+        """Return it some seconds later, if nothing has changed meanwhile."""
+        groups = tuple(
+            msgspec.structs.replace(group, still_s=round(group.still_s + seconds, 1)) for group in self.groups
+        )
+        return msgspec.structs.replace(self, idle_s=round(self.idle_s + seconds, 1), groups=groups)
 
 
 _DECODER = msgspec.json.Decoder(RollCall)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +14,8 @@ import msgspec
 from sfapp.accounting.problems import NS_PER_HOUR
 from sfapp.model.onsets import StepEstimate
 from sfapp.model.problems import Cost, Problem
-from sfapp.model.samples import StandstillSample
-from sfapp.model.standstill import RollCall, parse_roll_call
+from sfapp.model.samples import AggregatorSample, StandstillSample
+from sfapp.model.standstill import REPEAT_SECONDS, RollCall, parse_roll_call
 from sfapp.views import text as words
 
 if TYPE_CHECKING:
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 MOST_STANDSTILLS = 256
 """Number of a run's newest standstills that are read."""
+
+UNCONFIRMED = timedelta(seconds=3 * REPEAT_SECONDS)
+"""Time without a sample of it after which a standstill is over, if there are samples of its run: the
+aggregator that wrote it has ended, and the next one does not know of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +36,8 @@ class Standstill:
     Attributes:
         roll: which ranks have arrived, which have not, and which rank holds the job, at ``at``.
         began_at: when a rank last finished a step. at: time of the newest sample of it, UTC.
-        has_ended: whether a step was finished, or all ranks left, by then.
+        has_ended: whether a step was finished, or all ranks left, by then; or the aggregator ended, and the
+            run was seen later without it.
     """
 
     run_id: str
@@ -46,13 +51,12 @@ class Standstill:
         later_s = (now - self.at).total_seconds()
         if self.has_ended or later_s <= 0:
             return self
-        groups = tuple(
-            msgspec.structs.replace(group, still_s=round(group.still_s + later_s, 1))
-            for group in self.roll.groups
-        )
-        idle_s = round(self.roll.idle_s + later_s, 1)
-        roll = msgspec.structs.replace(self.roll, idle_s=idle_s, groups=groups)
-        return Standstill(self.run_id, roll, self.began_at, now, self.has_ended)
+        return replace(self, roll=self.roll.after(later_s), at=now)
+
+    def is_continued_by(self, later: Standstill) -> bool:
+        """Return whether a later one of the same step is this one, as seen by an aggregator that was started
+        meanwhile: it knows for how long ranks have been connected only."""
+        return not self.has_ended and later.began_at - self.at <= UNCONFIRMED
 
     def document(self) -> dict[str, Any]:
         """Return it as plain data for JSON, with its sentences."""
@@ -106,8 +110,21 @@ def standstills(store: Store, run_id: str, until: datetime | None = None) -> lis
         roll = parse_roll_call(row["roll_call"])
         if roll is not None:
             began_at = datetime.fromtimestamp(row["began_ns"] / 1e9, UTC)
-            by_step[roll.step] = Standstill(run_id, roll, began_at, row["sampled_at"], row["has_ended"])
-    return sorted(by_step.values(), key=lambda each: each.began_at)
+            found = Standstill(run_id, roll, began_at, row["sampled_at"], row["has_ended"])
+            before = by_step.get(roll.step)
+            if before is not None and before.is_continued_by(found):
+                found = replace(found, began_at=min(before.began_at, began_at))
+            by_step[roll.step] = found
+    every = sorted(by_step.values(), key=lambda each: each.began_at)
+    return [_ended_unseen(store, each, until) for each in every]
+
+
+def _ended_unseen(store: Store, found: Standstill, until: datetime | None) -> Standstill:
+    """Return a standstill as ended if its aggregator has ended and the run has gone on."""
+    if found.has_ended:
+        return found
+    later = store.newest_samples(AggregatorSample, found.run_id, until, found.at + UNCONFIRMED)
+    return replace(found, has_ended=True) if later else found
 
 
 def present_standstill(found: Sequence[Standstill], now: datetime) -> Standstill | None:

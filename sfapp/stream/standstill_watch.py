@@ -5,21 +5,18 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
 
 from sfapp.model.samples import StandstillSample
-from sfapp.model.standstill import JobPositions, RankPosition, RollCall
+from sfapp.model.standstill import REPEAT_SECONDS, JobPositions, RankPosition, RollCall
 from sfapp.packets.window_rows import STEP_COLUMN, WALL_COLUMN
 from sfapp.stream.live_state import LiveSnapshot, RankSnapshot
 
 RollCallRule = Callable[[JobPositions], RollCall | None]
 """Function that returns which rank holds a job that stands still; None if it does not."""
-
-REPEAT_SECONDS = 30.0
-"""Seconds after which an unchanged standstill is written again."""
 
 MOVING_SECONDS = 1.0
 """Time since the last step of any rank below which a job moves, whatever the limit: watches are a second
@@ -42,20 +39,33 @@ class _Standstill:
     """A standstill as it was last written.
 
     Attributes:
-        began_ns: when the last step was finished, ns since 1970.
+        began_ns: when the last step was finished, ns since 1970; began_at: the same in monotonic seconds.
         content: the roll-call without its times.
         found_at, written_at: when it was found and last written, monotonic seconds.
+        written_ns: when it was last written, ns since 1970.
     """
 
     began_ns: int
+    began_at: float
     roll: RollCall
     content: object
     found_at: float
     written_at: float
+    written_ns: int
 
-    def is_over(self, job: JobPositions, at_ns: int) -> bool:
+    def is_over(self, job: JobPositions, now: float) -> bool:
         """Return whether a rank has finished a step, or a restarted process has connected, since it began."""
-        return (at_ns - self.began_ns) / 1e9 - job.idle_s > 1.0
+        return now - self.began_at - job.idle_s > 1.0
+
+    def is_due(self, now: float, at_ns: int) -> bool:
+        """Return whether it is to be written again, by either clock: readers compare the times of samples,
+        and the time of day may have been set."""
+        return now - self.written_at >= REPEAT_SECONDS or at_ns - self.written_ns >= REPEAT_SECONDS * 1e9
+
+    def later(self, now: float, at_ns: int) -> _Standstill:
+        """Return it as written again at this moment."""
+        roll = self.roll.after(now - self.written_at)
+        return replace(self, roll=roll, written_at=now, written_ns=at_ns)
 
     def is_followed_by(self, roll: RollCall, now: float) -> bool:
         """Return whether a later roll-call only shows how the job was ended.
@@ -93,13 +103,14 @@ class StandstillWatch:
         """
         now, before = self._clock(), self._looked_at
         self._looked_at = now
-        if before is None or now - before > _LONGEST_PAUSE:
-            return {}
         by_run: defaultdict[str, list[RankSnapshot]] = defaultdict(list)
         for rank in snapshot.ranks:
             by_run[rank.run_id].append(rank)
         self._standing = {run: found for run, found in self._standing.items() if run in by_run}
-        found = {run_id: self._look(run_id, ranks, now, at_ns) for run_id, ranks in by_run.items()}
+        if before is None or now - before > _LONGEST_PAUSE:
+            found = {run_id: self._repeated(run_id, now, at_ns) for run_id in by_run}
+        else:
+            found = {run_id: self._look(run_id, ranks, now, at_ns) for run_id, ranks in by_run.items()}
         return {run_id: sample for run_id, sample in found.items() if sample is not None}
 
     def _look(
@@ -109,19 +120,35 @@ class StandstillWatch:
         if known is None and any(_has_just_stepped(rank) for rank in ranks):
             return None  # Positions of 100,000 ranks take as many objects.
         job = positions_of(ranks)
-        if known is not None and (known.is_over(job, at_ns) or all(rank.has_left for rank in ranks)):
+        if known is not None and (known.is_over(job, now) or all(rank.has_left for rank in ranks)):
             del self._standing[run_id]
             return _sample(known, at_ns, has_ended=True)
         roll = self._rule(job)
         if roll is None or (known is not None and known.is_followed_by(roll, now)):
-            return None
-        began_ns = at_ns - int(roll.idle_s * 1e9) if known is None else known.began_ns
+            return self._repeated(run_id, now, at_ns)
         content = _without_times(roll)
-        if known is not None and content == known.content and now - known.written_at < REPEAT_SECONDS:
+        if known is not None and content == known.content and not known.is_due(now, at_ns):
             return None
-        standing = _Standstill(began_ns, roll, content, now if known is None else known.found_at, now)
+        idle_ns = int(roll.idle_s * 1e9)
+        standing = _Standstill(
+            began_ns=at_ns - idle_ns if known is None else known.began_ns,
+            began_at=now - roll.idle_s if known is None else known.began_at,
+            roll=roll,
+            content=content,
+            found_at=now if known is None else known.found_at,
+            written_at=now,
+            written_ns=at_ns,
+        )
         self._standing[run_id] = standing
         return _sample(standing, at_ns, has_ended=False)
+
+    def _repeated(self, run_id: str, now: float, at_ns: int) -> StandstillSample | None:
+        """Return a known standstill again if that is due: readers take one that is not for over."""
+        known = self._standing.get(run_id)
+        if known is None or not known.is_due(now, at_ns):
+            return None
+        self._standing[run_id] = known = known.later(now, at_ns)
+        return _sample(known, at_ns, has_ended=False)
 
 
 def _has_just_stepped(rank: RankSnapshot) -> bool:

@@ -124,10 +124,10 @@ SENTENCE = (
 )
 
 
-def stand_still(root: Path, began: float, *, has_ended: bool = False) -> None:
-    """Write what an aggregator writes of a standstill."""
+def stand_still(root: Path, began: float, *, has_ended: bool = False, at: float | None = None) -> None:
+    """Write what an aggregator writes of a standstill, by default at this moment."""
     sample = StandstillSample(
-        at_ns=int(time.time() * 1e9),
+        at_ns=int((time.time() if at is None else at) * 1e9),
         node_rank=0,
         step=301,
         began_ns=int(began * 1e9),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from sfapp.service import standstills as module
 from sfapp.service.live import live_run_snapshot
 from sfapp.service.live_address import LiveState
 from sfapp.service.problems import listed
-from sfapp.service.standstills import standstills
+from sfapp.service.standstills import present_standstill, standstills
 from sfapp.service.workspace import Workspace
 from sfapp.store import Store
 from tests.app.live_job import LIVE, SENTENCE, STANDING, LiveJob, stand_still
@@ -92,3 +93,33 @@ def test_of_endless_standstills_the_newest_are_read(tmp_path: Path, monkeypatch:
         store.ingest()
         found = standstills(store, LIVE)
     assert [each.roll.step for each in found] == [3, 4, 5]
+
+
+def test_a_standstill_that_no_aggregator_confirms_is_over_once_the_run_goes_on(tmp_path: Path) -> None:
+    """One that is started again does not know of it."""
+    began = time.time() - 400
+    stand_still(tmp_path, began, at=began + 60)
+    with Store.open([tmp_path], memory=True) as store:
+        store.ingest()
+        assert [each.has_ended for each in standstills(store, LIVE)] == [False]
+        LiveJob(tmp_path).go()
+        store.ingest()
+        (found,) = standstills(store, LIVE)
+        assert present_standstill([found], datetime.now(UTC)) is None
+        assert live_run_snapshot(Workspace(store, [tmp_path]), LIVE, LiveState()).standstill is None
+        earlier = datetime.fromtimestamp(began + 61, UTC)
+        assert [each.has_ended for each in standstills(store, LIVE, earlier)] == [False]
+    assert found.has_ended
+    assert found.at.timestamp() == pytest.approx(began + 60, abs=0.001)
+
+
+def test_a_standstill_keeps_its_begin_when_the_aggregator_is_started_again(tmp_path: Path) -> None:
+    LiveJob(tmp_path).go()
+    began = time.time() - 184
+    stand_still(tmp_path, began, at=began + 120)
+    stand_still(tmp_path, began + 130)
+    with Store.open([tmp_path], memory=True) as store:
+        store.ingest()
+        (found,) = standstills(store, LIVE)
+    assert not found.has_ended
+    assert found.began_at.timestamp() == pytest.approx(began, abs=0.001)

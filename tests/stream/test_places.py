@@ -26,6 +26,7 @@ from sfapp.model.standstill import (
     ReportedPlace,
     RollCall,
     TrainingPlace,
+    parse_roll_call,
     spans_of,
 )
 from sfapp.recorder.timing.timer_backend import new_state
@@ -207,3 +208,35 @@ def test_a_standstill_is_written_when_it_begins_and_ends_and_the_first_cause_is_
     ended = look(0.5, None)
     assert ended is not None
     assert (ended.has_ended, ended.began_ns) == (True, begun.began_ns)
+
+
+def test_a_standstill_lasts_when_the_clock_is_set_and_is_confirmed_while_nothing_changes() -> None:
+    """Readers take a standstill without samples for over."""
+    now, set_s = [0.0], [0.0]
+    answer: list[RollCall | None] = [roll("collective", "stopped")]
+    watch = StandstillWatch(lambda job: answer[0], lambda: now[0])
+
+    def look(idle_s: float, later_s: float = 1.0) -> StandstillSample | None:
+        now[0] += later_s
+        at_ns = int((1000 + set_s[0] + now[0]) * SECOND)
+        return watch.samples(snapshot_of(idle_s), at_ns).get("run")
+
+    look(39.0)
+    begun = look(40.0)
+    assert begun is not None
+    set_s[0] = 3600.0
+    moved = look(41.0)
+    assert moved is not None
+    assert (moved.has_ended, moved.began_ns) == (False, begun.began_ns)
+    answer[0] = None  # All ranks are silent: the launcher has ended the job.
+    found = [sample for second in range(65) if (sample := look(42.0 + second)) is not None]
+    assert [sample.has_ended for sample in found] == [False, False]
+    last = parse_roll_call(found[-1].roll_call)
+    assert last is not None
+    assert (last.idle_s, last.groups[0].still_s) == (100.0, 60.0)
+    resumed = look(300.0, later_s=200.0)  # The aggregator itself was stopped.
+    assert resumed is not None
+    assert not resumed.has_ended
+    over = look(0.5)
+    assert over is not None
+    assert over.has_ended
