@@ -133,7 +133,7 @@ class CaptureBroker:
         for rank in sorted(ranks):
             try:
                 write_rank_capture(self._root, request, RankCapture(rank=rank, status="refused", why=why))
-            except PacketError as error:
+            except (CaptureError, PacketError) as error:
                 self._failures.append(f"capture {request.id}: {error}")
 
     def _send_to(self, ranks: set[int], streams: list[RankStream], request: CaptureRequest) -> None:

@@ -26,8 +26,8 @@ from sfapp.packets.captures import (
 from sfapp.packets.paths import operators_path
 from sfapp.packets.stack_files import encode_stacks, read_stacks
 from sfapp.stream import Relay
-from sfapp.stream.messages import CaptureAck, CaptureCommand, CapturePiece, CaptureReport
-from tests.stream.streams import LOOPBACK, ManualRank, aggregating, recorder, running, until
+from sfapp.stream.messages import Bye, CaptureAck, CaptureCommand, CapturePiece, CaptureReport
+from tests.stream.streams import LOOPBACK, ManualRank, aggregating, recorder, running, until, windows_in
 
 EAGER = CaptureLimits(cooldown_seconds=0.0)
 
@@ -242,3 +242,15 @@ def test_an_older_recorder_is_not_asked_for_stacks_and_is_named_as_the_reason(tm
         profile = ask(tmp_path, ranks=[3], first_step=5)
         assert peer.receive_type(CaptureCommand).request.id == profile.id
     assert state_of(tmp_path, request).why.startswith("rank 3: it runs an older recorder")
+
+
+def test_a_folder_of_requests_that_is_a_link_ends_no_aggregator(tmp_path: Path) -> None:
+    request = new_stacks_request("run", [3])
+    folder = ask_for_capture(tmp_path, request).parent
+    folder.rename(tmp_path / "elsewhere")
+    folder.symlink_to(tmp_path / "elsewhere")
+    with aggregating(tmp_path) as aggregator, ManualRank(aggregator.endpoint, rank=3) as peer:
+        peer.send(peer.hello(world_size=8))
+        until(lambda: any("is a link: nothing is written there" in each for each in aggregator.failures))
+        peer.send(peer.opened(0), peer.steps(1, [0]), peer.closed(2, 1), Bye(**peer.head, sequence=3))
+        until(lambda: windows_in(tmp_path))
