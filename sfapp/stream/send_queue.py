@@ -137,6 +137,11 @@ class SendQueue:
             return sum(window.closed and window.discarded is None for window in self._queue)
 
     @property
+    def windows_with_steps(self) -> int:
+        """Number of closed windows that are queued and have steps."""
+        return sum(window.discarded is None and window.steps > 0 for window in self._closed())
+
+    @property
     def newest_rank(self) -> JobRank | None:
         """Rank and job of the newest queued window."""
         with self._lock:

@@ -145,9 +145,18 @@ class StreamWriter:
             self._sampler.close()
             self._sender.close(seconds)
         finally:  # Ctrl-C ends the wait, not the rows.
+            self._note_undelivered()
             for rank, buffer in self._queue.undelivered():
                 self._local.end_window(rank.of_process(self.incarnation).alone(reason), buffer, last=True)
             self._local.close(max(1.0, seconds))
+
+    def _note_undelivered(self) -> None:
+        """Say that windows stay on this machine: a relay between may hide that no aggregator answers."""
+        left, rank = self._queue.windows_with_steps, self._queue.newest_rank
+        if left and rank is not None:
+            self.failures.append(
+                f"stream: windows that were not acknowledged: {left}; they are parts in {rank.job.root}"
+            )
 
     def _make_hello(self, rank: JobRank, first: int) -> StreamHello:
         identity, job = rank.identity, rank.job

@@ -15,7 +15,7 @@ import zmq
 
 from sfapp.stream import Keys, Relay, StreamOptions
 from sfapp.stream.reconnection import Connection
-from tests.stream.streams import LOOPBACK, aggregating, free_port, recorder, running, train, until
+from tests.stream.streams import LOOPBACK, aggregating, free_port, recorder, running, train, until, windows_in
 
 KEYS, OTHERS = Keys.make(), Keys.make()
 
@@ -128,3 +128,16 @@ def test_a_server_of_other_keys_is_not_asked_ten_times_a_second(tmp_path: Path) 
                 except TimeoutError:
                     break
     assert 2 <= accepted < 10
+
+
+def test_windows_that_a_relay_could_not_pass_on_are_named_with_their_folder(tmp_path: Path) -> None:
+    with running(Relay(LOOPBACK, f"tcp://127.0.0.1:{free_port()}")) as between:
+        perf = recorder(tmp_path, between.endpoint)
+        train(perf, 25)
+        perf.close()
+        empty = recorder(tmp_path, between.endpoint, output=tmp_path / "empty")
+        empty.close()
+    assert empty.failures == ()
+    left = tmp_path / "left-by-0"
+    assert perf.failures == (f"stream: windows that were not acknowledged: 3; they are parts in {left}",)
+    assert [len(window.step_N) for window in windows_in(left)] == [10, 10, 5]
