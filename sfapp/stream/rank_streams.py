@@ -57,7 +57,7 @@ class RankStream:
         columns: number of columns of a step of its newest window.
         current: its open window.
         undelivered: its windows that are not on disk, in order.
-        acknowledged: the last acknowledged sequence.
+        acknowledged: sequence below which all elements are on disk, as last acknowledged.
         resend_requested_at: when elements were last requested again.
         last_step: number of its newest step.
         next_capture_message: number of the next of its messages about captures.
@@ -79,14 +79,14 @@ class RankStream:
     next_capture_message: int = 0
     hello_bytes: int = 0
 
-    def durable(self) -> int:
-        """Return the sequence below which all elements are on disk."""
-        done = self.acknowledged
+    def acknowledge(self) -> bool:
+        """Move ``acknowledged`` behind the elements that are on disk; return whether it has moved."""
+        before = self.acknowledged
         while self.undelivered and self.undelivered[0].is_durable:
-            done = self.undelivered.popleft().end or done
+            self.acknowledged = self.undelivered.popleft().end or self.acknowledged
         if not self.undelivered:
-            done = self.expected
-        return done
+            self.acknowledged = self.expected
+        return self.acknowledged > before
 
 
 def check_hello(hello: StreamHello, stream: RankStream | None) -> int:

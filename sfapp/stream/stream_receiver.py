@@ -383,11 +383,11 @@ class StreamReceiver:
 
     def _acknowledge(self) -> None:
         for stream in self._streams.values():
-            if stream.durable() > stream.acknowledged:
+            if stream.acknowledge():
                 self._send_ack(stream)
 
     def _send_ack(self, stream: RankStream) -> None:
-        stream.acknowledged = stream.durable()
+        stream.acknowledge()
         hello = stream.hello
         self._send(
             stream.route,

@@ -21,7 +21,7 @@ from sfapp.model.host_evidence import EVIDENCE_PREFIX
 from sfapp.model.samples import ProcessSample
 from sfapp.packets import read_windows
 from sfapp.stream import Relay, StreamOptions
-from sfapp.stream.messages import Bye, Echo, Refused, StreamHello
+from sfapp.stream.messages import Ack, Bye, Echo, Refused, StreamHello
 from tests.stream.streams import (
     LOOPBACK,
     ManualRank,
@@ -275,3 +275,10 @@ def test_many_ranks_at_full_speed_yield_complete_windows(tmp_path: Path) -> None
     loaded = windows_in(tmp_path)
     assert [step for window in loaded for step in window.step_N.tolist()] == list(range(windows * steps))
     assert {window.ranks.rank for window in loaded} == {tuple(range(world))}
+
+
+def test_a_window_is_acknowledged_while_the_next_one_is_being_filled(tmp_path: Path) -> None:
+    with aggregating(tmp_path) as aggregator, ManualRank(aggregator.endpoint) as peer:
+        first = peer.opened(0), peer.steps(1, [0, 1]), peer.closed(3, 2)
+        peer.send(peer.hello(), *first, peer.opened(4, 1), peer.steps(5, [2], 1))
+        assert peer.receive_type(Ack).up_to_sequence == 4
