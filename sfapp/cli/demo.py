@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from pathlib import Path
 
 import click
 
 from sfapp.assets import EXAMPLES, assets, sample_packets
 from sfapp.cli.serve import serve_from
+from sfapp.cli.signals import temporary_folder
 from sfapp.errors import SfappError
 
 
@@ -43,17 +43,17 @@ def demo(port: int, browser: bool, target: Path | None) -> None:
     if target is not None:
         _copy(target)
         return
-    with tempfile.TemporaryDirectory(prefix="sfapp-demo-") as scratch:
-        packets = _copied(sample_packets(), Path(scratch, "packets"))
+    with temporary_folder("sfapp-demo-") as scratch:
+        packets = _copied(sample_packets(), scratch / "packets")
 
         def announce(address: str) -> None:
             click.echo(f"The sample job is at {address} (Ctrl-C stops)")
             click.echo(f"Its packets are in {packets} until then, also for sfapp analyze and sfapp report.")
 
         serve_from(
-            Path(scratch),
+            scratch,
             lambda options: options(
-                paths=(packets,), port=port, memory=True, browser=Path(scratch) if browser else None
+                paths=(packets,), port=port, memory=True, browser=scratch if browser else None
             ),
             announce,
         )

@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +17,7 @@ from sfapp.cli.console_messages import print_if_possible
 from sfapp.cli.loading import modules_loading
 from sfapp.cli.packet_paths import PacketPath, storage_options
 from sfapp.cli.shared_options import FiniteRange
-from sfapp.cli.signals import call_when_parent_ends
+from sfapp.cli.signals import call_when_parent_ends, temporary_folder
 from sfapp.errors import ServeError
 from sfapp.files import read_regular
 from sfapp.storage import StoragePath
@@ -108,9 +107,9 @@ def serve(
     if attached:
         call_when_parent_ends(lambda: os.kill(os.getpid(), signal.SIGTERM))
     how_to_stop = "" if attached else " (Ctrl-C stops)"
-    with tempfile.TemporaryDirectory(prefix="sfapp-") as scratch:
+    with temporary_folder("sfapp-") as scratch:
         serve_from(
-            Path(scratch),
+            scratch,
             lambda options: options(
                 paths=paths,
                 host=host,
@@ -121,7 +120,7 @@ def serve(
                 public_url=public_url,
                 otlp=otlp,
                 otlp_interval=otlp_interval,
-                browser=Path(scratch) if browser else None,
+                browser=scratch if browser else None,
             ),
             announce=lambda address: print_if_possible(f"sfapp is at {address}{how_to_stop}"),
         )

@@ -3,11 +3,14 @@ them."""
 
 from __future__ import annotations
 
+import shutil
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -53,6 +56,30 @@ def cancelled_by_signals() -> Iterator[threading.Event]:
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def temporary_folder(prefix: str) -> Iterator[Path]:
+    """Provide a temporary folder that is removed on exit, and by a SIGTERM that ends the process.
+
+    The signal's handler removes it, and raises nothing: an exception amid the import of a compiled module
+    would abort the process. Handlers that are installed within the block take precedence until they are
+    removed.
+    """
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # until the folder has a handler
+    with tempfile.TemporaryDirectory(prefix=prefix) as folder:
+
+        def remove(number: int, _: FrameType | None) -> None:
+            shutil.rmtree(folder, ignore_errors=True)
+            signal.signal(number, previous)
+            signal.raise_signal(number)
+
+        previous = signal.signal(signal.SIGTERM, remove)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        try:
+            yield Path(folder)
+        finally:
+            signal.signal(signal.SIGTERM, previous)
 
 
 def call_when_parent_ends(callback: Callable[[], None]) -> None:

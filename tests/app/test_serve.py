@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import socket
+import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -149,6 +150,31 @@ def test_a_stop_signal_is_no_failure_and_a_second_server_names_the_first(
     assert (packets / ".sfapp" / "store.duckdb").is_file()
     assert not (packets / ".sfapp" / "store.duckdb.wal").exists()
     assert [path.name for path in tmp_path.iterdir()] == ["packets"]
+
+
+@pytest.mark.parametrize("command", [("serve", "packets"), ("demo",)])
+def test_a_server_that_is_stopped_while_it_starts_leaves_no_temporary_folder(
+    packets: Path, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    # Given a server whose temporary folder exists, and that does not listen yet
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    process = subprocess.Popen(
+        [*PROGRAM, *command, "--port", "0"],
+        cwd=packets.parent,
+        env={**os.environ, "TMPDIR": str(temporary)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 20
+    while not list(temporary.iterdir()) and time.monotonic() < deadline:
+        time.sleep(0.001)
+    # When it receives SIGTERM
+    process.send_signal(signal.SIGTERM)
+    # Then it ends without a word, and nothing is left
+    assert process.communicate(timeout=20) == ("", "")
+    assert list(temporary.iterdir()) == []
 
 
 def test_a_foreign_websocket_is_refused_by_the_running_server(server: Served) -> None:
