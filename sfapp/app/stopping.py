@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import threading
 from collections.abc import Callable
 from types import FrameType
@@ -16,6 +18,17 @@ CLOSING_S = 0.5
 """Seconds that closing the store may take after that."""
 
 
+class _WithoutCancelled(logging.Filter):
+    """Filter that drops the traceback of each request that the stop cancels: uvicorn writes one line with
+    their number before."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
+
+
+_WITHOUT_CANCELLED = _WithoutCancelled()
+
+
 class PunctualServer(uvicorn.Server):
     """Server that stops at a signal, and ends the process if this takes longer than ``GRACE_S``.
 
@@ -28,6 +41,7 @@ class PunctualServer(uvicorn.Server):
         self, config: uvicorn.Config, *, close: Callable[[], None], abandon: Callable[[], None]
     ) -> None:
         super().__init__(config)
+        logging.getLogger("uvicorn.error").addFilter(_WITHOUT_CANCELLED)
         self._close = close
         self._abandon = abandon
         self._is_stopping = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -53,3 +54,44 @@ def test_a_computation_does_not_keep_the_server_from_stopping(tmp_path: Path) ->
         assert time.monotonic() - began < 5
         asking.wait(20)
     assert closed.exists()
+
+
+WAITING = """
+import asyncio, logging, os, socket
+import uvicorn
+from fastapi import FastAPI
+from sfapp.app.stopping import PunctualServer
+
+app = FastAPI()
+
+@app.get("/")
+async def wait():
+    print("waiting", flush=True)
+    await asyncio.sleep(60)
+
+listener = socket.create_server(("127.0.0.1", 0))
+print(listener.getsockname()[1], flush=True)
+config = uvicorn.Config(app, log_config=None, log_level="warning", timeout_graceful_shutdown=1)
+server = PunctualServer(config, close=lambda: None, abandon=lambda: os._exit(3))
+server.run(sockets=[listener])
+"""
+
+
+def test_requests_that_a_stop_cancels_are_one_line_of_the_log() -> None:
+    # Given a server with two requests that wait
+    with subprocess.Popen(
+        [sys.executable, "-c", WAITING], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        port = int(process.stdout.readline())
+        clients = [socket.create_connection(("127.0.0.1", port)) for _ in range(2)]
+        for client in clients:
+            client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert process.stdout.readline() == "waiting\n"
+        # When it receives a stop signal
+        process.send_signal(signal.SIGTERM)
+        # Then the log counts them
+        _, log = process.communicate(timeout=20)
+        for client in clients:
+            client.close()
+    assert log == "Cancel 2 running task(s), timeout graceful shutdown exceeded\n"
