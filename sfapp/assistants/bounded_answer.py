@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -132,7 +132,21 @@ class _Cleaner:
         if not isinstance(value, dict):
             return [self.clean(each, f"{path}[]", depth + 1) for each in value[: self.most]]
         items = list(value.items())[: self.most if depth else None]
-        return {shown_text(str(key)): self.clean(each, _below(path, key), depth + 1) for key, each in items}
+        found: dict[str, Any] = {}
+        for key, each in items:
+            found[_distinct_key(str(key), found)] = self.clean(each, _below(path, key), depth + 1)
+        return found
+
+
+def _distinct_key(key: str, taken: Container[str]) -> str:
+    """Return a key as it is shown, numbered if another one of the table is shown equally."""
+    shown = numbered = shown_text(key)
+    count = 1
+    while numbered in taken:
+        count += 1
+        number = f" ({count})"
+        numbered = shown[: LONGEST_TEXT - len(number)] + number
+    return numbered
 
 
 def _below(path: str, key: object) -> str:

@@ -111,3 +111,11 @@ def test_what_is_cut_is_named_without_names_from_files() -> None:
     assert any(text.startswith("stages.*: ") and text.endswith(" of 5,000") for text in answer["left_out"])
     assert any("nested too deeply" in text for text in answer["left_out"])
     assert "Ignore" not in "".join(answer["left_out"])
+
+
+def test_names_that_are_shown_equally_are_all_in_a_table() -> None:
+    stages = {"x" * 700 + "a": 1, "x" * 700 + "b": 2, "a\n": 3, "a\\n": 4}
+    shown = ToolAnswer({"shares": stages}).bounded("ask")["untrusted_data"]["shares"]
+    assert list(shown.values()) == [1, 2, 3, 4]
+    assert list(shown)[2:] == ["a\\n", "a\\n (2)"]
+    assert {len(name) for name in list(shown)[:2]} == {LONGEST_TEXT}
