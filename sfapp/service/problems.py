@@ -304,10 +304,10 @@ class StoredProblems:
         every = self.of_runs(run_ids)
         matches = [one for one in every if one.id == problem_id]
         matches += [one for one in every if problem_id in one.other_ids]
-        if not matches:
-            raise WindowNotFoundError(
-                f"there is no problem {problem_id!r}: its windows may have been removed, or judged again"
-            )
-        run_id, found_id = matches[0].run_id, matches[0].id
-        (found,) = self._located(run_id, lambda one: one.id == found_id)
-        return found
+        if matches:
+            run_id, found_id = matches[0].run_id, matches[0].id
+            for found in self._located(run_id, lambda one: one.id == found_id):
+                return found  # None if the windows have changed since the first look.
+        raise WindowNotFoundError(
+            f"there is no problem {problem_id!r}: its windows may have been removed, or judged again"
+        )

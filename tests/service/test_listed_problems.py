@@ -16,8 +16,10 @@ from sfapp.errors import WindowNotFoundError
 from sfapp.model.onsets import StepEstimate
 from sfapp.model.problems import Problem
 from sfapp.model.view import ViewState
+from sfapp.service.judging import WindowJudge
+from sfapp.service.onsets import EpisodeLocator
 from sfapp.service.packet_windows import load_windows
-from sfapp.service.problems import listed, problems_of_windows
+from sfapp.service.problems import StoredProblems, listed, problems_of_windows
 from sfapp.service.verdicts import diagnose_windows
 from sfapp.service.workspace import Workspace
 from sfapp.store import Store
@@ -140,3 +142,27 @@ def test_problems_of_earlier_states_of_a_store_are_not_kept(tmp_path: Path) -> N
             assert workspace.problems()
             counts.append(sum(isinstance(each, Problem) for each in gc.get_objects()))
     assert counts[-1] <= counts[0]
+
+
+def test_a_problem_whose_windows_are_removed_while_it_is_read_is_not_found(tmp_path: Path) -> None:
+    # Given a store whose packets are removed between the two looks at a problem
+    run = tmp_path / "gpt-small-rank-lost"
+    shutil.copytree(SAMPLE / run.name, run)
+    with Store.open([tmp_path], memory=True) as store:
+        store.ingest()
+        looks = 0
+
+        def store_of(_: str) -> Store:
+            nonlocal looks
+            looks += 1
+            if looks == 2:
+                shutil.rmtree(run)
+                store.ingest()
+            return store
+
+        problems = StoredProblems(store_of, EpisodeLocator(WindowJudge(lambda _: store)))
+        (problem,) = Workspace(store, [tmp_path]).problems(locates=False)
+        # When it is asked for, then the reason says that it is gone
+        with pytest.raises(WindowNotFoundError, match="its windows may have been removed"):
+            problems.named(problem.id, [problem.run_id])
+        assert looks == 2
