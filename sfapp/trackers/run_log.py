@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -101,7 +102,7 @@ def run_log(
     ]
     costs = [problem.cost.rank_hours for problem in problems if problem.cost is not None]
     summary = {f"{PREFIX}problems": float(len(problems)), f"{PREFIX}problems_rank_hours": sum(costs)}
-    names = _stage_names([each.stage for each in lost])
+    names = tracked_stage_names([each.stage for each in lost])
     summary |= {f"{PREFIX}lost_rank_hours/{names[each.stage]}": each.above_healthy for each in lost}
     return RunLog(name, tuple(windows), summary, tuple(map(_problem_row, problems)))
 
@@ -119,15 +120,17 @@ def _run_in(store: Store, run_id: str | None) -> str:
     return run_id
 
 
-def _stage_names(stages: Sequence[str]) -> dict[str, str]:
+def tracked_stage_names(stages: Sequence[str]) -> dict[str, str]:
     """Return a different name for each stage, of characters that every tracker accepts."""
     found: dict[str, str] = {}
+    taken: set[str] = set()
+    numbers: Counter[str] = Counter()  # Thousands of names may become the same one.
     for stage, short in format.short_stages(stages).items():
         name = plain = _REFUSED.sub("_", short)
-        number = 1
-        while name in found.values():
-            number += 1
-            name = f"{plain} {number}"
+        while name in taken:
+            numbers[plain] += 1
+            name = f"{plain} {numbers[plain] + 1}"
+        taken.add(name)
         found[stage] = name
     return found
 

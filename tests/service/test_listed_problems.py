@@ -144,7 +144,7 @@ def test_problems_of_earlier_states_of_a_store_are_not_kept(tmp_path: Path) -> N
     assert counts[-1] <= counts[0]
 
 
-def test_a_problem_whose_windows_are_removed_while_it_is_read_is_not_found(tmp_path: Path) -> None:
+def test_a_problem_that_goes_while_it_is_read_is_not_found(tmp_path: Path) -> None:
     # Given a store whose packets are removed between the two looks at a problem
     run = tmp_path / "gpt-small-rank-lost"
     shutil.copytree(SAMPLE / run.name, run)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from sfapp.errors import WindowNotFoundError
 from sfapp.model import stage_hash
 from sfapp.model.stages import RESIDUAL
 from sfapp.trackers import log_to_mlflow, log_to_tensorboard, log_to_wandb
-from sfapp.trackers.run_log import run_log
+from sfapp.trackers.run_log import run_log, tracked_stage_names
 from tests.app.recorded_job import hostile_window, job_window, put
 from tests.builders import CALLBACKS, MS
 from tests.store.jobs import put as put_window
@@ -163,3 +164,10 @@ def test_wandb_has_values_a_table_and_a_summary(packets: Path, offline: Path) ->
     rows = json.loads(table.read_text())["data"]
     assert "Rank 3 (node-0) is late in data, every step" in [row[0] for row in rows]
     assert list(offline.rglob("*.wandb"))
+
+
+def test_thousands_of_stages_without_a_latin_letter_are_named_within_seconds() -> None:
+    began = time.monotonic()
+    names = tracked_stage_names([chr(0x4E00 + index) for index in range(4_096)]).values()
+    assert time.monotonic() - began < 5
+    assert list(names) == ["_", *(f"_ {number}" for number in range(2, 4_097))]
