@@ -8,7 +8,6 @@ import socket
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -126,18 +125,16 @@ def serve_until_signal(
         timeout_graceful_shutdown=2,
     )
     gc.freeze()  # what was loaded stays, so looking for garbage takes milliseconds instead of tenths
-    with _signals_absorbed():
-        PunctualServer(config, close=close, abandon=abandon).run(sockets=[listener])
+    server = PunctualServer(config, close=close, abandon=abandon)
+    with _stopped_by_signals(server):
+        server.run(sockets=[listener])
 
 
 @contextmanager
-def _signals_absorbed() -> Iterator[None]:
-    """Ignore the signal that uvicorn raises again after it has stopped: a requested stop is no failure."""
-
-    def ignore(_signal: int, _frame: FrameType | None) -> None:
-        pass
-
-    before = {number: signal.signal(number, ignore) for number in (signal.SIGINT, signal.SIGTERM)}
+def _stopped_by_signals(server: PunctualServer) -> Iterator[None]:
+    """Have signals stop the server also before uvicorn has its own handlers. It raises the signal again after
+    it has stopped, which ends nothing here: a requested stop is no failure."""
+    before = {number: signal.signal(number, server.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:

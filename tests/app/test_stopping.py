@@ -95,3 +95,25 @@ def test_requests_that_a_stop_cancels_are_one_line_of_the_log() -> None:
         for client in clients:
             client.close()
     assert log == "Cancel 2 running task(s), timeout graceful shutdown exceeded\n"
+
+
+SIGNALLED_EARLY = """
+import os, signal, socket
+from fastapi import FastAPI
+from sfapp.app.listening import serve_until_signal
+from sfapp.app.stopping import PunctualServer
+
+run = PunctualServer.run
+
+def run_later(server, sockets):
+    signal.raise_signal(signal.SIGTERM)
+    run(server, sockets)
+
+PunctualServer.run = run_later
+listener = socket.create_server(("127.0.0.1", 0))
+serve_until_signal(FastAPI(), listener, close=lambda: None, abandon=lambda: os._exit(3))
+"""
+
+
+def test_a_stop_signal_before_the_server_handles_signals_is_not_lost() -> None:
+    subprocess.run([sys.executable, "-c", SIGNALLED_EARLY], check=True, timeout=20)
