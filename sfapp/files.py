@@ -9,7 +9,7 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedRandom
 from pathlib import Path
@@ -133,7 +133,9 @@ def bounded(value: int) -> int:
 
 
 @contextmanager
-def atomic_writer(path: Path, *, mode: int = 0o666, sync: bool = True) -> Iterator[BinaryIO]:
+def atomic_writer(
+    path: Path, *, mode: int = 0o666, sync: bool = True, may_replace: Callable[[], bool] | None = None
+) -> Iterator[BinaryIO]:
     """Open a temporary file next to ``path`` that replaces it when the block ends without an exception.
 
     The temporary file has a name that begins with a dot and is removed when the block raises.
@@ -141,9 +143,10 @@ def atomic_writer(path: Path, *, mode: int = 0o666, sync: bool = True) -> Iterat
     Args:
         mode: permissions of a new file, minus the process's umask.
         sync: flush the content to disk before the rename, so that a power failure leaves no empty file.
+        may_replace: asked just before the rename whether a file at ``path`` is replaced; by default it is.
 
     Raises:
-        OSError: the file cannot be written.
+        OSError: the file cannot be written, or there is one that must not be replaced (``EEXIST``).
     """
     name = f".{path.name[:_LONGEST_NAME_KEPT]}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
     temporary = path.with_name(name)
@@ -153,20 +156,32 @@ def atomic_writer(path: Path, *, mode: int = 0o666, sync: bool = True) -> Iterat
             if sync:
                 file.flush()
                 os.fsync(file.fileno())
+        if may_replace is not None and path.exists() and not may_replace():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def write_atomic(path: Path, content: bytes, *, mode: int = 0o666, sync: bool = True) -> int:
+def write_atomic(
+    path: Path,
+    content: bytes,
+    *,
+    mode: int = 0o666,
+    sync: bool = True,
+    may_replace: Callable[[], bool] | None = None,
+) -> int:
     """Replace the content of ``path``, making its folder, and return the number of bytes written.
 
+    Args:
+        mode, sync, may_replace: as of ``atomic_writer``.
+
     Raises:
-        OSError: the file cannot be written.
+        OSError: as ``atomic_writer``.
     """
     if not path.parent.is_dir():
         path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_writer(path, mode=mode, sync=sync) as file:
+    with atomic_writer(path, mode=mode, sync=sync, may_replace=may_replace) as file:
         return file.write(content)
 
 

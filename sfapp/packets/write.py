@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
@@ -51,10 +51,15 @@ from sfapp.packets.window_draft import WindowDraft
 from sfapp.terminal import first_line
 
 
-def write_packet(window: Window | WindowDraft, path: Path) -> int:
+def write_packet(
+    window: Window | WindowDraft, path: Path, may_replace: Callable[[], bool] | None = None
+) -> int:
     """Write a window to ``path``, making its folder, and return the file's size in bytes.
 
     Readers see the old file or the new one. The window is checked against every rule that a reader checks.
+
+    Args:
+        may_replace: as of ``atomic_writer``.
 
     Raises:
         PacketError: the window breaks a rule of the format, or the file cannot be written.
@@ -67,17 +72,17 @@ def write_packet(window: Window | WindowDraft, path: Path) -> int:
         draft.manifest, layout=dict(ranks.layout) or None, attributes=shortened(ranks.attributes)
     )
     content = parquet_bytes(_table(draft), MANIFEST_KEY, encode_manifest(manifest), TEXT_COLUMNS)
-    return write_whole(path, content)
+    return write_whole(path, content, may_replace)
 
 
-def write_whole(path: Path, content: Any) -> int:
+def write_whole(path: Path, content: Any, may_replace: Callable[[], bool] | None = None) -> int:
     """Write bytes to ``path`` atomically and return their number.
 
     Raises:
         PacketError: the file cannot be written.
     """
     with _named_errors(path):
-        return write_atomic(path, content)
+        return write_atomic(path, content, may_replace=may_replace)
 
 
 def write_output(path: Path, content: bytes) -> int:

@@ -169,3 +169,30 @@ os._exit(0)
     finally:
         for worker in workers:
             worker.kill()
+
+
+def test_what_a_killed_job_left_to_write_replaces_no_window_of_its_successor(tmp_path: Path) -> None:
+    job = f"""
+import os, sys, time
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+from pathlib import Path
+from sfapp.packets.writer_process import WriterProcess, WriterProcessEnded
+from tests.packets.test_writer_process import draft, write_when_ready, writer_processes_of
+writer, folder = WriterProcess(), Path({str(tmp_path)!r})
+write_when_ready(writer, draft(), folder / "00000000.parquet")
+(process,) = writer_processes_of()
+process.suspend()
+try:
+    writer.write([(draft(1), folder / "00000001.parquet")], 0.2)
+except WriterProcessEnded:
+    print(process.pid, flush=True)
+    os._exit(0)
+"""
+    run = subprocess.run([sys.executable, "-c", job], stdout=subprocess.PIPE, text=True, timeout=PATIENCE)
+    process = psutil.Process(int(run.stdout))
+    successor = tmp_path / "00000001.parquet"
+    successor.write_bytes(b"of the next attempt")
+    process.resume()
+    process.wait(PATIENCE)
+    assert successor.read_bytes() == b"of the next attempt"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["00000000.parquet", "00000001.parquet"]
