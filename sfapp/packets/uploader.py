@@ -16,7 +16,7 @@ import time
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from sfapp.errors import StorageError, describe_error
+from sfapp.errors import PacketError, StorageError, describe_error
 from sfapp.files import read_regular
 from sfapp.packets.job import following_window
 from sfapp.packets.output import NoteFailure, PacketOutput
@@ -156,15 +156,21 @@ class Uploader(PacketOutput):
             self._thread.join(seconds)
         if self._thread.is_alive():  # in a request: the folder stays locked until the process ends
             return
-        left = [] if self._is_closed else self._spool.waiting()
-        if left:
-            self._note(
-                f"{len(left)} files wait in {self.folder} for {self._target}: the next process of this "
-                "machine that writes there uploads them"
-            )
         if not self._is_closed:
             self._is_closed = True
+            self._note_left()
             self._spool.close()
+
+    def _note_left(self) -> None:
+        try:
+            left = f"{waiting} files wait" if (waiting := len(self._spool.waiting())) else ""
+        except OSError as error:  # It must not end training, which closes this.
+            left = f"files may wait, which cannot be listed ({describe_error(error)}),"
+        if left:
+            self._note(
+                f"{left} in {self.folder} for {self._target}: the next process of this "
+                "machine that writes there uploads them"
+            )
 
     def _start_thread(self) -> None:
         try:
@@ -215,7 +221,7 @@ class Uploader(PacketOutput):
             except StorageError as error:
                 self._fail(str(error))
                 return False
-            except OSError as error:  # of this file, which must not keep the others waiting
+            except (OSError, PacketError) as error:  # of this file, which must not keep the others waiting
                 self._note_unreadable(file, error)
                 continue
             self._is_failing, self._pause, self._success_at = False, _FIRST_PAUSE_S, time.monotonic()
@@ -224,17 +230,23 @@ class Uploader(PacketOutput):
     def _upload(self, file: WaitingFile) -> None:
         """Upload a file and remove it.
 
-        If there is another object of this name, the file gets a name with its hash, so that both are kept.
+        If there is another object of this name, the file gets a name with its hash, so that both are kept;
+        also if that object cannot be read, as with credentials that may only write.
         """
         with self.replacing:
             claimed = self._spool.claim(file)
         target = self._target / file.run / file.name
-        if not create_object(target, claimed):
+        content = "with other content"
+        try:
+            is_stored = create_object(target, claimed)
+        except PacketError as error:
+            is_stored, content = False, f"({error.reason})"
+        if not is_stored:
             digest = hashlib.sha256(read_regular(claimed, file.size)).hexdigest()[:_DIGEST_LENGTH]
             kept = target.with_name(file.name.replace(".", f".{digest}.", 1))
             if not create_object(kept, claimed):  # It would be lost: no other file has this digest.
                 raise StorageError(f"{kept} exists with other content than its digest")
-            self._note(f"{target} exists with other content and was not replaced: stored as {kept.name}")
+            self._note(f"{target} exists {content} and was not replaced: stored as {kept.name}")
         claimed.unlink()
         self.delivered += 1
 
@@ -260,7 +272,7 @@ class Uploader(PacketOutput):
             )
         return waiting
 
-    def _note_unreadable(self, file: WaitingFile, error: OSError) -> None:
+    def _note_unreadable(self, file: WaitingFile, error: Exception) -> None:
         if file.path not in self._unreadable:
             self._unreadable.add(file.path)
             self._note(f"{file.run}/{file.name} cannot be uploaded: {describe_error(error)}; it stays there")

@@ -41,6 +41,7 @@ def create_object(path: ObjectPath, file: Path) -> bool:
     The object is whole or absent. One with the same content counts as stored: an answer may be lost.
 
     Raises:
+        PacketError: there is an object, and access to its content is refused.
         StorageError: the storage cannot be reached, or refuses it.
         OSError: the file cannot be read.
     """
@@ -53,13 +54,16 @@ def create_object(path: ObjectPath, file: Path) -> bool:
         try:
             obstore.put(storage.store, key, file, mode="create", use_multipart=False)
         except AlreadyExistsError:
-            found, size = storage.get(key, {}), file.stat().st_size
-            return bool(found.meta["size"] == size and body_of(found) == read_regular(file, size))
+            return False
         return True
+
+    def is_same() -> bool:
+        found, size = storage.get(key, {}), file.stat().st_size
+        return bool(found.meta["size"] == size and body_of(found) == read_regular(file, size))
 
     file.stat()  # Its absence is not that of the bucket.
     try:
-        return storage.run(key, put)
+        return storage.run(key, put) or storage.run(key, is_same, of_object=True)
     except FileNotFoundError as error:
         raise _without_bucket(path, error) from None
 

@@ -288,6 +288,31 @@ def test_a_folder_needs_no_obstore(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_credentials_that_may_only_write_keep_no_packet_waiting(
+    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given windows in the bucket, whose numbers another machine cannot list
+    record(bucket.url, windows=2).close()
+    monkeypatch.setenv(SPOOL_VARIABLE, str(tmp_path / "another machine"))
+
+    def answer(handler: ProxyHandler) -> None:
+        if handler.command == "PUT":
+            handler.answer(*handler.forwarded())
+        else:
+            DENIED(handler)
+
+    bucket.proxy.always = answer
+    # When it records windows of the same numbers
+    perf = record(bucket.url, windows=3)
+    perf.close()
+    # Then all are stored beside those
+    bucket.proxy.always = None
+    assert waiting_in(tmp_path) == []
+    assert len(listed(bucket)) == 5
+    assert "00000000.parquet exists (cannot be read: 403" in perf.failures[1]
+    assert sum("and was not replaced: stored as 0000000" in failure for failure in perf.failures) == 2
+
+
 @pytest.mark.parametrize("kind", ["folder", "pipe", "unreadable"])
 def test_what_is_no_packet_in_a_spool_keeps_no_packet_waiting(
     bucket: Bucket, spool: Path, kind: str, monkeypatch: pytest.MonkeyPatch
