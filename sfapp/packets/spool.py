@@ -208,7 +208,7 @@ class Spool:
             return self._claimed[run]
 
     def _runs(self) -> list[Path]:
-        return [folder for folder in _folders_in(self.folder) if folder.name[0] != "."]
+        return [folder for folder in _folders_in(self.folder) if _is_key(folder.name)]
 
     def _siblings(self) -> list[Path]:
         return _folders_in(self.folder.parent)
@@ -251,8 +251,9 @@ def _is_foreign(folder: Path) -> bool:
 
 
 def _folders_in(parent: Path) -> list[Path]:
+    """Return the folders in a folder; none if it was removed, as it is made again for the next packet."""
     found = []
-    with os.scandir(parent) as entries:
+    with suppress(FileNotFoundError), os.scandir(parent) as entries:
         for entry in entries:
             with suppress(OSError):  # a link to itself
                 if entry.is_dir():
@@ -273,7 +274,12 @@ def _name_in_bucket(name: str) -> str:
     """Return the name that a file of a run's folder gets in the bucket; empty if it is not uploaded."""
     if name.startswith("."):
         name = name[1:].removesuffix(_CLAIMED) if name.endswith(_CLAIMED) else ""
-    return name if name.endswith(SUFFIX) else ""
+    return name if name.endswith(SUFFIX) and _is_key(name) else ""
+
+
+def _is_key(name: str) -> bool:
+    """Return whether a name can be a part of an object's key. Of the others, no packet has one."""
+    return name[0] != "." and name.isprintable()
 
 
 def _append(ledger: Path, name: str) -> None:
