@@ -7,6 +7,7 @@ writes to it any more. A later process takes over what is left in the folders of
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -215,12 +216,18 @@ class Spool:
 
 
 def spools_folder() -> Path:
-    """Return the folder of all spools."""
+    """Return the folder of all spools, whose path stays the same when the program goes to another folder.
+
+    Raises:
+        OSError: the user has no home directory, or the current folder was removed.
+    """
     chosen = os.environ.get(SPOOL_VARIABLE)
     if chosen:
-        return Path(chosen)
-    home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    return Path(home) / "sfapp" / "spool"
+        return Path(chosen).absolute()
+    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    if state.startswith("~"):  # That would be a folder of this name in the current one.
+        raise FileNotFoundError(errno.ENOENT, "the user has no home directory", state)
+    return Path(state, "sfapp", "spool").absolute()
 
 
 def _label(target: str) -> str:

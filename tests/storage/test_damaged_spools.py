@@ -10,8 +10,9 @@ from typing import NoReturn
 
 import pytest
 
+from sfapp.packets.spool import SPOOL_VARIABLE, Spool
 from tests.storage.bucket_jobs import numbers_in, record, train, until
-from tests.storage.object_server import Bucket
+from tests.storage.object_server import SLOW_DOWN, Bucket
 
 pytestmark = pytest.mark.usefixtures("spool")
 
@@ -56,6 +57,40 @@ def test_names_that_no_object_can_have_keep_no_packet_waiting(
     until(lambda: numbers_in(bucket.url) == [0, 1])
     perf.close()
     assert perf.failures == ()
+
+
+def test_a_spool_named_from_the_first_folder_stays_there_if_training_goes_to_another(
+    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(SPOOL_VARIABLE, "spool")
+    (tmp_path / "elsewhere").mkdir()
+    bucket.proxy.always = SLOW_DOWN
+    perf = record(bucket.url, windows=2)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    train(perf, windows=1)
+    bucket.proxy.always = None
+    perf.close()
+    assert numbers_in(bucket.url) == [0, 1, 2]
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_user_without_a_home_directory_gets_a_spool_among_temporary_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(uid: int) -> NoReturn:
+        raise KeyError(uid)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    for name in ("HOME", "XDG_STATE_HOME", SPOOL_VARIABLE):
+        monkeypatch.delenv(name, raising=False)
+    spool = Spool.open("s3://bucket", "recorder")
+    spool.close()
+    assert spool.folder.is_relative_to(tmp_path / "temporary")
+    assert [path.name for path in tmp_path.iterdir()] == ["temporary"]
 
 
 def fail(path: Path) -> NoReturn:
