@@ -37,6 +37,7 @@ class BucketIncidentLog(IncidentLog):
         self.shown = str(remote)
         self._remote = remote
         self._version: ObjectVersion | None = None  # of the object that is copied
+        self._copied: tuple[int, ...] | None = None  # signature of the copy of that version
         self._copying = threading.Lock()
 
     def signature(self) -> tuple[int, ...] | None:
@@ -66,16 +67,18 @@ class BucketIncidentLog(IncidentLog):
         )
 
     def _copy(self) -> None:
-        """Copy the object if it has changed.
+        """Copy the object if it has changed, or if the copy has: programs that clean /tmp remove old files.
 
         Raises:
             IncidentError: it cannot be read.
         """
         try:
+            if super().signature() != self._copied:
+                self._version = None
             found = fetch_version(self._remote, self._version, MAX_BYTES)
             if found is not None:
                 write_atomic(self.path, found[0], sync=False)
-                self._version = found[1]
+                self._version, self._copied = found[1], super().signature()
         except FileNotFoundError:
             self.path.unlink(missing_ok=True)
             self._version = None
@@ -97,6 +100,7 @@ class BucketIncidentLog(IncidentLog):
                 f"{self.shown} cannot be written: {self._reason(error)}. Notes on packets in a bucket need "
                 f"permission to put objects, or an empty file FILE.{NAME} next to the store --db FILE.duckdb"
             ) from None
+        self._copied = super().signature()
         return self._version is not None
 
     def _content(self) -> bytes:

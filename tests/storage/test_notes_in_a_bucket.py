@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import obstore
@@ -83,6 +84,32 @@ def test_an_edit_is_stored_once_if_the_answer_is_lost(bucket: Bucket) -> None:
     bucket.proxy.faults[:] = [None, lose_the_answer]
     write(log, "once")
     assert texts(log) == texts(log_in(bucket)) == ["once"]
+
+
+@pytest.mark.parametrize("damage", ["folder", "file", "emptied"])
+def test_notes_are_kept_where_their_copy_on_this_disk_is_removed(bucket: Bucket, damage: str) -> None:
+    """Programs that clean /tmp remove what was not changed for some days."""
+    log = log_in(bucket)
+    write(log, "first")
+    for texts_so_far in (["first"], ["first", "second"]):
+        if damage == "folder":
+            shutil.rmtree(log.path.parent)
+        elif damage == "file":
+            log.path.unlink()
+        else:
+            log.path.write_bytes(b"")
+        if texts_so_far == ["first"]:
+            write(log, "second")
+        assert texts(log) == texts(log_in(bucket)) == ["first", "second"]
+
+
+def test_a_first_note_is_written_after_the_folder_of_the_copy_was_removed(bucket: Bucket) -> None:
+    log = log_in(bucket)
+    assert texts(log) == []
+    shutil.rmtree(log.path.parent)
+    assert texts(log) == []
+    write(log, "first")
+    assert texts(log) == texts(log_in(bucket)) == ["first"]
 
 
 def test_an_edit_that_the_bucket_refuses_is_reported_and_not_shown(bucket: Bucket) -> None:
