@@ -229,6 +229,18 @@ def test_what_may_not_be_captured_is_refused_with_the_reason(
     assert (state.status, why in state.why) == (status, True), state
 
 
+def test_a_capture_without_a_folder_for_temporary_files_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with recorder(tmp_path) as perf:
+        one_step(perf)
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "removed"))
+        state = train_until_over(perf, tmp_path, ask(tmp_path))
+    assert state.status == "refused"
+    assert "there is no folder for temporary files" in state.why
+    assert perf.failures == ()
+
+
 def test_a_request_of_a_clock_that_is_ahead_expires_as_others(tmp_path: Path) -> None:
     """It would keep others waiting until the job ends."""
     ahead = datetime.now(UTC) + timedelta(days=1)

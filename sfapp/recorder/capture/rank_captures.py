@@ -8,7 +8,6 @@ reported in the capture's state, and training continues.
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 import threading
 import time
@@ -307,7 +306,11 @@ class RankCaptures:
             return "the request is too old"
         if self._scheduled is not None or self._running is not None or len(self._queue):
             return "another capture is running"
-        if free_bytes(Path(tempfile.gettempdir())) < FREE_BYTES:
+        try:
+            free = free_bytes(Path(tempfile.gettempdir()))
+        except OSError as error:  # TMPDIR was removed: whoever asked waits for an answer.
+            return f"there is no folder for temporary files: {describe_error(error)}"
+        if free < FREE_BYTES:
             return f"less than {FREE_BYTES >> 20} MiB are free for temporary files"
         return self._budget.refusal(request.steps, time.monotonic())
 
@@ -372,16 +375,14 @@ class RankCaptures:
             "windows": tuple(sorted(set(profiling.window_of.values()))),
             "stopped_ns": profiling.spent_ns,
         }
-        folder = Path(tempfile.mkdtemp(prefix="sfapp-capture-"))
         try:
-            root = self._mailbox.root(profiled.rank, folder)
-            found = self._converter.convert(profiled, root, folder)
-            self._mailbox.deliver(profiled.rank, profiled.request, about["windows"], root)
+            with tempfile.TemporaryDirectory(prefix="sfapp-capture-", ignore_cleanup_errors=True) as name:
+                root = self._mailbox.root(profiled.rank, Path(name))
+                found = self._converter.convert(profiled, root, Path(name))
+                self._mailbox.deliver(profiled.rank, profiled.request, about["windows"], root)
         except Exception as error:  # fail-open
             self._report(profiled.request, "refused", describe_error(error), **about)
             return
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
         self._budget.end(found.trace_bytes, time.monotonic())
         why = "; ".join(part for part in (profiled.why, found.why) if part)
         status: CaptureStatus = "done" if found.events else "refused"
