@@ -308,7 +308,7 @@ class RankCaptures:
             return "another capture is running"
         try:
             free = free_bytes(Path(tempfile.gettempdir()))
-        except OSError as error:  # TMPDIR was removed: whoever asked waits for an answer.
+        except OSError as error:  # TMPDIR was removed. Without an answer, the request stays open.
             return f"there is no folder for temporary files: {describe_error(error)}"
         if free < FREE_BYTES:
             return f"less than {FREE_BYTES >> 20} MiB are free for temporary files"
