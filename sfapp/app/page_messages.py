@@ -72,7 +72,8 @@ _TYPES: dict[str, type[_SentByPage]] = {
 """The messages that NiceGUI's pages send, by name."""
 
 
-def _note_dropped(reason: str) -> None:
+def note_dropped(reason: str) -> None:
+    """Log why a message was dropped."""
     _logger.warning("a message that no page sends was dropped: %s", first_line(reason, LONGEST_REASON))
 
 
@@ -89,12 +90,12 @@ class PageMessage(Packet):  # type: ignore[misc]  # Socket.IO has no types.
         try:
             super().decode(encoded_packet)
             self._check()
-        except (ValueError, TypeError, AttributeError, RecursionError, msgspec.ValidationError) as error:
+        except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
             self._drop(str(error))
         return 0
 
     def _drop(self, reason: str) -> None:
-        _note_dropped(reason)
+        note_dropped(reason)
         self.packet_type, self.namespace, self.id, self.data = EVENT, None, None, ["dropped"]
 
     def _check(self) -> None:
@@ -149,7 +150,7 @@ async def _connect(socket_id: str, environ: dict[str, Any], credentials: object 
             msgspec.convert(query, _SentHandshake, strict=False)  # a query has texts only
             int(query.get("next_message_id", "0"))  # msgspec also takes 1e5 for an integer
         except ValueError as error:  # of msgspec, too
-            _note_dropped(str(error))
+            note_dropped(str(error))
             raise ConnectionRefusedError("no page sends this handshake") from error
     await _connect_page(socket_id, environ, credentials)
 
@@ -159,10 +160,10 @@ def _take_event(socket_id: str, message: dict[str, Any]) -> None:
     client = Client.instances.get(message["client_id"])
     element = None if client is None else client.elements.get(message["id"])
     if element is not None and message["listener_id"] not in element._event_listeners:
-        _note_dropped("its element has no such listener")
+        note_dropped("its element has no such listener")
         return
     if element is not None and not is_possible(element, message["listener_id"], message.get("args", ())):
-        _note_dropped("its field cannot have this value")
+        note_dropped("its field cannot have this value")
         return
     _take_page_event(socket_id, message)
 

@@ -27,6 +27,7 @@ from sfapp.app.address import set_root_path
 from sfapp.app.browser_opening import open_in_browser
 from sfapp.app.listening import bind, check_paths, check_reach, check_token, serve_until_signal
 from sfapp.app.page_messages import check_messages
+from sfapp.app.page_sockets import bound_sockets
 from sfapp.app.page_turns import PageTurns
 from sfapp.app.pages import not_found
 from sfapp.app.public_address import PublicAddress
@@ -163,6 +164,7 @@ def build(
     application.state.metrics = api.build(application, workspace)
     register_pages(workspace)
     check_messages()
+    bound_sockets()
     ui.run_with(
         application,
         root=not_found.root(workspace),

@@ -252,6 +252,11 @@ NOT_SENT_BY_PAGES = (
     "42[",
     "4x",
     "4",
+    "4null",
+    "4{}",
+    "0",
+    "2",
+    "9",
 )
 
 
@@ -265,6 +270,19 @@ def test_a_message_that_no_page_sends_is_one_line_of_the_log(recorded: Path, tmp
     lines = written.splitlines()
     assert len(lines) == len(NOT_SENT_BY_PAGES)
     assert all("a message that no page sends was dropped" in line for line in lines)
+
+
+@pytest.mark.parametrize("message", ["", "x", "b!", "²"])
+def test_a_message_without_a_type_ends_its_connection_with_one_line(
+    message: str, recorded: Path, tmp_path: Path
+) -> None:
+    with served(recorded, "--memory", cwd=tmp_path) as server:
+        with open_page(server) as (own, _):
+            own.send(message)
+            list(own)  # until the server closes it, without an error
+        _, written = server.stop()
+    assert len(written.splitlines()) == 1
+    assert "a message that no page sends was dropped" in written
 
 
 OF_A_PAGE = "&client_id=CLIENT&tab_id=t&document_id=d"
