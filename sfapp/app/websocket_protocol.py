@@ -1,7 +1,8 @@
 """Limit what a websocket's client can make the server keep.
 
-uvicorn itself answers every ping at once, also of a client that reads none of the answers, and keeps a closed
-connection for as long as its client does not read. The size of messages is bounded by its own options.
+uvicorn itself answers every ping at once, also of a client that reads none of the answers. It keeps a closed
+connection for as long as its client does not read, and for ever one with headers that are not ASCII. The size of
+messages is bounded by its own options.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 from typing import Any
 
 from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
+from wsproto.events import RejectConnection
 
 from sfapp.app.stall_watch import STALL_DEADLINE_S, StallWatch
 
@@ -33,7 +35,11 @@ class BoundedWebSocketProtocol(WSProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
+        try:
+            super().data_received(data)
+        except UnicodeError:  # wsproto decodes the headers of the handshake, the host's name as IDNA
+            self.transport.write(self.conn.send(RejectConnection()))
+            self.transport.close()
         if self.transport.is_closing():  # It stays until what was sent before is read.
             self._stall.begin()
 

@@ -70,6 +70,27 @@ async def opened(port: int) -> socket.socket:
     return client
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [
+        b"Host: a\r\nSec-WebSocket-Protocol: \xff",
+        b"Host: a\r\nConnection: \xff",
+        b"Host: xn--\xff",
+        b"Host: xn--99",
+    ],
+)
+async def test_a_handshake_that_cannot_be_decoded_is_refused(
+    port: int, state: ServerState, headers: bytes
+) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(UPGRADE.replace(b"Host: a", headers))
+    assert (await reader.read()).startswith(b"HTTP/1.1 400")
+    writer.close()
+    async with asyncio.timeout(5):
+        while state.connections:
+            await asyncio.sleep(0.01)
+
+
 async def test_every_ping_of_a_client_that_reads_is_answered(port: int) -> None:
     with await opened(port) as client:
         for _ in range(1000):
