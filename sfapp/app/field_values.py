@@ -10,6 +10,7 @@ from typing import Any, Never
 import msgspec
 from nicegui import events, json, ui
 from nicegui.element import Element
+from nicegui.elements.choice_element import ChoiceElement
 from nicegui.elements.mixins.value_element import ValueElement
 from nicegui.helpers import event_type_to_camel_case
 
@@ -26,6 +27,9 @@ _TYPES: Mapping[type[ValueElement[Any]], tuple[type, ...]] = {
     ui.tabs: (str,),
 }
 """Types of values by kind of field, where NiceGUI does not convert them."""
+
+_NEVER_EMPTY = (ui.slider, ui.checkbox, ui.switch, ui.dialog, ChoiceElement)
+"""Fields that have a value unless they can be cleared."""
 
 
 class _Pagination(msgspec.Struct, forbid_unknown_fields=True):
@@ -76,6 +80,8 @@ def _is_of_type(argument: str | None, kind: Any) -> bool:
 
 def _is_value_of(field: ValueElement[Any], argument: str | None) -> bool:
     sent = None if argument is None else json.loads(argument)
+    if sent is None and isinstance(field, _NEVER_EMPTY) and "clearable" not in field.props:
+        return False
     types = next((types for kind, types in _TYPES.items() if isinstance(field, kind)), (object,))
     if sent is not None and not isinstance(sent, types):
         return False

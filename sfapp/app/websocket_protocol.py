@@ -1,8 +1,8 @@
 """Limit what a websocket's client can make the server keep.
 
 uvicorn itself answers every ping at once, also of a client that reads none of the answers. It keeps a closed
-connection for as long as its client does not read, and for ever one with headers that are not ASCII. The size of
-messages is bounded by its own options.
+connection for as long as its client does not read, and for ever one with headers that are not ASCII. The size
+of messages is bounded by its own options.
 """
 
 from __future__ import annotations

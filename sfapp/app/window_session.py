@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Coroutine
 from dataclasses import fields, replace
 from typing import Any
@@ -152,7 +153,9 @@ class WindowSession:
         if self.view.step is None:
             place = 0 if by > 0 else len(steps) - 1
         else:
-            place = min(max(steps.index(self.view.step) + by, 0), len(steps) - 1)
+            # The window may have lost this step meanwhile.
+            place = bisect_right(steps, self.view.step) - 1 if by > 0 else bisect_left(steps, self.view.step)
+            place = min(max(place + by, 0), len(steps) - 1)
         self.change(step=steps[place])
 
     def show_pin(self, pin: Pin) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from nicegui.testing import User
 
+from sfapp.app.window_session import WindowSession
 from sfapp.errors import StoreError, WindowError
 from sfapp.model.view import ViewState
 from sfapp.service.judging import JudgedWindow, WindowSource
@@ -113,3 +116,16 @@ async def test_a_refresh_that_fails_keeps_the_page_and_the_next_one_works(
     monkeypatch.setattr(own_workspace, "judge", judge)
     put(packets, job_window(2, {(OPTIMIZER, 6): 70 * MS}))
     await user.should_see("optimizer on rank 6")
+
+
+@pytest.mark.parametrize(("by", "shown"), [(1, 42), (-1, 40)])
+def test_steps_go_on_from_one_that_the_window_has_lost(by: int, shown: int) -> None:
+    changes: list[int] = []
+    window = SimpleNamespace(step_N=np.array([40, 42, 43]))
+    session = SimpleNamespace(
+        view=ViewState(step=41),
+        model=SimpleNamespace(window=window),
+        change=lambda step: changes.append(step),
+    )
+    WindowSession.next_step(session, by)
+    assert changes == [shown]

@@ -102,7 +102,8 @@ class IncidentPicker:
         if await self._toolbar.write(
             edit, f"{self._what[:1].upper()}{self._what[1:]} added", lambda: self._link(target)
         ):
-            app.storage.tab[LAST] = target
+            if ui.context.client.has_socket_connection:  # It may have been closed meanwhile.
+                app.storage.tab[LAST] = target
             self._dialog.close()
 
     def _link(self, incident_id: str) -> EditLink:
