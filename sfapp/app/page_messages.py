@@ -8,7 +8,7 @@ traceback. The same holds for a form that is sent to a file chooser without a fi
 from __future__ import annotations
 
 import logging
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import parse_qs
 
 import msgspec
@@ -29,6 +29,9 @@ from sfapp.terminal import first_line
 LONGEST_REASON = 200
 """Maximum number of characters of the reason in the log."""
 
+LONGEST_ID = 100
+"""Maximum number of characters of the id of a tab, which is kept for a month; pages make some of 36."""
+
 _logger = logging.getLogger(__name__)
 
 
@@ -42,10 +45,13 @@ class _SentEvent(_SentByPage):
     args: list[str | None] = []
 
 
+_Id = Annotated[str, msgspec.Meta(max_length=LONGEST_ID)]
+
+
 class _SentHandshake(_SentByPage):
-    tab_id: str
-    document_id: str
-    old_tab_id: str | None = None
+    tab_id: _Id
+    document_id: _Id
+    old_tab_id: _Id | None = None
     next_message_id: int | None = None
 
 
