@@ -5,7 +5,7 @@ Needs only a diagnosis, so a stored one can be compared with another reference w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import TypeVar
@@ -99,9 +99,7 @@ def _culprit(diagnosis: Diagnosis, stage: str) -> Culprit:
     if leaders.rank == rank and leaders.kind in ("chronic", "periodic", "one-off"):
         return leaders
     steps = finding.steps
-    late_N = np.zeros(diagnosis.last_step - diagnosis.first_step + 1, dtype=bool)
-    late_N[[step - diagnosis.first_step for step in steps]] = True
-    period = period_of(late_N)
+    period = _period(diagnosis, steps)
     kind: CulpritKind = "chronic"
     if steps:
         kind = "one-off" if len(steps) <= ONE_OFF_STEPS else "periodic" if period else "mixed"
@@ -115,6 +113,16 @@ def _culprit(diagnosis: Diagnosis, stage: str) -> Culprit:
         period=period if kind == "periodic" else None,
         steps=steps if len(steps) <= LISTED_STEPS else (),
     )
+
+
+def _period(diagnosis: Diagnosis, steps: Sequence[int]) -> int | None:
+    """Return the spacing of late steps; None if there is none, or if the window's step numbers have gaps: a
+    diagnosis does not list them, and the gaps may be of any size."""
+    if diagnosis.last_step - diagnosis.first_step + 1 != diagnosis.steps:
+        return None
+    late_N = np.zeros(diagnosis.steps, dtype=bool)
+    late_N[[step - diagnosis.first_step for step in steps]] = True
+    return period_of(late_N)
 
 
 def _aim_stage(diagnosis: Diagnosis) -> tuple[str, AimBasis]:

@@ -23,6 +23,9 @@ PERSISTENT = 0.8
 ONE_OFF_STEPS = 2
 LISTED_STEPS = 32
 
+_LONGEST_PERIOD = 2**31 - 1
+"""The store's column is an INTEGER."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StageLeaders:
@@ -89,14 +92,22 @@ def most_frequent(leader_N: Ints) -> tuple[int, float]:
     return best, float(count_R[best] / len(leader_N))
 
 
-def period_of(eligible_N: Flags) -> int | None:
-    """Return the spacing k ≥ 2 at which eligible steps recur, or None.
+def period_of(eligible_N: Flags, step_N: Ints | None = None) -> int | None:
+    """Return the spacing k ≥ 2 of step numbers at which eligible steps recur, or None.
 
     **choice** Real jobs jitter: at least 80 % of the eligible steps must lie on the spacing, and at least 80
-    % and at least three of the spacing's steps must be eligible.
+    % and at least three of the spacing's steps must be eligible. Steps without rows count for neither.
+
+    Args:
+        step_N: step numbers, ascending; consecutive ones if None.
     """
-    positions = np.flatnonzero(eligible_N)
     steps = len(eligible_N)
+    place_N, unit = np.arange(steps), 1
+    has_gaps = step_N is not None and steps > 1 and int(step_N[-1] - step_N[0]) >= steps
+    if step_N is not None and has_gaps:
+        unit = int(np.gcd.reduce(np.diff(step_N)))
+        place_N = (step_N - step_N[0]) // unit
+    positions = place_N[eligible_N]
     if len(positions) < 3:
         return None
     # Only spacings that give about as many steps as are eligible can pass both tests.
@@ -107,9 +118,11 @@ def period_of(eligible_N: Flags) -> int | None:
         hits = np.bincount(positions % spacing, minlength=spacing)
         phase = int(hits.argmax())
         hit, expected = int(hits[phase]), len(range(phase, steps, spacing))
+        if has_gaps:
+            expected = int(np.count_nonzero(place_N % spacing == phase))
         if hit >= 3 and hit >= PERSISTENT * max(len(positions), expected):
-            best = max(best, (hit, spacing))
-    return best[1] or None
+            best = max(best, (hit, spacing * unit))
+    return best[1] if 0 < best[1] <= _LONGEST_PERIOD else None
 
 
 def culprit(
@@ -128,7 +141,7 @@ def culprit(
     if not count:
         return Culprit(stage, "none")
     position, share = most_frequent(leaders.leader_N[eligible_N])
-    period = period_of(eligible_N)
+    period = period_of(eligible_N, step_N)
     kind: CulpritKind
     if count <= ONE_OFF_STEPS:
         kind = "one-off"

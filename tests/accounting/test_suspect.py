@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -195,3 +196,35 @@ def test_a_spacing_is_a_period_when_nearly_all_steps_keep_it(eligible: list[int]
     flags = np.zeros((40), dtype=np.bool_)
     flags[eligible] = True
     assert period_of(flags) == period
+
+
+@pytest.mark.parametrize(
+    ("steps", "late", "period"),
+    [
+        (range(0, 400, 10), range(3, 40, 5), 50),  # every tenth step has a row
+        ([step for step in range(41) if step != 20], [*range(3, 20, 5), *range(22, 40, 5)], 5),  # one failed
+    ],
+)
+def test_a_period_is_a_distance_between_step_numbers(
+    steps: Sequence[int], late: Sequence[int], period: int
+) -> None:
+    job = ddp_job(steps=40)
+    job[0, list(late), 2] += 300 * MS
+    found = diagnose(window_of(job, steps=list(steps)))
+    assert found.culprit is not None
+    assert found.aim is not None
+    assert (found.culprit.period, found.aim.steps) == (period, f"every {period}")
+    assert {step % period for step in found.culprit.steps} == {found.culprit.steps[0] % period}
+
+
+def test_late_steps_far_apart_take_no_memory_for_the_steps_between() -> None:
+    # Rank 2 is late in single steps, and rank 1 leads in others; the two parts of the window are far apart.
+    generator = np.random.default_rng(0)
+    job = ddp_job(ranks=4, steps=40, jitter=20 * MS)
+    job[0, [4, 9, 22, 31], 2] += generator.integers(50, 200, 4) * MS
+    job[0, :, 1] += generator.integers(0, 40, 40) * MS
+    found = diagnose(window_of(job, steps=[0, *range(2**61, 2**61 + 39)]))
+    assert found.main_finding is not None
+    assert found.main_finding.steps
+    assert found.culprit is not None
+    assert found.culprit.period is None
