@@ -17,7 +17,8 @@ class EpisodeWindows:
     Attributes:
         seen: verdicts on its windows, in order. findings: one of each of these windows.
         ranks: named by all findings of late ranks, or by any of them if ranks take turns; empty for growth.
-        before, after: verdicts on the windows next to it; None if the run begins or ends.
+        before, after: verdicts on the windows next to it; None if the run begins or ends. A job that returned
+            to a checkpoint begins again: the window before that is not ``before``.
     """
 
     seen: tuple[Diagnosis, ...]
@@ -46,18 +47,34 @@ class EpisodeWindows:
         return self.telling[0][1]
 
     @property
+    def following(self) -> Diagnosis | None:
+        """The window after it if its steps follow; None if the job returned to a checkpoint in between."""
+        after = self.after
+        return after if after is not None and after.first_step > self.last.last_step else None
+
+    @property
+    def since(self) -> int:
+        """The first step that it may have begun at."""
+        return (self.before or self.first).first_step
+
+    @property
+    def until(self) -> int | None:
+        """The last step that it may have ended at; None if it has not ended."""
+        return None if self.after is None else (self.following or self.last).last_step
+
+    @property
     def edges(self) -> tuple[Diagnosis, ...]:
         """The windows (at most four) that show where it began and ended, in order."""
         begin = [found for found in (self.before, self.first) if found is not None]
-        end = [] if self.after is None else [self.last, self.after]
+        end = [] if self.after is None else [self.last]
+        end += [] if self.following is None else [self.following]
         return tuple({found.window: found for found in (*begin, *end)}.values())
 
     def episode(self, began: StepEstimate | None = None, ended: StepEstimate | None = None) -> Episode:
         """Return the episode; its beginning and end are known to the nearest window unless given."""
-        finding, after = self.finding, self.after
-        earliest = (self.before or self.first).first_step
-        if ended is None and after is not None:
-            ended = StepEstimate(None, self.last.first_step, after.last_step)
+        finding = self.finding
+        if ended is None and self.until is not None:
+            ended = StepEstimate(None, self.last.first_step, self.until)
         return Episode(
             run_id=self.first.run_id,
             kind=finding.kind,
@@ -68,7 +85,7 @@ class EpisodeWindows:
             last_window=self.last.window,
             windows=len(self.seen),
             effect=max(found.effect for found in self.findings),
-            began=began or StepEstimate(None, earliest, self.first.last_step),
+            began=began or StepEstimate(None, self.since, self.first.last_step),
             ended=ended,
         )
 
@@ -151,7 +168,8 @@ def episodes_of(diagnoses: Sequence[Diagnosis]) -> list[EpisodeWindows]:
     A window continues an episode if it has a finding that needs attention in the same stage and, if it names
     ranks, half of them are ranks that all windows so far named (or several ranks take turns in both). Every
     such finding counts, not only the largest: another fault may be larger for a while. A rank that is late in
-    a part of a window may appear as growth of a stage that it leads.
+    a part of a window may appear as growth of a stage that it leads. A job that returns to a checkpoint ends
+    the episode: its steps begin again.
 
     Args:
         diagnoses: of all windows of one run in order, under the same gates.
@@ -160,6 +178,10 @@ def episodes_of(diagnoses: Sequence[Diagnosis]) -> list[EpisodeWindows]:
     found: list[EpisodeWindows] = []
     before: Diagnosis | None = None
     for diagnosis in diagnoses:
+        if before is not None and diagnosis.first_step <= before.last_step:
+            # Steps of a job that returned to a checkpoint, which no interval of steps can order.
+            found += [one.closed(diagnosis) for one in current]
+            current, before = [], None
         going_on: list[_Open] = []
         for finding in effects_of(diagnosis):
             match = next(

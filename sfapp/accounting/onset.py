@@ -205,16 +205,15 @@ def _edges(
     windows are not read or the effect goes on to the end of the run."""
     before, first, last, after = (
         None if one is None or one.window not in views else (one, views[one.window])
-        for one in (found.before, found.first, found.last, found.after)
+        for one in (found.before, found.first, found.last, found.following)
     )
-    since = (found.before or found.first).first_step
+    since, until = found.since, found.until
     if found.first is not found.last:
         begin = _joined([before, first], quantity, since, None)
-        if found.after is None:
+        if until is None:
             return begin, None
-        end = _joined([last, after], quantity, None, found.after.last_step)
-        return begin, None if end is None else end.reversed(found.after.last_step)
-    until = None if found.after is None else found.after.last_step
+        end = _joined([last, after], quantity, None, until)
+        return begin, None if end is None else end.reversed(until)
     whole = _joined([before, first, after], quantity, since, until)
     if whole is None:
         return None, None
@@ -322,16 +321,16 @@ def _events(found: EpisodeWindows, views: Mapping[int, Window]) -> tuple[StepEst
     # An event too small to count in a neighbouring window belongs to these all the same.
     large = [step for step, value in late.items() if value >= least]
     first = _earliest(steps[0], [step for step in large if step < steps[0]], longest)
-    before, after = found.before, found.after
-    low = max((before or found.first).first_step, first - longest + 1)
+    before, after, until = found.before, found.following, found.until
+    low = max(found.since, first - longest + 1)
     if before is not None and before.window not in views and first - longest < found.first.first_step:
         low = before.first_step
-    if after is None:
+    if until is None:
         return StepEstimate(first, low, first), None
     last = -_earliest(-steps[-1], [-step for step in large if step > steps[-1]], longest)
-    high = min(after.last_step, last + longest - 1)
-    if after.window not in views and last + longest > found.last.last_step:
-        high = after.last_step
+    high = min(until, last + longest - 1)
+    if after is not None and after.window not in views and last + longest > found.last.last_step:
+        high = until
     return StepEstimate(first, low, first), StepEstimate(last, last, high)
 
 

@@ -116,8 +116,8 @@ def _problem(
         episodes=found_episodes,
         began=began,
         ended=ended,
-        began_at=_time_of(began, first.first.first_step, verdicts),
-        ended_at=None if ended is None else _time_of(ended, last.last.last_step, verdicts),
+        began_at=_began_at(began, first, verdicts),
+        ended_at=_ended_at(ended, last, verdicts),
         stale_from=_stale_from(numbers[-1], verdicts) if ended is None else None,
         recovered=sum(number > numbers[-1] for number in windows),
         cost=_cost(seen),
@@ -142,8 +142,8 @@ def _located(
         episodes=episodes,
         began=began,
         ended=ended,
-        began_at=_time_of(began, found[0].first.first_step, verdicts),
-        ended_at=None if ended is None else _time_of(ended, found[-1].last.last_step, verdicts),
+        began_at=_began_at(began, found[0], verdicts),
+        ended_at=_ended_at(ended, found[-1], verdicts),
     )
 
 
@@ -182,8 +182,8 @@ def _missing_data(verdicts: Sequence[TimedDiagnosis], windows: Sequence[int]) ->
             world=_world(last),
             began=began,
             ended=ended if is_over else None,
-            began_at=_time_of(began, first.first_step, verdicts),
-            ended_at=_time_of(ended, last.last_step, verdicts) if is_over else None,
+            began_at=_time_of(first.first_step, (first,), verdicts),
+            ended_at=_time_of(last.last_step, (last,), verdicts) if is_over else None,
             stale_from=None if is_over else _stale_from(last.window, verdicts),
             recovered=sum(number > last.window for number in windows),
         )
@@ -245,19 +245,41 @@ def _cost(seen: Sequence[tuple[Diagnosis, Finding]]) -> Cost:
     return Cost(lost, low, high, sum(steps), sum(times_ns), rank_hours)
 
 
-def _time_of(estimate: StepEstimate, seen: int, verdicts: Sequence[TimedDiagnosis]) -> datetime | None:
+def _began_at(
+    began: StepEstimate, found: EpisodeWindows, verdicts: Sequence[TimedDiagnosis]
+) -> datetime | None:
+    step = found.first.first_step if began.step is None else began.step
+    return _time_of(step, (found.first, found.before), verdicts)
+
+
+def _ended_at(
+    ended: StepEstimate | None, found: EpisodeWindows, verdicts: Sequence[TimedDiagnosis]
+) -> datetime | None:
+    if ended is None:
+        return None
+    step = found.last.last_step if ended.step is None else ended.step
+    return _time_of(step, (found.last, found.after), verdicts)
+
+
+def _time_of(
+    step: int, windows: Iterable[Diagnosis | None], verdicts: Sequence[TimedDiagnosis]
+) -> datetime | None:
     """Return when a step ran, interpolated between the beginning and end of its window; None without these.
 
     Args:
-        seen: the first or last step known to have the effect, for an estimate that names none.
+        windows: the first of them that has the step is its window. Others of the run may have it too: a job
+            that returns to a checkpoint runs the same steps again.
     """
-    step = seen if estimate.step is None else estimate.step
-    for one in verdicts:
-        first, last = one.diagnosis.first_step, one.diagnosis.last_step
-        if first <= step <= last and one.started_at is not None:
-            if one.ended_at is None or last == first:
-                return one.started_at
-            return one.started_at + (one.ended_at - one.started_at) * ((step - first) / (last - first + 1))
+    for window in windows:
+        if window is None or not window.first_step <= step <= window.last_step:
+            continue
+        one = next((one for one in verdicts if one.diagnosis.window == window.window), None)
+        if one is None or one.started_at is None:
+            continue
+        if one.ended_at is None or window.last_step == window.first_step:
+            return one.started_at
+        took = (step - window.first_step) / (window.last_step - window.first_step + 1)
+        return one.started_at + (one.ended_at - one.started_at) * took
     return None
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks.ensemble.simulated_jobs import Fault, SimulatedJob, simulate
 from sfapp.accounting import diagnose_runs
+from sfapp.accounting.onset import located
 from sfapp.accounting.problems import by_cost, problems_of
 from sfapp.model import Diagnosis
 from sfapp.model.incidents import Stamp
@@ -121,6 +122,46 @@ def test_it_began_when_its_first_step_ran() -> None:
     assert problem.began_at == START + 2 * SECONDS
     without_times = [TimedDiagnosis(one.diagnosis) for one in found]
     assert problems(without_times)[0].began_at is None
+
+
+def returned_to_a_checkpoint(*slow: int) -> list[Problem]:
+    """Problems of six windows of 40 steps and, from the checkpoint at step 120, four more; rank 3 is late in
+    data in some of the ten."""
+    first_steps = (*range(0, 240, 40), *range(120, 280, 40))
+    windows = [
+        window_of(
+            ddp_job(ranks=4, seed=number, extra={(DATA, 3): 60 * MS} if number in slow else None),
+            first_step=first,
+            window=number,
+        )
+        for number, first in enumerate(first_steps)
+    ]
+    found = [
+        TimedDiagnosis(one, START + n * SECONDS, START + (n + 1) * SECONDS)
+        for n, one in enumerate(diagnose_runs(windows))
+    ]
+    readable = {window.number: window for window in windows}
+    return problems_of(found, numbers(found), lambda episode: located(episode, readable))
+
+
+@pytest.mark.parametrize(("window", "step"), [(6, 120), (7, 160)])
+def test_steps_that_a_job_ran_twice_belong_to_the_windows_of_the_problem(window: int, step: int) -> None:
+    (problem,) = returned_to_a_checkpoint(window)
+    assert problem.ended is not None
+    for estimate, expected in ((problem.began, step), (problem.ended, step + 39)):
+        assert estimate.step == expected
+        assert estimate.low <= expected <= estimate.high
+    assert problem.began_at == START + window * SECONDS
+    assert problem.ended_at == START + window * SECONDS + SECONDS * 39 / 40
+
+
+def test_a_problem_that_outlasts_a_return_to_a_checkpoint_has_two_episodes() -> None:
+    (problem,) = returned_to_a_checkpoint(4, 5, 6)
+    assert problem.windows == (4, 5, 6)
+    steps = [(one.began.step, one.ended and one.ended.step) for one in problem.episodes]
+    assert steps == [(160, 239), (120, 159)]
+    assert problem.began_at == START + 4 * SECONDS
+    assert problem.ended_at == START + 6 * SECONDS + SECONDS * 39 / 40
 
 
 def test_a_window_with_too_few_steps_to_know_noise_is_a_problem_of_the_suspect() -> None:

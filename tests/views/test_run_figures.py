@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from sfapp.accounting import judge, measure
+from sfapp.model.onsets import Episode, StepEstimate
 from sfapp.views import figures
 from sfapp.views.figures.history import run_history
 from sfapp.views.figures.node import node_ranks, node_sparklines
@@ -80,6 +81,22 @@ def test_run_history_shows_the_healthy_step_and_the_suspects() -> None:
     assert "healthy window 3: 89.7 ms" in texts(figure)
     suspects = trace(figure, "suspect")
     assert set(suspects["y"]) == {3, 5, 6}
+
+
+def test_steps_that_a_job_ran_twice_are_marked_at_the_windows_of_the_episode() -> None:
+    # Window 4 began again at the step of window 2.
+    first_steps = (0, 40, 80, 120, 80, 120)
+    rows = [
+        row | {"first_step": first, "last_step": first + 39}
+        for row, first in zip(jobs.timeline(), first_steps, strict=False)
+    ]
+    episode = Episode(
+        run_id="run", kind="rank", stage="data.next_wait", ranks=(3,), hostname=None,
+        first_window=5, last_window=5, windows=1, effect=0.4,
+        began=StepEstimate(120, 118, 121), ended=StepEstimate(159, 159, 159),
+    )  # fmt: skip
+    marks = trace(run_history(rows, episodes=[episode]), "began and ended")
+    assert [round(place) for place in marks["x"]] == [5, 5]
 
 
 def test_a_straggler_is_marked_on_its_node_only() -> None:

@@ -162,8 +162,11 @@ def _onsets(rows: Sequence[Row], episodes: Sequence[Episode], unit: format.Unit,
     top = max(float(row["step_time_ns"] or 0) for row in rows) / unit.ns
     marks: list[tuple[float, str, Episode]] = []
     for episode in episodes:
-        for found, symbol in ((episode.began, "triangle-right"), (episode.ended, "triangle-left")):
-            place = None if found is None else _place(rows, found)
+        for found, window, symbol in (
+            (episode.began, episode.first_window, "triangle-right"),
+            (episode.ended, episode.last_window, "triangle-left"),
+        ):
+            place = None if found is None else _place(rows, found, window)
             if place is not None:
                 marks.append((place, symbol, episode))
     if not marks:
@@ -190,15 +193,23 @@ def _onsets(rows: Sequence[Row], episodes: Sequence[Episode], unit: format.Unit,
     ]
 
 
-def _place(rows: Sequence[Row], found: StepEstimate) -> float | None:
-    """Return where on the axis of windows a step lies; None if no window has it."""
+def _place(rows: Sequence[Row], found: StepEstimate, window: int) -> float | None:
+    """Return where on the axis of windows a step lies; None if no window has it.
+
+    Args:
+        window: near which it is. A job that returned to a checkpoint ran the same steps in other windows too.
+    """
     step = (found.low + found.high) // 2 if found.step is None else found.step
-    for row in rows:
-        if row.get("first_step") is None or not row["first_step"] <= step <= row["last_step"]:
-            continue
-        steps = int(row["last_step"]) - int(row["first_step"]) + 1
-        return int(row["window"]) - 0.5 + (step - int(row["first_step"]) + 0.5) / steps
-    return None
+    having = [
+        row
+        for row in rows
+        if row.get("first_step") is not None and row["first_step"] <= step <= row["last_step"]
+    ]
+    if not having:
+        return None
+    row = min(having, key=lambda row: abs(int(row["window"]) - window))
+    steps = int(row["last_step"]) - int(row["first_step"]) + 1
+    return int(row["window"]) - 0.5 + (step - int(row["first_step"]) + 0.5) / steps
 
 
 def _suspect_ranks(rows: Sequence[Row], dark: bool) -> Trace:
