@@ -138,12 +138,15 @@ _ONE_RANK = ("chronic", "periodic", "one-off")
 def effects_of(diagnosis: Diagnosis) -> tuple[Finding, ...]:
     """Return the findings of a window that need attention. If the window has too few steps to estimate noise
     and is severe, this is one finding for the suspect, of unknown chance (§12)."""
-    aim, severity = diagnosis.aim, diagnosis.severity
-    if diagnosis.knows_noise or not diagnosis.needs_attention or aim is None or severity is None:
+    aim = diagnosis.aim
+    if diagnosis.knows_noise or not diagnosis.needs_attention or aim is None:
         return tuple(finding for finding in diagnosis.findings if finding.needs_attention)
     kind: FindingKind = "growth" if aim.rank is None else "rank"
     ranks = () if aim.rank is None else (aim.rank,)
-    return (Finding(kind, aim.stage, ranks, aim.hostname, severity, 0.0, severity, None, (), True),)
+    # Growth is a part of the healthy step, an effect one of this window's step.
+    grown = max(0.0, diagnosis.change or 0.0)
+    effect = max(diagnosis.exposed_imbalance or 0.0, grown / (1.0 + grown))
+    return (Finding(kind, aim.stage, ranks, aim.hostname, effect, 0.0, effect, None, (), True),)
 
 
 def takes_turns(finding: Finding) -> bool:

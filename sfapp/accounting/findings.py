@@ -126,7 +126,7 @@ def _late_finding(
         hostname=measures.led_by.hostname[ranks[0]],
         effect=effect / step_ns,
         low=max(0.0, effect - margin) / step_ns,
-        high=(effect + margin) / step_ns,
+        high=min(1.0, (effect + margin) / step_ns),  # of a whole step
         chance=chance,
         steps=() if always else tuple(int(measures.step_N[step]) for step in listed),
         needs_attention=effect >= gates.min_effect * step_ns,
@@ -268,7 +268,8 @@ def jitter_finding(
         rest_N = rest_N - saved_N
     margin = mean_margin(rest_N) / mean_step_ns(measures, carry)
     stage = max(excess, key=lambda name: excess[name])
-    return Finding("jitter", stage, (), None, rest, max(0.0, rest - margin), rest + margin, None)
+    low, high = max(0.0, rest - margin), min(1.0, rest + margin)
+    return Finding("jitter", stage, (), None, rest, low, high, None)
 
 
 def _excess_N(judged: Diagnosis, measures: Measures, carry: CarryOver | None) -> Floats:

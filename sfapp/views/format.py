@@ -120,10 +120,10 @@ def chance(value: float) -> str:
 
 
 def percent_interval(fraction: float, low: float, high: float) -> str:
-    """Return ``38.0 % (36.1–40.2 %)``: a part of a whole with its interval, unless this has no width."""
+    """Return ``38.0 % (36.1–40.2 %)``: a fraction with its interval, unless this has no width."""
     if low == high:
         return percent(fraction, 1)
-    return f"{percent(fraction, 1)} ({100 * low:.1f}–{min(100.0, 100 * high):.1f} %)"
+    return f"{percent(fraction, 1)} ({100 * low:.1f}–{100 * high:.1f} %)"
 
 
 def severity(fraction: float | None) -> str:

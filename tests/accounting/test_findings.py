@@ -232,3 +232,16 @@ def test_of_many_ranks_only_some_are_looked_at_with_the_same_findings(
     some = diagnose(window)
     monkeypatch.setattr(window_lateness, "MANY_RANKS", 10_000)
     assert kinds(some) == kinds(diagnose(window)) == [("rank", BACKWARD, (1234,)), ("rank", DATA, (77,))]
+
+
+@pytest.mark.parametrize("rank", [2, None])
+def test_no_effect_is_more_than_a_whole_step(rank: int | None) -> None:
+    # One step of twelve is forty times as long, on one rank or by jitter that no rank is named for.
+    job = ddp_job(ranks=4, steps=12)
+    job[0, 5, 2] += 3000 * MS
+    if rank is None:
+        job[0, 6, 1] += 3000 * MS
+    found = diagnose(window_of(job)).findings
+    assert found
+    for finding in found:
+        assert 0 <= finding.low <= finding.effect <= finding.high <= 1

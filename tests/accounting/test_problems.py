@@ -173,6 +173,19 @@ def test_a_window_with_too_few_steps_to_know_noise_is_a_problem_of_the_suspect()
     assert (problem.stage, problem.ranks) == (DATA, (3,))
 
 
+def test_a_window_of_few_steps_loses_no_more_than_its_time() -> None:
+    jobs = [ddp_job(ranks=4, steps=3, seed=number) for number in range(4)]
+    slow = ddp_job(ranks=4, steps=3, extra={(BACKWARD, "all"): 300 * MS})
+    found = diagnose_runs(
+        window_of(job, first_step=3 * number, window=number) for number, job in enumerate([*jobs, slow])
+    )
+    (problem,) = problems([TimedDiagnosis(one) for one in found])
+    cost = problem.cost
+    assert cost is not None
+    assert cost.lost_ns / cost.steps == pytest.approx(300 * MS, rel=0.05)
+    assert cost.lost_ns <= cost.high_ns <= cost.steps_ns
+
+
 MARK = Stamp("Ada", START)
 
 

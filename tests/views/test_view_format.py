@@ -171,3 +171,8 @@ def test_the_rest() -> None:
 )
 def test_an_axis_has_one_unit(largest: float, unit: str) -> None:
     assert format.unit_for(largest).name == unit
+
+
+def test_an_interval_contains_its_value_also_above_the_whole() -> None:
+    # A pipeline stage with one and a half times more own time than the mean stage.
+    assert format.percent_interval(1.5, 1.4, 1.6) == "150.0 % (140.0–160.0 %)"
