@@ -192,7 +192,8 @@ def timeline(
         f"""
         SELECT run_id, "window", started_at, ended_at, first_step, last_step, step_mean_ns AS step_time_ns,
             map_values(coalesce(carry_over_shares, shares)) AS shares,
-            label, severity, needs_attention, aim_stage, aim_rank, aim_hostname, culprit_kind, is_reference,
+            label, change, severity, needs_attention, aim_stage, aim_rank, aim_hostname, culprit_kind,
+            is_reference,
             len(missing_ranks) AS missing_ranks, missing_ranks[1] AS first_missing_rank, lacks_data,
             stages
         FROM windows WHERE rowid IN (SELECT rowid FROM windows WHERE {where} ORDER BY {kept} LIMIT $latest)

@@ -140,7 +140,7 @@ def _values(row: Mapping[str, object]) -> dict[str, float]:
     step_ns, rank = row["step_time_ns"], row["aim_rank"]
     found: dict[str, object] = {
         "step_time_ms": step_ns / 1e6 if isinstance(step_ns, int | float) else None,
-        "change_percent": row["severity"] * 100 if isinstance(row["severity"], float) else None,
+        "change_percent": row["change"] * 100 if isinstance(row["change"], float) else None,
         "needs_attention": bool(row["needs_attention"]),
         "missing_ranks": row["missing_ranks"],
         "late_rank": rank if row["needs_attention"] else None,

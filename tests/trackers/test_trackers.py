@@ -14,6 +14,7 @@ import pytest
 from sfapp.errors import WindowNotFoundError
 from sfapp.model import stage_hash
 from sfapp.model.stages import RESIDUAL
+from sfapp.notebook.packets import open_packets
 from sfapp.trackers import log_to_mlflow, log_to_tensorboard, log_to_wandb
 from sfapp.trackers.run_log import run_log, tracked_stage_names
 from tests.app.recorded_job import hostile_window, job_window, put
@@ -45,6 +46,13 @@ class TestContent:
         healthy = found.windows[0].values
         assert healthy["sfapp/needs_attention"] == 0.0
         assert "sfapp/late_rank" not in healthy
+
+    def test_the_change_is_that_of_the_verdict_and_no_measure_of_imbalance(self, packets: Path) -> None:
+        with open_packets(packets) as found:
+            rows = list(found.windows.sort("window").iter_rows(named=True))
+        assert any(row["change"] < row["severity"] for row in rows)
+        shown = [window.values["sfapp/change_percent"] for window in run_log(packets).windows]
+        assert shown == pytest.approx([100 * row["change"] for row in rows])
 
     def test_the_problems_and_the_lost_time_are_those_of_all_surfaces(self, packets: Path) -> None:
         found = run_log(packets)
