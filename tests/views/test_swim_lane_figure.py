@@ -168,3 +168,13 @@ def test_short_names_of_stages_are_made_once(monkeypatch: pytest.MonkeyPatch) ->
 
     assert sum(trace["type"] == "bar" for trace in figure["data"]) == 40
     assert len(made) <= 2
+
+
+@pytest.mark.parametrize("kind", ["reduced_callback", "reduced_wide_nodes", "healthy", "gaps"])
+def test_a_mean_that_is_not_the_step_time_has_another_name(kind: str) -> None:
+    measures, diagnosis = jobs.against_healthy(jobs.ALL[kind](), "carry_over")
+    alt = swim_lane(measures, diagnosis)["layout"]["meta"]["alt"]
+    step = f"In the mean step of the window, {format.duration(diagnosis.step_time.mean_ns)} long"
+    aligned = format.duration(measures.makespan / measures.steps)
+    assert (step in alt) != (f"In the mean step-aligned step of the window, {aligned} long" in alt)
+    assert (step in alt) == (not kind.startswith("reduced"))

@@ -54,7 +54,16 @@ class LaneWords:
         if self.found.carried_in is not None:
             steps = [int(step) for step in self.measures.step_N[1:]]
             return f"mean of steps {format.ranges(steps)}"
-        return "mean step of the window"
+        return "mean step-aligned step of the window" if self._restarts else "mean step of the window"
+
+    @property
+    def _restarts(self) -> bool:
+        """Whether all lanes start at 0 in each step, so that their mean is not the verdict's step time: a
+        delay counts in its own step and in the next one."""
+        shown = format.duration(self.found.end_ns - self.found.start_ns)
+        is_carried = self.diagnosis.carry_over_advances_ns is not None
+        is_other = shown != format.duration(self.diagnosis.step_time.mean_ns)
+        return is_carried and is_other and not self.found.has_step_before
 
     @property
     def waits_inside(self) -> str | None:
