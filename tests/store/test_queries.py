@@ -130,6 +130,7 @@ def test_the_timeline_is_in_order_and_small(store: Store) -> None:
     assert set(rows[0]) == {
         "run_id", "window", "started_at", "ended_at", "first_step", "last_step", "step_time_ns", "shares",
         "label",
+        "change",
         "severity",
         "needs_attention", "aim_stage", "aim_rank", "aim_hostname", "culprit_kind", "is_reference",
         "missing_ranks", "first_missing_rank", "lacks_data",

@@ -61,9 +61,11 @@ class LaneWords:
         """Whether all lanes start at 0 in each step, so that their mean is not the verdict's step time: a
         delay counts in its own step and in the next one."""
         shown = format.duration(self.found.end_ns - self.found.start_ns)
+        if self.found.sync_stage is not None and self.measures.has_all_rows:
+            return False
         is_carried = self.diagnosis.carry_over_advances_ns is not None
         is_other = shown != format.duration(self.diagnosis.step_time.mean_ns)
-        return is_carried and is_other and not self.found.has_step_before
+        return is_carried and is_other
 
     @property
     def waits_inside(self) -> str | None:
