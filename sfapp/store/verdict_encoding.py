@@ -87,7 +87,7 @@ class StoredReference(msgspec.Struct, frozen=True):
     reference: str
 
 
-_ADDED: Mapping[int, tuple[str, ...]] = {24: ("job_fields", "verdict_hash")}
+_ADDED: Mapping[int, tuple[str, ...]] = {24: ("job_fields", "verdict_hash"), 25: ()}
 """Earlier versions whose files are still read, with the columns that they lack."""
 
 
