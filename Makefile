@@ -12,7 +12,7 @@ part = @mkdir -p $(CACHE); rm -f $(CACHE)/$@.status; $(3) $(BIN)/pytest -o cache
 # The longest first: a part begins when one before it has ended, so that the last ones end together.
 PARTS := test-app test-torchrun test-browser test-recording test-storing test-inside
 # Parts of the tests that need neither torchrun nor a browser; the rest of them is test-inside.
-APP := tests/app tests/cli tests/documentation tests/report tests/views
+APP := tests/app tests/cli tests/views
 RECORDING := tests/recorder tests/storage tests/stream
 STORING := tests/engines tests/importers tests/packets tests/service tests/store
 

@@ -237,8 +237,9 @@ class MissingExtraError(SfappError):
 EXTRA_OF_MODULE = {
     **dict.fromkeys(
         (
-            *("cachetools", "duckdb", "fastapi", "filelock", "jinja2", "nicegui", "orjson", "socketio"),
-            *("anyio", "prometheus_client", "rich", "starlette", "typst", "uvicorn", "watchfiles"),
+            *("anyio", "cachetools", "duckdb", "engineio", "fastapi", "filelock", "jinja2", "nicegui"),
+            *("orjson", "prometheus_client", "rich", "socketio", "starlette", "typst", "uvicorn"),
+            *("watchfiles", "wsproto"),
         ),
         "app",
     ),

@@ -137,6 +137,9 @@ def test_a_command_of_the_base_install_runs_or_names_an_extra(
         assert (code, "pip install 'sfapp[app]'" in output) == (2, True)
 
 
+OF_NICEGUI = ("engineio", "fastapi", "socketio", "starlette", "uvicorn", "wsproto")
+
+
 def test_every_extra_of_pyproject_is_named() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert {*EXTRA_OF_MODULE.values()} == set(extras) - {"bench", "dev", "docs", "gpu"}
@@ -144,7 +147,7 @@ def test_every_extra_of_pyproject_is_named() -> None:
     for module, extra in EXTRA_OF_MODULE.items():
         names = {name.lower().replace("_", "-") for name in distributions.get(module, ())}
         required = {each.partition("[")[0].partition(">")[0].partition("=")[0] for each in extras[extra]}
-        comes_with_another = module in {"anyio", "fastapi", "socketio", "starlette", "uvicorn", "IPython"}
+        comes_with_another = module in {"IPython", "anyio", *OF_NICEGUI}
         assert not names or names & required or comes_with_another, module
 
 
