@@ -24,6 +24,7 @@ from sfapp.recorder.auto.script_waits import ScriptWaits
 from sfapp.recorder.auto.settings import Settings
 from sfapp.recorder.auto.steps import STAGES, Kind, PreviousStep, TimedStep, TrainingEvent, read_step
 from sfapp.recorder.identity import place_here
+from sfapp.recorder.signal_errors import is_of_a_signal_handler
 from sfapp.recorder.transport.rank_group import distributed_rank
 from sfapp.recorder.transport.transports import GatherMode
 from sfapp.recorder.wrapper import wrapper_of
@@ -51,13 +52,15 @@ R = TypeVar("R")
 def _fail_open(
     method: Callable[Concatenate[Session, P], R],
 ) -> Callable[Concatenate[Session, P], R | None]:
-    """Wrap a method so that its errors end the recording and not the training."""
+    """Wrap a method so that its errors end the recording and not the training, which gets its own ones."""
 
     def guarded(self: Session, /, *args: P.args, **kwargs: P.kwargs) -> R | None:
         try:
             return method(self, *args, **kwargs)
         except Exception as error:  # fail-open
             self.give_up(f"recording stopped: {describe_error(error)}")
+            if is_of_a_signal_handler(error):
+                raise
             return None
 
     functools.update_wrapper(guarded, method)

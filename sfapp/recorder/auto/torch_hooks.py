@@ -24,6 +24,7 @@ from typing import Any, ParamSpec, TypeVar
 from sfapp.recorder.auto.import_hooks import ImportHook
 from sfapp.recorder.auto.session import Session
 from sfapp.recorder.auto.steps import BATCH, EXHAUSTED, STARTED
+from sfapp.recorder.timing.model_hooks import ModelHook
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -80,8 +81,9 @@ class _ForwardHook:
                 self.disable()  # Checkpointed modules run again in backward.
             return
         self._session.module_called(module, getattr(module, "require_backward_grad_sync", None))
+        self._leave_module()
         try:
-            self._on_module = module.register_forward_hook(self._after, always_call=True)
+            self._on_module = module.register_forward_hook(ModelHook(self._after), always_call=True)
         except Exception:  # fail-open: without a hook the end of the call is unknown
             self._session.leave("forward")
             return
@@ -89,10 +91,14 @@ class _ForwardHook:
 
     def _after(self, module: Any, args: Any, output: Any) -> None:
         self._session.leave("forward")
+        self._leave_module()
+        self.enable()
+
+    def _leave_module(self) -> None:
+        """Remove the hook of a module, which stays on it where Ctrl-C ended the call."""
         if self._on_module is not None:
             self._on_module.remove()
             self._on_module = None
-        self.enable()
 
 
 class _TimedBatches(Iterator[Any]):

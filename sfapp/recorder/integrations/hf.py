@@ -23,6 +23,7 @@ from sfapp.recorder.integrations.safe_hooks import (
 from sfapp.recorder.recorder import Recorder
 from sfapp.recorder.side_channels.last_gradient import DataParallelPart
 from sfapp.recorder.timing.batches import Batch
+from sfapp.recorder.timing.model_hooks import ModelHook
 from sfapp.recorder.timing.phases import Phases
 from sfapp.recorder.wrapper import wrapper_of
 
@@ -43,6 +44,13 @@ STAGES = (DATA, FORWARD, BACKWARD_AND_CLIP, OPTIMIZER)
 _SET_BY_THE_TRAINER = ("stages", "accumulation", "first_step")
 
 
+class _UncompiledHook(ModelHook):
+    """Hook that a compiled model calls too, outside its graph."""
+
+    __slots__ = ()
+    __call__ = torch.compiler.disable(ModelHook.__call__)
+
+
 class _ModelHooks:
     """Forward hooks on a module, which mark the end of the forward and the beginning of the backward pass."""
 
@@ -51,11 +59,7 @@ class _ModelHooks:
     _handles: tuple[Any, ...] = ()
 
     def _register_hooks(self, model: torch.nn.Module) -> None:
-        # A compiled model calls the hooks too, outside its graph.
-        before, after = (
-            torch.compiler.disable(self._forward_begins),
-            torch.compiler.disable(self._forward_ends),
-        )
+        before, after = _UncompiledHook(self._forward_begins), _UncompiledHook(self._forward_ends)
         self._handles = (model.register_forward_pre_hook(before), model.register_forward_hook(after))
 
     def _remove_hooks(self) -> None:

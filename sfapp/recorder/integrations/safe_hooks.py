@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar, cast
 from sfapp.errors import RecorderError, describe_error
 from sfapp.recorder.options import RECORDER_OPTIONS
 from sfapp.recorder.recorder import Recorder
+from sfapp.recorder.signal_errors import is_of_a_signal_handler
 from sfapp.recorder.timing.phases import Phases
 
 Hook = TypeVar("Hook", bound=Callable[..., Any])
@@ -26,7 +27,10 @@ class HookOwner(Protocol):
 
 
 def never_raises(hook: Hook) -> Hook:
-    """Wrap a hook: skip it while nothing is recorded, and turn an error in it into a fault in the packet."""
+    """Wrap a hook: skip it while nothing is recorded, and turn an error in it into a fault in the packet.
+
+    What a signal handler of training raises in it reaches training as well.
+    """
 
     @functools.wraps(hook)
     def guarded(self: HookOwner, *args: Any, **kwargs: Any) -> None:
@@ -36,6 +40,8 @@ def never_raises(hook: Hook) -> Hook:
             hook(self, *args, **kwargs)
         except Exception as error:  # fail-open
             self.phases.fault(HOOK_FAILED, f"{hook.__name__}: {describe_error(error)}")
+            if is_of_a_signal_handler(error):
+                raise
 
     return cast(Hook, guarded)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from sfapp.errors import RecorderError
 from sfapp.recorder.side_channels.channels import MS
+from sfapp.recorder.timing.model_hooks import ModelHook
 from sfapp.recorder.timing.timers import StepState
 from sfapp.recorder.wrapper import wrapper_of
 
@@ -55,8 +56,8 @@ class LayerTimes:
         self._handles: list[Any] = []
         for name, layer in layers.items():
             times = _Layer(state, *channels_of(name))
-            self._handles.append(layer.register_forward_pre_hook(times.forward_begins))
-            self._handles.append(layer.register_forward_hook(times.forward_ends))
+            self._handles.append(layer.register_forward_pre_hook(ModelHook(times.forward_begins)))
+            self._handles.append(layer.register_forward_hook(ModelHook(times.forward_ends)))
             trained = [parameter for parameter in layer.parameters() if parameter.requires_grad]
             if trained:
                 hook = torch.autograd.graph.register_multi_grad_hook(trained, times.parameters_done)

@@ -244,6 +244,39 @@ def test_packets_stay_where_they_were_asked_for_if_the_script_changes_folder(
     assert not [*(tmp_path / "elsewhere").iterdir()]
 
 
+INTERRUPTED = """
+import copy, os, signal, torch
+
+class Model(torch.nn.Linear):
+    calls = 0
+
+    def forward(self, batch):
+        self.calls += 1
+        if self.calls == 3:
+            signal.raise_signal(signal.SIGINT)
+        return super().forward(batch)
+
+model = Model(2, 2)
+try:
+    while True:
+        model(torch.ones(1, 2)).sum().backward()
+except KeyboardInterrupt:
+    torch.save(model, "model.pt")
+    loaded = torch.load("model.pt", weights_only=False)
+    for each in (copy.deepcopy(model), loaded, model, model):
+        print(each(torch.ones(1, 2)).shape, len(model._forward_hooks))
+"""
+
+
+def test_an_interrupted_script_saves_its_whole_model(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(INTERRUPTED)
+    result = run(tmp_path, tmp_path / "train.py")
+    calls = [line.removeprefix("torch.Size([1, 2]) ") for line in result.stdout.splitlines()]
+    assert calls[-2:] == ["0", "0"]
+    assert len(calls) == 4
+    assert b"sfapp" not in (tmp_path / "model.pt").read_bytes()
+
+
 def test_a_script_that_closes_all_files_trains_on(tmp_path: Path) -> None:
     """As one does that becomes a daemon: the numbers of the recorder's files may be those of others then."""
     others = "kept = [open(__file__) for _ in range(20)]"

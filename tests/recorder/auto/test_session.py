@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from pathlib import Path
 
@@ -262,6 +263,23 @@ def test_an_error_of_ours_ends_the_recording_and_nothing_else(
     session.close()
     assert not session.active
     assert capsys.readouterr().err == "sfapp: recording stopped: StopIteration: \n"
+
+
+def test_what_a_signal_handler_raises_in_a_hook_reaches_the_script(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def late(*arguments: object) -> None:
+        raise TimeoutError("the job's time is up")
+
+    before = signal.signal(signal.SIGUSR1, late)
+    try:
+        session = Session(Settings(output=tmp_path), lambda: signal.raise_signal(signal.SIGUSR1) or 0)
+        with pytest.raises(TimeoutError, match="time is up"):
+            session.enter("forward")
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert not session.active
+    assert capsys.readouterr().err == "sfapp: recording stopped: TimeoutError: the job's time is up\n"
 
 
 def test_a_recorder_made_late_waits_for_no_other_rank(tmp_path: Path, loop: Loop) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
+import io
 import logging
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -87,6 +90,66 @@ def test_a_hook_that_fails_is_a_fault_in_the_packet_and_training_goes_on(tmp_pat
     assert window.manifest.faults == ("hook_failed",)
     assert "sync_gradients" in window.manifest.extra["faults_seen"]["hook_failed"]
     assert not model._forward_hooks
+
+
+def test_what_a_signal_handler_raises_in_a_hook_reaches_training(tmp_path: Path) -> None:
+    pytest.importorskip("transformers", reason="transformers is not installed", exc_type=ImportError)
+    from sfapp.recorder.integrations.hf import AccelerateRecorder
+
+    def late(*arguments: object) -> None:
+        raise TimeoutError("the job's time is up")
+
+    class Accelerator:
+        gradient_accumulation_steps = 1
+
+        @property
+        def sync_gradients(self) -> bool:
+            signal.raise_signal(signal.SIGUSR1)
+            return True
+
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    before = signal.signal(signal.SIGUSR1, late)
+    try:
+        with AccelerateRecorder(Accelerator(), model, optimizer, tmp_path, run_id="run") as recorded:
+            (batch,) = recorded.batches([torch.ones(1, 4)])
+            with pytest.raises(TimeoutError, match="time is up"):
+                model(batch)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def saved_and_copied(model: torch.nn.Module) -> list[torch.nn.Module]:
+    file = io.BytesIO()
+    torch.save(model, file)
+    assert b"sfapp" not in file.getvalue()
+    file.seek(0)
+    return [torch.load(file, weights_only=False), copy.deepcopy(model)]
+
+
+def test_a_model_whose_layers_are_timed_is_saved_and_copied_without_the_recorder(perf: Recorder) -> None:
+    model = network()
+    perf.time_layers(model)
+    with perf.step():
+        model(torch.ones(1, 4)).sum().backward()
+        for copied in saved_and_copied(model):
+            assert torch.equal(copied(torch.ones(1, 4)), model(torch.ones(1, 4)))
+
+
+def test_a_model_of_accelerate_is_saved_and_copied_without_the_recorder(tmp_path: Path) -> None:
+    pytest.importorskip("transformers", reason="transformers is not installed", exc_type=ImportError)
+    from sfapp.recorder.integrations.hf import AccelerateRecorder
+
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    accelerator = SimpleNamespace(gradient_accumulation_steps=1, sync_gradients=True)
+    with AccelerateRecorder(accelerator, model, optimizer, tmp_path, run_id="run") as recorded:
+        for batch in recorded.batches([torch.ones(1, 4)] * 3):
+            model(batch).sum().backward()
+            for copied in saved_and_copied(model):
+                assert torch.equal(copied(batch), model(batch))
+            optimizer.step()
+    assert len(read_window(tmp_path).step_N) == 3
 
 
 def test_a_section_that_is_to_be_an_unknown_stage_is_refused(perf: Recorder) -> None:
