@@ -127,7 +127,7 @@ def saved_and_copied(model: torch.nn.Module) -> list[torch.nn.Module]:
     return [torch.load(file, weights_only=False), copy.deepcopy(model)]
 
 
-def test_a_model_whose_layers_are_timed_is_saved_and_copied_without_the_recorder(perf: Recorder) -> None:
+def test_a_model_with_timed_layers_is_saved_and_copied_without_the_recorder(perf: Recorder) -> None:
     model = network()
     perf.time_layers(model)
     with perf.step():
