@@ -16,23 +16,23 @@ _BATCH = 1_000
 
 
 def log_to_wandb(
-    run: Any, packets: PacketFolder, run_id: str | None = None, *, after_step: int | None = None
+    run: Any, packets: PacketFolder, run_id: str | None = None, *, after_window: int | None = None
 ) -> int | None:
     """Log a run to W&B: values per window over the training step, a table of problems, and a summary.
 
     Args:
         run: the W&B run, such as ``wandb.run`` or what ``wandb.init()`` returned.
-        packets, run_id, after_step: see ``run_log``.
+        packets, run_id, after_window: see ``run_log``.
 
     Returns:
-        The last step logged, for ``after_step`` of the next call; None without a new window.
+        Number of the last window logged, for ``after_window`` of the next call; None without a new window.
 
     Raises:
         WindowNotFoundError, StoreError: see ``run_log``.
     """
     import wandb
 
-    found = run_log(packets, run_id, after_step)
+    found = run_log(packets, run_id, after_window)
     run.define_metric(f"{PREFIX}step")
     run.define_metric(f"{PREFIX}*", step_metric=f"{PREFIX}step")
     for window in found.windows:
@@ -40,7 +40,7 @@ def log_to_wandb(
     rows = [list(row) for row in found.problems]
     run.log({f"{PREFIX}problem_table": wandb.Table(columns=list(COLUMNS), data=rows)})
     run.summary.update(found.summary)
-    return found.last_step
+    return found.last_window
 
 
 def log_to_mlflow(
@@ -48,16 +48,16 @@ def log_to_mlflow(
     run_id: str | None = None,
     *,
     mlflow_run: str | None = None,
-    after_step: int | None = None,
+    after_window: int | None = None,
 ) -> int | None:
     """Log a run to MLflow: metrics per window over the training step, totals, and ``sfapp/problems.md``.
 
     Args:
-        packets, run_id, after_step: see ``run_log``.
+        packets, run_id, after_window: see ``run_log``.
         mlflow_run: id of the MLflow run; the active one if None, which is started if there is none.
 
     Returns:
-        The last step logged, for ``after_step`` of the next call; None without a new window.
+        Number of the last window logged, for ``after_window`` of the next call; None without a new window.
 
     Raises:
         WindowNotFoundError, StoreError: see ``run_log``.
@@ -65,7 +65,7 @@ def log_to_mlflow(
     import mlflow
     from mlflow.entities import Metric
 
-    found = run_log(packets, run_id, after_step)
+    found = run_log(packets, run_id, after_window)
     client = mlflow.MlflowClient()
     if mlflow_run is None:
         mlflow_run = (mlflow.active_run() or mlflow.start_run()).info.run_id
@@ -81,34 +81,33 @@ def log_to_mlflow(
     for begin in range(0, len(metrics), _BATCH):
         client.log_batch(mlflow_run, metrics[begin : begin + _BATCH])
     client.log_text(mlflow_run, _problems_page(found), "sfapp/problems.md")
-    return found.last_step
+    return found.last_window
 
 
 def log_to_tensorboard(
-    writer: Any, packets: PacketFolder, run_id: str | None = None, *, after_step: int | None = None
+    writer: Any, packets: PacketFolder, run_id: str | None = None, *, after_window: int | None = None
 ) -> int | None:
     """Log a run to TensorBoard: scalars per window over the training step, totals, and the problems as text.
 
     Args:
         writer: a ``torch.utils.tensorboard.SummaryWriter``.
-        packets, run_id, after_step: see ``run_log``.
+        packets, run_id, after_window: see ``run_log``.
 
     Returns:
-        The last step logged, for ``after_step`` of the next call; None without a new window.
+        Number of the last window logged, for ``after_window`` of the next call; None without a new window.
 
     Raises:
         WindowNotFoundError, StoreError: see ``run_log``.
     """
-    found = run_log(packets, run_id, after_step)
+    found = run_log(packets, run_id, after_window)
     for window in found.windows:
         for name, value in window.values.items():
             writer.add_scalar(name, value, window.step, walltime=window.seconds)
-    step = found.last_step or after_step or 0
     for name, value in found.summary.items():
-        writer.add_scalar(name, value, step)
-    writer.add_text(f"{PREFIX}problem_table", _problems_page(found), step)
+        writer.add_scalar(name, value, found.last_step)
+    writer.add_text(f"{PREFIX}problem_table", _problems_page(found), found.last_step)
     writer.flush()
-    return found.last_step
+    return found.last_window
 
 
 def _problems_page(found: RunLog) -> str:

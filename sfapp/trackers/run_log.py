@@ -36,6 +36,7 @@ COLUMNS = ("problem", "cost", "since", "until", "state")
 class WindowValues:
     """Values of one window, at its last step. ``seconds``: when it ended, since 1970; None if not known."""
 
+    window: int
     step: int
     seconds: float | None
     values: Mapping[str, float]
@@ -46,20 +47,22 @@ class RunLog:
     """Everything about one run.
 
     Attributes:
-        windows: those after the step asked for, in order.
+        windows: those after the window asked for, in order.
+        last_step: of the run's last window, also if that is not among ``windows``.
         summary: number of problems, and rank-hours lost, in all and by stage.
         problems: rows of the table of problems, the costliest first, as text.
     """
 
     run_id: str
     windows: tuple[WindowValues, ...]
+    last_step: int
     summary: Mapping[str, float]
     problems: tuple[tuple[str, ...], ...]
 
     @property
-    def last_step(self) -> int | None:
-        """The last step of the windows; None if there are none."""
-        return self.windows[-1].step if self.windows else None
+    def last_window(self) -> int | None:
+        """The number of the last window; None if there are none."""
+        return self.windows[-1].window if self.windows else None
 
     def markdown(self) -> str:
         """Return the problems as a Markdown table; names from packets are shown as text."""
@@ -71,14 +74,15 @@ class RunLog:
 def run_log(
     packets: str | PathLike[str] | StoragePath,
     run_id: str | None = None,
-    after_step: int | None = None,
+    after_window: int | None = None,
 ) -> RunLog:
     """Read a run's packets and return what to log of it.
 
     Args:
         packets: folder of the run's packets, or one that holds them, or its address in an object store.
         run_id: the run; not needed if there is only one.
-        after_step: only windows that end after this step.
+        after_window: only windows of a higher number. Steps do not tell: a job that returns to a checkpoint
+            runs the same ones again.
 
     Raises:
         WindowNotFoundError: there is no such run, or several and none is named.
@@ -93,18 +97,20 @@ def run_log(
         lost = [each for of_run, each in store.fleet().lost if of_run == name]
     windows = [
         WindowValues(
+            row["window"],
             row["last_step"],
             row["ended_at"] and row["ended_at"].timestamp(),
             _values(row),
         )
         for row in rows
-        if after_step is None or row["last_step"] > after_step
+        if after_window is None or row["window"] > after_window
     ]
     costs = [problem.cost.rank_hours for problem in problems if problem.cost is not None]
     summary = {f"{PREFIX}problems": float(len(problems)), f"{PREFIX}problems_rank_hours": sum(costs)}
     names = tracked_stage_names([each.stage for each in lost])
     summary |= {f"{PREFIX}lost_rank_hours/{names[each.stage]}": each.above_healthy for each in lost}
-    return RunLog(name, tuple(windows), summary, tuple(map(_problem_row, problems)))
+    last_step = rows[-1]["last_step"] if rows else 0
+    return RunLog(name, tuple(windows), last_step, summary, tuple(map(_problem_row, problems)))
 
 
 def _run_in(store: Store, run_id: str | None) -> str:
