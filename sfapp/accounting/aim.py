@@ -5,6 +5,7 @@ Needs only a diagnosis, so a stored one can be compared with another reference w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -39,7 +40,8 @@ def with_reference(diagnosis: Diagnosis, reference: Reference | None) -> Diagnos
     delta = change = None
     if reference is not None and comparable:
         delta = delta_ns(diagnosis, reference)
-        change = (diagnosis.step_time.mean_ns - reference.step_time_ns) / max(1.0, reference.step_time_ns)
+        step_ns, reference = _on_one_frontier(diagnosis, reference)
+        change = (step_ns - reference.step_time_ns) / max(1.0, reference.step_time_ns)
     compared = diagnosis.changed(
         reference=reference,
         delta_ns=delta,
@@ -51,6 +53,19 @@ def with_reference(diagnosis: Diagnosis, reference: Reference | None) -> Diagnos
     culprit = _culprit(compared, stage)
     aim = _aim(compared, stage, basis, culprit)
     return compared.changed(culprit=culprit, aim=replace(aim, evidence=_evidence(compared, aim, culprit)))
+
+
+def _on_one_frontier(diagnosis: Diagnosis, reference: Reference) -> tuple[float, Reference]:
+    """Return a window's mean step and its reference, with the mean steps that ``delta_ns`` splits.
+
+    Where only one of them has a carry-over frontier, both are step-aligned: a delay in some steps counts
+    twice there, which would be growth against a carry-over step (§12).
+    """
+    carried = diagnosis.carry_over_advances_ns
+    if (carried is None) == (reference.carry_advance_ns is None):
+        return diagnosis.step_time.mean_ns, reference
+    aligned_ns = sum(diagnosis.advances_ns.values()) / diagnosis.steps
+    return aligned_ns, replace(reference, step_time_ns=math.fsum(reference.advance_ns.values()))
 
 
 def _severity(imbalance: float | None, change: float | None) -> float | None:

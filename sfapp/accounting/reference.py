@@ -80,6 +80,7 @@ class WindowPace:
         step_ns: mean exposed step. noise: noise of its steps.
         kind: recorded stages and number of ranks, which windows must share to be averaged.
         has_late_ranks: whether ranks are late in it, beyond noise.
+        is_carried: whether it has a carry-over frontier, of which ``step_ns`` then is.
     """
 
     window: int
@@ -87,12 +88,18 @@ class WindowPace:
     noise: StepNoise | None
     kind: Hashable = ()
     has_late_ranks: bool = False
+    is_carried: bool = True
 
     @classmethod
     def of(cls, diagnosis: Diagnosis) -> WindowPace:
         kind = diagnosis.recorded_stages, diagnosis.ranks
         return cls(
-            diagnosis.window, diagnosis.step_time.mean_ns, diagnosis.noise, kind, diagnosis.has_late_ranks
+            diagnosis.window,
+            diagnosis.step_time.mean_ns,
+            diagnosis.noise,
+            kind,
+            diagnosis.has_late_ranks,
+            diagnosis.carry_over_advances_ns is not None,
         )
 
 
@@ -121,6 +128,8 @@ def healthy_windows(paces: Iterable[WindowPace], min_effect: float) -> HealthyWi
         paces: of the complete windows after the first one of the run.
     """
     every = sorted(paces, key=lambda pace: (pace.step_ns, pace.window))
+    # Step-aligned means are no carry-over ones, and one such window would have all others compared like it.
+    every = [pace for pace in every if pace.is_carried] or every
     ordered = [pace for pace in every if not pace.has_late_ranks] or every
     if not ordered:
         return None
@@ -205,9 +214,13 @@ def pooled_reference(
     def by_stage(parts: Sequence[dict[str, float]]) -> dict[str, float]:
         return {stage: mean([part[stage] for part in parts]) for stage in parts[0]}
 
-    step_ns = mean([one.step_time_ns for one in windows])
-    nearest = min(windows, key=lambda one: (abs(one.step_time_ns - step_ns), one.window))
     carried = [one.carry_advance_ns for one in windows]
+    steps_ns = [one.step_time_ns for one in windows]
+    if any(carried) and not all(carried):  # means of two frontiers are no mean of either
+        steps_ns = [math.fsum(one.advance_ns.values()) for one in windows]
+    step_ns = mean(steps_ns)
+    order = [(abs(own_ns - step_ns), one.window) for own_ns, one in zip(steps_ns, windows, strict=True)]
+    nearest = windows[order.index(min(order))]
     return replace(
         nearest,
         step_time_ns=step_ns,

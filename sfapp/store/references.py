@@ -42,7 +42,8 @@ _AT_ONCE = 512
 """Number of diagnoses decoded together, because all windows of a run may not fit in memory."""
 
 _COMPLETE = """
-SELECT run_id, "window", step_mean_ns, step_noise, recorded_stages, ranks, has_late_ranks
+SELECT run_id, "window", step_mean_ns, step_noise, recorded_stages, ranks, has_late_ranks,
+    carry_over_shares IS NOT NULL
 FROM windows JOIN (SELECT run_id, min("window") AS first FROM windows GROUP BY run_id) USING (run_id)
 WHERE complete AND "window" > first AND ($run IS NULL OR run_id = $run)
 """
@@ -126,10 +127,10 @@ def references_of(cursor: Cursor, runs: Iterable[str]) -> dict[str, Reference]:
 def _wanted(cursor: Cursor, chosen: ReferenceChoices, run_id: str | None) -> dict[str, _Wanted]:
     """Return for one run or all runs the windows with which it should be compared."""
     paces: dict[str, list[WindowPace]] = defaultdict(list)
-    for run, number, step_ns, noise, stages, ranks, late in cursor.execute(
+    for run, number, step_ns, noise, stages, ranks, late, carried in cursor.execute(
         _COMPLETE, {"run": run_id}
     ).fetchall():
-        paces[run].append(WindowPace(number, step_ns, _noise(noise), (tuple(stages), ranks), late))
+        paces[run].append(WindowPace(number, step_ns, _noise(noise), (tuple(stages), ranks), late, carried))
     wanted = {
         run: _Wanted(healthy, False)
         for run, found in paces.items()

@@ -8,9 +8,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sfapp.accounting import diagnose, diagnose_runs, healthy_in_run, reference_of, with_reference
+from sfapp.accounting import (
+    diagnose,
+    diagnose_runs,
+    healthy_in_run,
+    pooled_reference,
+    reference_of,
+    with_reference,
+)
 from sfapp.accounting.leaders import period_of
-from sfapp.model import Diagnosis
+from sfapp.model import Diagnosis, Window
 from tests.builders import BACKWARD, CALLBACKS, DATA, FORWARD, MS, OPTIMIZER, ddp_job, window_of
 
 HEALTHY = window_of(ddp_job(seed=9), window=1)
@@ -134,6 +141,40 @@ def test_deltas_add_up_to_the_change_in_step_time() -> None:
     assert diagnosis.reference is not None
     grown = diagnosis.step_time.mean_ns - diagnosis.reference.step_time_ns
     assert sum(diagnosis.delta_ns.values()) == pytest.approx(grown, rel=1e-12)
+
+
+def with_gap(diagnosed: Window) -> Window:
+    """The same window without a row for the steps 20 to 22."""
+    steps = diagnosed.step_N
+    return replace(diagnosed, step_N=np.where(steps - steps[0] < 20, steps, steps + 3))
+
+
+@pytest.mark.parametrize(("has_gap", "healthy_has_gap"), [(True, False), (False, True), (True, True)])
+def test_deltas_add_up_to_the_change_where_a_window_has_gaps(has_gap: bool, healthy_has_gap: bool) -> None:
+    slow = window_of(ddp_job(seed=3, extra={(CALLBACKS, 3): 60 * MS}, every=4), window=3)
+    healthy = [window_of(ddp_job(seed=number), window=number) for number in (1, 2)]
+    healthy[0] = with_gap(healthy[0]) if healthy_has_gap else healthy[0]
+    reference = pooled_reference([reference_of(diagnose(one)) for one in healthy])
+    found = with_reference(diagnose(with_gap(slow) if has_gap else slow), reference)
+    assert found.delta_ns is not None
+    assert found.reference is not None
+    assert found.change is not None
+    grown = found.change * found.reference.step_time_ns
+    assert sum(found.delta_ns.values()) == pytest.approx(grown, rel=1e-12)
+    aligned = diagnose(slow).advances_ns
+    before = sum(found.reference.advance_ns.values())
+    assert found.change == pytest.approx(sum(aligned.values()) / 40 / before - 1, rel=1e-12)
+
+
+def test_a_window_with_gaps_is_no_healthy_one_where_others_have_none() -> None:
+    windows = [window_of(ddp_job(seed=number), window=number) for number in range(4)]
+    windows[2] = with_gap(windows[2])
+    found = healthy_in_run([diagnose(one) for one in windows])
+    assert found is not None
+    assert found.windows == (1, 3)
+    found = healthy_in_run([diagnose(with_gap(one)) for one in windows])
+    assert found is not None
+    assert found.windows == (1, 2, 3)
 
 
 def test_the_healthy_window_has_the_lowest_mean_after_the_first_and_is_complete() -> None:

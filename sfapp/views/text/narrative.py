@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from sfapp.model import Diagnosis, broad_stage
 from sfapp.views import format
 from sfapp.views.text.advice import look_at_all_ranks, look_at_one_rank, why_ranks_rotate
@@ -114,7 +116,7 @@ def delta_sentence(diagnosis: Diagnosis) -> str:
             f"{lost} of each step ({format.percent(excess)}) is {format.short_stage(aim.stage)} time "
             "in excess of a typical rank."
         )
-    total = diagnosis.step_time.mean_ns - reference.step_time_ns
+    total = math.fsum(deltas.values())
     grown = f"{format.change(total)} per step vs {healthy_windows(reference)}"
     return f"{grown}{where_it_lies(total, deltas, aim.stage)}."
 
