@@ -257,19 +257,19 @@ def _causes(telling: Sequence[ChannelEvidence], delay_ns: float, *, knows_cpu: b
     most = {kind: max(one.accounts_ns for one in found) for kind, found in by_kind.items()}
     cpu_ns = most.get("computing", 0.0) if knows_cpu else delay_ns
     other_ns = most.get("blocked", 0.0) if knows_cpu else delay_ns
+    unexplained_ns = delay_ns  # Both together may be more: medians of peers do not add up.
     parts: dict[CauseKind, float] = {}
     for kind in CAUSES:
         if kind not in most:
             continue
-        left = most[kind]
+        of_cpu = of_other = 0.0
         if kind in _OF_CPU or kind == "computing":
-            taken = min(left, cpu_ns)
-            cpu_ns, left = cpu_ns - taken, left - taken
-            parts[kind] = parts.get(kind, 0.0) + taken
+            of_cpu = min(most[kind], cpu_ns, unexplained_ns)
         if kind in _NOT_OF_CPU or kind == "blocked":
-            taken = min(left, other_ns)
-            other_ns -= taken
-            parts[kind] = parts.get(kind, 0.0) + taken
+            of_other = min(most[kind] - of_cpu, other_ns, unexplained_ns - of_cpu)
+        cpu_ns, other_ns = cpu_ns - of_cpu, other_ns - of_other
+        parts[kind] = of_cpu + of_other
+        unexplained_ns -= parts[kind]
     large = {kind: part for kind, part in parts.items() if part >= LEAST_PART * delay_ns}
     return tuple(_cause(kind, part, by_kind) for kind, part in sorted(large.items(), key=lambda one: -one[1]))
 

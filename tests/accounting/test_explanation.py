@@ -16,7 +16,7 @@ from sfapp.accounting.explanation import explain
 from sfapp.accounting.host_channels import CAUSE_OF, MOST_PEERS, HostChannel, HostRecord, host_record
 from sfapp.model import SideChannel
 from sfapp.model.explanation import CAUSES, CauseKind, Explanation
-from sfapp.model.host_evidence import GC, VOLUNTARY, cpu_channel
+from sfapp.model.host_evidence import GC, RUNNABLE, VOLUNTARY, cpu_channel
 from sfapp.views.text.host_evidence import reason_sentences, shared_sentences
 from tests.accounting.simulated_hosts import LATE, host_job
 from tests.builders import BACKWARD, DATA, FORWARD, MS, ddp_job, window_of
@@ -46,6 +46,16 @@ def test_the_planted_cause_is_named_first_and_accounts_for_the_delay(cause: Caus
 def test_a_delay_that_is_the_same_in_every_step_is_found_by_the_peers(cause: CauseKind) -> None:
     found = explained(cause, varies=0.0)
     assert found.causes[0].kind == cause
+
+
+def test_causes_account_for_no_more_than_the_delay_where_cpu_time_was_not_recorded() -> None:
+    collected = host_job("gc", unrecorded=(cpu_channel(DATA),))
+    runnable = host_job("no_core").side[RUNNABLE]
+    found = diagnose(replace(collected, side={**collected.side, RUNNABLE: runnable})).aim_explanation
+    assert found is not None
+    assert found.causes[0].kind == "gc"
+    assert {one.cause for one in found.evidence if one.chance <= 0.01} >= {"gc", "no_core"}
+    assert sum(one.accounts_ns for one in found.causes) <= found.delay_ns * 1.0001
 
 
 def test_faults_that_never_vary_account_for_nothing_since_no_step_shows_their_cost() -> None:
