@@ -51,11 +51,17 @@ def standstill_sentence(roll: RollCall) -> str:
     step = f"Step {format.count(roll.step)}"
     holding, waiting = roll.held_by, roll.waiting
     if not holding:
-        first = roll.groups[0]
-        others = len(roll.groups) - 1
-        more = f", and {format.counted(others, 'smaller group')} elsewhere" if others else ""
-        return f"{step}: {_subject(first, roll.world_size)} {_where(first)}{more}: none can be named"
-    held = "; ".join(_named(group) for group in _merged(holding)[:_MOST_GROUPS])
+        together = _together(roll)
+        others = len(roll.groups) - len(together)
+        more = f", and {format.counted(others, 'other group')} elsewhere" if others else ""
+        size = sum(group.size for group in together)
+        where = _where(together[0], size > 1)
+        return f"{step}: {_subject(size, roll.world_size)} {where}{more}: none can be named"
+    merged = _merged(holding)
+    named = [_named(group) for group in merged[:_MOST_GROUPS]]
+    if len(merged) > _MOST_GROUPS:
+        named.append(f"and {format.counted(len(merged) - _MOST_GROUPS, 'further group')}")
+    held = "; ".join(named)
     is_plural = len(roll.holders) > 1
     ending = f"{held}: {_ENDINGS[roll.certainty][is_plural]}"
     if waiting is None:
@@ -68,7 +74,7 @@ def standstill_sentence(roll: RollCall) -> str:
 
 def standstill_details(roll: RollCall) -> tuple[str, ...]:
     """Return a sentence on each further group of ranks, and how certain the answer is."""
-    shown = {id(group) for group in roll.held_by}
+    shown = {id(group) for group in roll.held_by or _together(roll)}
     if roll.waiting is not None:
         shown.add(id(roll.waiting))
     others = [group for group in roll.groups if id(group) not in shown]
@@ -87,6 +93,8 @@ def standstill_action(roll: RollCall) -> str:
             return action
     if roll.kind in ("mismatch", "deadlock"):
         return "Compare the calls of torch.distributed of these ranks, and their order."
+    if len(roll.holders) > 1:
+        return "Look at the stacks of these ranks, and at their logs."
     return (
         "Look at the stack of this rank, and at its log."
         if roll.holders
@@ -108,7 +116,10 @@ def standstill_title(roll: RollCall, has_ended: bool) -> str:
     is_plural = len(roll.holders) > 1
     if len(states) == 1 and group.state in _STATES:
         return f"The job {verb} still: {which} {_STATES[group.state][is_plural].partition(':')[0]}"
-    return f"The job {verb} still: {which} {'hold' if is_plural else 'holds'} it {_place(group)}"
+    text = f"The job {verb} still: {which} {'hold' if is_plural else 'holds'} it"
+    # Several states or places are in the sentence.
+    whereabouts = {(each.state in _STATES, _place(each)) for each in roll.held_by}
+    return f"{text} {_place(group)}" if len(whereabouts) == 1 else text
 
 
 def place_words(stage: str | None, call: str = "", group: str = "") -> str:
@@ -124,6 +135,13 @@ def _place(group: RankGroup) -> str:
     if not group.has_place:
         return "at an unknown place"
     return place_words(group.stage, group.call, group.group)
+
+
+def _together(roll: RollCall) -> list[RankGroup]:
+    """Return the largest group, and those of other pipeline stages in its state at its place."""
+    first = roll.groups[0]
+    at = first.state, _place(first), first.step
+    return [group for group in roll.groups if (group.state, _place(group), group.step) == at]
 
 
 def _merged(groups: Sequence[RankGroup]) -> list[RankGroup]:
@@ -144,10 +162,14 @@ def _named(group: RankGroup) -> str:
     return f"{_ranks(group)} {_where(group)}"
 
 
-def _where(group: RankGroup) -> str:
-    """Return the state and place of ranks as the rest of a sentence."""
+def _where(group: RankGroup, is_plural: bool | None = None) -> str:
+    """Return the state and place of ranks as the rest of a sentence.
+
+    Args:
+        is_plural: whether its subject is several ranks; whether the group has several if None.
+    """
     known = _STATES.get(group.state)
-    is_plural = group.size > 1
+    is_plural = group.size > 1 if is_plural is None else is_plural
     if known is None:
         return f"{'are' if is_plural else 'is'} {_place(group)} since {_seconds(group.still_s)}"
     last = f", last seen {_place(group)}" if group.has_place else ""
@@ -156,7 +178,9 @@ def _where(group: RankGroup) -> str:
 
 def _certainty(roll: RollCall) -> str:
     if not roll.holders:
-        return "All ranks are at the same place."
+        if len(_together(roll)) == len(roll.groups):
+            return "All ranks are at the same place."
+        return "What is known of their places does not tell which rank the others wait for."
     if roll.kind == "deadlock":
         return "These ranks wait for each other in calls of different groups."
     if roll.kind == "mismatch":
@@ -169,10 +193,10 @@ def _certainty(roll: RollCall) -> str:
     return meanings[roll.certainty]
 
 
-def _subject(group: RankGroup, world_size: int) -> str:
-    if group.size == world_size:
+def _subject(size: int, world_size: int) -> str:
+    if size == world_size:
         return f"all {format.counted(world_size, 'rank')}"
-    return f"{format.count(group.size)} of {format.counted(world_size, 'rank')}"
+    return f"{format.count(size)} of {format.counted(world_size, 'rank')}"
 
 
 def _ranks(group: RankGroup) -> str:
