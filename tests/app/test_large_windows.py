@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 from nicegui.testing import User
 
-from sfapp.accounting import Measures
+from sfapp.accounting import GateChange, Measures
 from sfapp.app.panels import tabs, view_model
 from sfapp.model import Diagnosis
 from sfapp.service.workspace import Workspace
@@ -76,6 +76,26 @@ async def test_judgements_of_any_window_leave_the_event_loop_free_while_a_gate_m
     slider(user, "tau_c").value = 0.5
     await until(lambda: bool(threads))
     # Then they were made on a thread
+    assert threading.main_thread() not in threads
+
+
+async def test_a_page_of_any_window_is_opened_without_judgements_on_the_event_loop(
+    user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(view_model, "LARGE", 1 << 20)
+    threads: list[threading.Thread] = []
+    nearest_changes = view_model.nearest_changes
+
+    def noted(
+        measures: Measures, diagnosis: Diagnosis, gates: tuple[str, ...]
+    ) -> Mapping[str, tuple[GateChange, ...]]:
+        threads.append(threading.current_thread())
+        return nearest_changes(measures, diagnosis, gates)
+
+    monkeypatch.setattr(view_model, "nearest_changes", noted)
+    await user.open("/w/job/0")
+    await user.should_see("Thresholds")
+    assert len(threads) == 1
     assert threading.main_thread() not in threads
 
 

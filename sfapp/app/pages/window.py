@@ -75,8 +75,7 @@ def build(workspace: Workspace) -> tuple[Handler, ...]:
         rows = await asyncio.to_thread(workspace.timeline, WindowQuery(key.run_id))
         notes = shown_notes(await workspace.incident_service.current(), key)
         model = TabViewModel(judged, view, is_dark(request), notes)
-        if model.is_large:
-            await asyncio.to_thread(_compute_head, model)
+        await asyncio.to_thread(_compute_head, model)
         page = WindowPage(workspace, generation, model, rows)
         await page.build(request, [*messages, *more])
         if await connected():
@@ -86,9 +85,11 @@ def build(workspace: Workspace) -> tuple[Handler, ...]:
 
 
 def _compute_head(model: TabViewModel) -> None:
-    """Compute what stands above the tabs, for the model to keep."""
+    """Compute what stands above and beside the tabs, for the model to keep."""
     assert model.verdict is not None
     assert model.straggling_nodes is not None
+    if not model.is_large:  # Of a large window they follow when it rests.
+        model.changes(FIRST_GATES)
 
 
 class WindowPage:
