@@ -16,7 +16,7 @@ def test_windows_before_and_after_are_those_of_either_rank(
 ) -> None:
     for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"):
         monkeypatch.setenv(name, "2")
-    with aggregating(tmp_path / "packets", abandon_after=0.5) as aggregator:
+    with aggregating(tmp_path / "packets", abandon_after=3.0) as aggregator:
         with recorder(tmp_path, aggregator.endpoint, rank=1) as perf:
             train(perf, 5)
             perf.rejoin(RankIdentity(0, 0, 0, "node-0"))
