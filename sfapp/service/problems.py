@@ -306,8 +306,9 @@ class StoredProblems:
         matches += [one for one in every if problem_id in one.other_ids]
         if matches:
             run_id, found_id = matches[0].run_id, matches[0].id
-            for found in self._located(run_id, lambda one: one.id == found_id):
-                return found  # None if the windows have changed since the first look.
+            found = self._located(run_id, lambda one: one.id == found_id)
+            if found:  # Its windows may have changed since the first look.
+                return found[0]
         raise WindowNotFoundError(
             f"there is no problem {problem_id!r}: its windows may have been removed, or judged again"
         )

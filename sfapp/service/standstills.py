@@ -116,15 +116,17 @@ def standstills(store: Store, run_id: str, until: datetime | None = None) -> lis
                 found = replace(found, began_at=min(before.began_at, began_at))
             by_step[roll.step] = found
     every = sorted(by_step.values(), key=lambda each: each.began_at)
-    return [_ended_unseen(store, each, until) for each in every]
+    if all(each.has_ended for each in every):
+        return every
+    seen = store.newest_samples(AggregatorSample, run_id, until)
+    seen_at = max((row["sampled_at"] for row in seen), default=None)
+    return [_ended_unseen(each, seen_at) for each in every]
 
 
-def _ended_unseen(store: Store, found: Standstill, until: datetime | None) -> Standstill:
-    """Return a standstill as ended if its aggregator has ended and the run has gone on."""
-    if found.has_ended:
-        return found
-    later = store.newest_samples(AggregatorSample, found.run_id, until, found.at + UNCONFIRMED)
-    return replace(found, has_ended=True) if later else found
+def _ended_unseen(found: Standstill, seen_at: datetime | None) -> Standstill:
+    """Return a standstill as ended if its aggregator has ended and the run was seen after that."""
+    is_over = seen_at is not None and seen_at > found.at + UNCONFIRMED
+    return replace(found, has_ended=True) if is_over and not found.has_ended else found
 
 
 def present_standstill(found: Sequence[Standstill], now: datetime) -> Standstill | None:

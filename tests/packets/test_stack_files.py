@@ -15,8 +15,6 @@ from click.testing import CliRunner
 from sfapp.cli import cli
 from sfapp.errors import CaptureError
 from sfapp.model.capture import MAX_STACK_RANKS, CaptureRequest, RankCapture
-from sfapp.model.manifest import Parallelism, RecorderInfo
-from sfapp.model.rank_table import RankIdentity
 from sfapp.model.stacks import MAX_FRAMES, MAX_TEXT, MAX_THREADS, RankStacks, StackFrame, ThreadStack
 from sfapp.packets import stack_files
 from sfapp.packets.captures import (
@@ -26,7 +24,6 @@ from sfapp.packets.captures import (
     read_request,
     write_rank_capture,
 )
-from sfapp.packets.job import JobInfo, JobRank
 from sfapp.packets.stack_files import (
     MAX_STACKS_BYTES,
     decode_stacks,
@@ -41,6 +38,7 @@ from sfapp.packets.stack_requests import RunPlace, find_run
 from sfapp.recorder.capture.rank_stacks import current_stacks
 from tests.app.recorded_job import job_window, put
 from tests.hostile_text import TERMINAL
+from tests.job_ranks import rank_of
 
 
 def of_rank(rank: int, *threads: ThreadStack) -> RankStacks:
@@ -169,10 +167,6 @@ def test_a_packet_does_not_lead_requests_to_another_folder(tmp_path: Path) -> No
 
 def test_a_file_name_that_is_no_utf_8_does_not_hide_a_ranks_stacks(tmp_path: Path) -> None:
     """Names of files are bytes, which Python decodes to text that JSON cannot hold."""
-    job = JobInfo(
-        root=tmp_path, run_id="run", world_size=1, wrapper="other", parallelism=Parallelism(),
-        prefetch="unknown", model_fit=False, recorder=RecorderInfo(),
-    )  # fmt: skip
     name = os.fsdecode(b"caf\xe9.py")
     begun, ended = threading.Event(), threading.Event()
     code = compile("begun.set(); ended.wait(20)", name, "exec")
@@ -180,7 +174,7 @@ def test_a_file_name_that_is_no_utf_8_does_not_hide_a_ranks_stacks(tmp_path: Pat
     thread.start()
     begun.wait(20)
     try:
-        stacks = current_stacks(JobRank(RankIdentity(0, 0, 0, "host"), job), threading.get_ident())
+        stacks = current_stacks(rank_of(tmp_path), threading.get_ident())
     finally:
         ended.set()
         thread.join()

@@ -20,8 +20,6 @@ from torch.utils.data import DataLoader
 
 import sfapp
 from sfapp.model.capture import PROFILED, CaptureLimits, CaptureRequest, CaptureState
-from sfapp.model.manifest import Parallelism, RecorderInfo
-from sfapp.model.rank_table import RankIdentity
 from sfapp.packets import read_operators, read_windows
 from sfapp.packets.captures import (
     ask_for_capture,
@@ -34,9 +32,9 @@ from sfapp.packets.captures import (
     trace_path,
     write_next_to,
 )
-from sfapp.packets.job import JobInfo, JobRank
 from sfapp.packets.paths import operators_path
 from sfapp.recorder.capture.mailbox import FileCaptureMailbox
+from tests.job_ranks import rank_of
 
 pytestmark = pytest.mark.usefixtures("hot_path")
 
@@ -309,19 +307,11 @@ def test_a_request_of_the_process_before_is_not_taken_up_again(tmp_path: Path) -
     assert state_of(tmp_path, request).status == "refused"
 
 
-def rank_in(root: Path) -> JobRank:
-    job = JobInfo(
-        root=root, run_id="run", world_size=1, wrapper="other", parallelism=Parallelism(),
-        prefetch="unknown", model_fit=False, recorder=RecorderInfo(),
-    )  # fmt: skip
-    return JobRank(RankIdentity(0, 0, 0, "host"), job)
-
-
 def test_a_folder_of_many_files_is_listed_for_little_of_the_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Given a folder of requests with so many files of others that to list them takes three seconds
-    mailbox, rank = FileCaptureMailbox(deque()), rank_in(tmp_path)
+    mailbox, rank = FileCaptureMailbox(deque()), rank_of(tmp_path)
     clock = iter([0.0, 0.001, 1.0, 4.0])
     monkeypatch.setattr(time, "thread_time", lambda: next(clock))
     mailbox.new_requests(rank)
@@ -333,7 +323,7 @@ def test_a_folder_of_many_files_is_listed_for_little_of_the_time(
 
 
 def test_names_of_removed_requests_are_dropped(tmp_path: Path) -> None:
-    mailbox, rank = FileCaptureMailbox(deque(maxlen=8)), rank_in(tmp_path)
+    mailbox, rank = FileCaptureMailbox(deque(maxlen=8)), rank_of(tmp_path)
     for _ in range(5):
         requests = [ask(tmp_path) for _ in range(8)]
         assert sorted(each.id for each in mailbox.new_requests(rank)) == sorted(each.id for each in requests)

@@ -14,13 +14,11 @@ import pytest
 import zmq
 
 from sfapp.model.capture import CaptureRequest, RankCapture
-from sfapp.model.manifest import Parallelism, RecorderInfo
-from sfapp.model.rank_table import RankIdentity
-from sfapp.packets.job import JobInfo, JobRank
 from sfapp.stream import StreamOptions
 from sfapp.stream.capture_mailbox import StreamCaptureMailbox
 from sfapp.stream.message_parser import decode_from_rank
 from sfapp.stream.messages import VERSION, Ack, CaptureAck, CaptureCommand, Resend, Steps, StreamHello, encode
+from tests.job_ranks import rank_of
 from tests.stream.streams import LOOPBACK, aggregating, recorder, train, until, windows_in
 
 
@@ -117,15 +115,6 @@ def test_an_impossible_acknowledgement_is_noted_and_changes_nothing(wrong: int, 
         perf.close()
 
     assert steps_of(tmp_path / "left") == list(range(10))
-
-
-def rank_of(root: Path) -> JobRank:
-    """Return the rank of a job of one."""
-    job = JobInfo(
-        root=root, run_id="run", world_size=1, wrapper="other", parallelism=Parallelism(),
-        prefetch="unknown", model_fit=False, recorder=RecorderInfo(),
-    )  # fmt: skip
-    return JobRank(RankIdentity(0, 0, 0, "host"), job)
 
 
 def command(number: int) -> CaptureCommand:

@@ -60,12 +60,11 @@ class LaneWords:
     def _restarts(self) -> bool:
         """Whether all lanes start at 0 in each step, so that their mean is not the verdict's step time: a
         delay counts in its own step and in the next one."""
-        shown = format.duration(self.found.end_ns - self.found.start_ns)
-        if self.found.sync_stage is not None and self.measures.has_all_rows:
+        is_aligned = self.found.sync_stage is not None and self.measures.has_all_rows
+        if is_aligned or self.diagnosis.carry_over_advances_ns is None:
             return False
-        is_carried = self.diagnosis.carry_over_advances_ns is not None
-        is_other = shown != format.duration(self.diagnosis.step_time.mean_ns)
-        return is_carried and is_other
+        shown = format.duration(self.found.end_ns - self.found.start_ns)
+        return shown != format.duration(self.diagnosis.step_time.mean_ns)
 
     @property
     def waits_inside(self) -> str | None:
