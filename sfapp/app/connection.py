@@ -6,13 +6,13 @@ browser connected; ``connected`` of this module distinguishes the two.
 
 from __future__ import annotations
 
-import asyncio
-import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from nicegui import Client, ui
 from nicegui.client import ClientConnectionTimeout
+from nicegui.element import Element
+from nicegui.elements.mixins.value_element import ValueElement
 from starlette.responses import Response
 
 CONNECT_S = 45.0
@@ -22,43 +22,27 @@ MAX_WAITING = 12
 """Pages kept that no browser has connected to, 1 MB each; the oldest are removed first. A browser whose page
 was removed loads it again."""
 
-TIDY_S = 5.0
-"""Seconds from the removal of a page until its memory is freed, together with that of pages removed since."""
-
-TIDY_PAGES = 4
-"""Removed pages whose memory is freed at once."""
-
 waiting: dict[str, Client] = {}
 """Built pages without a browser by id, oldest first."""
 
 
-class RemovedPages:
-    """Frees the memory of removed pages, whose elements refer to each other.
+class _Page(Client):
+    """NiceGUI's page, counted while no browser has connected, and freed at once when it is removed."""
 
-    Python looks for such by itself only once a quarter as many objects were made as there are.
-    """
+    def build_response(self, *arguments: Any) -> Response:
+        waiting[self.id] = self
+        _remove_oldest()
+        return super().build_response(*arguments)
 
-    def __init__(self) -> None:
-        self._count = 0
-        self._due: asyncio.TimerHandle | None = None
+    def delete(self) -> None:
+        if self.id in Client.instances:  # NiceGUI removes a page once for each document that showed it.
+            super().delete()
 
-    def add(self) -> None:
-        """Count a page that is being removed."""
-        self._count += 1
-        loop = asyncio.get_running_loop()
-        if self._due is None or self._count == TIDY_PAGES:
-            self._cancel()
-            self._due = loop.call_later(0 if self._count >= TIDY_PAGES else TIDY_S, self._free)
-
-    def _free(self) -> None:
-        self._cancel()
-        self._count = 0
-        gc.collect()
-
-    def _cancel(self) -> None:
-        if self._due is not None:
-            self._due.cancel()
-            self._due = None
+    def remove_elements(self, elements: Iterable[Element]) -> None:
+        removed = list(elements)
+        super().remove_elements(removed)
+        for element in removed:
+            _release(element)
 
 
 def expect_browser() -> None:
@@ -67,24 +51,25 @@ def expect_browser() -> None:
     Not earlier: to remove a page that is being built would be an error.
     """
     client = ui.context.client
-    make_response, delete = client.build_response, client.delete
+    client.__class__ = _Page  # NiceGUI makes it, of a class that cannot be chosen.
+    client.on_connect(_stop_waiting)
+    client.on_delete(_stop_waiting)
 
-    def delete_once() -> None:
-        if client.id in Client.instances:  # NiceGUI removes a page once for each document that showed it.
-            delete()
 
-    def build_response(*arguments: Any) -> Response:
-        waiting[client.id] = client
-        _remove_oldest()
-        return make_response(*arguments)
+def _stop_waiting(client: Client) -> None:
+    waiting.pop(client.id, None)
 
-    def drop() -> None:
-        waiting.pop(client.id, None)
 
-    vars(client).update(build_response=build_response, delete=delete_once)
-    client.on_connect(drop)
-    client.on_delete(drop)
-    client.on_delete(_removed.add)
+def _release(element: Element) -> None:
+    """Have a removed element call nothing any more when it changes.
+
+    Through these functions elements refer to themselves and to what built them. Without them their memory is
+    freed at once, instead of by a collection of garbage (garbage.py).
+    """
+    for changing in (element._classes, element._style, element._props):
+        changing._change_handlers.clear()
+    if isinstance(element, ValueElement):
+        element._change_handlers.clear()
 
 
 def _remove_oldest() -> None:
@@ -124,6 +109,3 @@ async def connected() -> bool:
         if client.id in Client.instances:
             client.delete()
     return not client.is_deleted
-
-
-_removed = RemovedPages()

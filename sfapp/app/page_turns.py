@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sfapp.app.turns import Turns
 
-AT_ONCE = 4
+AT_ONCE = 2
 """Maximum number of pages that are built at the same time; others wait in order."""
 
 HELD_S = 2.0

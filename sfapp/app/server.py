@@ -25,6 +25,7 @@ import sfapp
 from sfapp.app import api
 from sfapp.app.address import set_root_path
 from sfapp.app.browser_opening import open_in_browser
+from sfapp.app.garbage import collect_regularly
 from sfapp.app.listening import bind, check_paths, check_reach, check_token, serve_until_signal
 from sfapp.app.page_messages import check_messages
 from sfapp.app.page_sockets import bound_sockets
@@ -144,9 +145,8 @@ def build(
         workspace.start()
         if on_ready is not None:
             asyncio.get_running_loop().call_soon(on_ready)
-        returning = asyncio.create_task(return_freed_memory_regularly())
-        yield
-        returning.cancel()
+        async with _memory_kept_low():
+            yield
         workspace.stop()
 
     application = FastAPI(
@@ -184,6 +184,14 @@ def build(
             if route.app is core.app:
                 route.app = PageTurns(core.app)
     return application
+
+
+@asynccontextmanager
+async def _memory_kept_low() -> AsyncIterator[None]:
+    tasks = [asyncio.create_task(each()) for each in (return_freed_memory_regularly, collect_regularly)]
+    yield
+    for task in tasks:
+        task.cancel()
 
 
 def _load_what_stays() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import weakref
 
 import pytest
 from nicegui import Client, core
@@ -34,6 +35,12 @@ async def load(user: User, *paths: str) -> None:
         assert (await user.http_client.get(path)).status_code == 200
 
 
+async def remove_pages() -> None:
+    """Have NiceGUI remove all pages, as it does within 70 seconds."""
+    Client.prune_instances(client_age_threshold=0)
+    await asyncio.sleep(0.5)
+
+
 async def test_pages_removed_before_a_browser_connected_follow_nothing(
     user: User, workspace: Workspace
 ) -> None:
@@ -41,9 +48,7 @@ async def test_pages_removed_before_a_browser_connected_follow_nothing(
     await load(user, *PAGES * 2)
     problem = (await user.http_client.get("/problems/" + workspace.problems()[0].id)).status_code
     assert problem == 200
-    # When NiceGUI removes them, as it does within 70 seconds
-    Client.prune_instances(client_age_threshold=0)
-    await asyncio.sleep(0.5)
+    await remove_pages()
     # Then nothing of them is called any more
     assert callbacks(workspace) == 0
     assert not connection.waiting
@@ -80,11 +85,31 @@ async def test_300_pages_without_a_browser_leave_nothing_behind(user: User, work
     for number in range(300):
         await load(user, PAGES[number % len(PAGES)])
     assert len(Client.instances) <= connection.MAX_WAITING
-    Client.prune_instances(client_age_threshold=0)
-    await asyncio.sleep(0.5)
+    await remove_pages()
     gc.collect()
     assert callbacks(workspace) == before
     assert not [each for each in gc.get_objects() if isinstance(each, Client)]
+
+
+async def test_the_memory_of_a_removed_page_is_freed_without_a_collection(user: User) -> None:
+    # Given every page was shown once, with what is kept for the next time
+    await load(user, *PAGES)
+    await remove_pages()
+    gc.collect()
+    gc.disable()
+    try:
+        for path in PAGES:
+            # When one is shown and removed
+            await load(user, path)
+            (client,) = Client.instances.values()
+            page, elements = weakref.ref(client), [weakref.ref(each) for each in client.elements.values()]
+            del client
+            await remove_pages()
+            # Then it is freed, and its elements except a third: those that what built them still refers to
+            assert page() is None, path
+            assert sum(element() is not None for element in elements) <= len(elements) / 3, path
+    finally:
+        gc.enable()
 
 
 async def test_a_page_with_a_browser_follows_until_it_is_closed(user: User, workspace: Workspace) -> None:
