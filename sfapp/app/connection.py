@@ -22,8 +22,15 @@ MAX_WAITING = 12
 """Pages kept that no browser has connected to, 1 MB each; the oldest are removed first. A browser whose page
 was removed loads it again."""
 
+MAX_LEFT = 100
+"""Pages kept that their browsers have left, for the 30 s in which these may come back after an interruption.
+Those that were left first are removed first."""
+
 waiting: dict[str, Client] = {}
 """Built pages without a browser by id, oldest first."""
+
+left: dict[str, Client] = {}
+"""Pages that their browsers have left, by id, in the order in which they were left."""
 
 
 class _Page(Client):
@@ -31,7 +38,7 @@ class _Page(Client):
 
     def build_response(self, *arguments: Any) -> Response:
         waiting[self.id] = self
-        _remove_oldest()
+        _remove_oldest(waiting, MAX_WAITING)
         return super().build_response(*arguments)
 
     def delete(self) -> None:
@@ -52,12 +59,20 @@ def expect_browser() -> None:
     """
     client = ui.context.client
     client.__class__ = _Page  # NiceGUI makes it, of a class that cannot be chosen.
-    client.on_connect(_stop_waiting)
-    client.on_delete(_stop_waiting)
+    client.on_connect(_forget)
+    client.on_disconnect(_count_left)
+    client.on_delete(_forget)
 
 
-def _stop_waiting(client: Client) -> None:
+def _forget(client: Client) -> None:
     waiting.pop(client.id, None)
+    left.pop(client.id, None)
+
+
+def _count_left(client: Client) -> None:
+    if not client.has_socket_connection:
+        left[client.id] = client
+        _remove_oldest(left, MAX_LEFT)
 
 
 def _release(element: Element) -> None:
@@ -72,9 +87,9 @@ def _release(element: Element) -> None:
         element._change_handlers.clear()
 
 
-def _remove_oldest() -> None:
-    for oldest in list(waiting.values())[:-MAX_WAITING]:
-        del waiting[oldest.id]
+def _remove_oldest(pages: dict[str, Client], kept: int) -> None:
+    for oldest in list(pages.values())[:-kept]:
+        del pages[oldest.id]
         oldest.delete()
 
 

@@ -1,4 +1,4 @@
-"""Collect garbage when that is quick or due, because a collection stops the event loop.
+"""Collect garbage for a hundredth of the time at most, because a collection stops the event loop.
 
 A full collection takes 0.3 µs per object, and an open page has up to 10,000 objects. Python would begin one
 whenever a quarter as many objects were made as there are: with 200 pages that were open within the last 30 s,
@@ -11,17 +11,12 @@ import asyncio
 import gc
 import time
 
-from nicegui import Client
-
 CHECK_S = 5.0
-"""Seconds between checks whether to collect."""
+"""Seconds between full collections at least."""
 
-FEW_PAGES = 20
-"""Open pages up to which a full collection takes 0.1 s at most."""
-
-RARELY_S = 60.0
-"""Seconds between full collections while there are more pages. Until then, what refers to itself in removed
-pages stays: up to half of a page's objects."""
+SHARE = 0.01
+"""Part of the time that they may take. Until the next one, what refers to itself in removed pages stays: up
+to half of a page's objects."""
 
 _NEVER = 1 << 30
 
@@ -31,12 +26,12 @@ async def collect_regularly() -> None:
     usual = gc.get_threshold()
     gc.set_threshold(usual[0], usual[1], _NEVER)
     try:
-        last = time.monotonic()
+        wait = CHECK_S
         while True:
-            await asyncio.sleep(CHECK_S)
-            has_new = gc.get_count()[2] > 0
-            if has_new and (len(Client.instances) <= FEW_PAGES or time.monotonic() - last >= RARELY_S):
+            await asyncio.sleep(wait)
+            if gc.get_count()[2] > 0:  # Otherwise there is no new garbage of that age.
+                begin = time.perf_counter()
                 gc.collect()
-                last = time.monotonic()
+                wait = max(CHECK_S, (time.perf_counter() - begin) / SHARE)
     finally:
         gc.set_threshold(*usual)

@@ -22,6 +22,7 @@ PAGES = (SICK, f"/runs/{RUN}", *(path for page in routes.PAGES for path in page.
 def no_page_waiting() -> None:
     """No pages of earlier tests, whose event loops have ended."""
     connection.waiting.clear()
+    connection.left.clear()
 
 
 def callbacks(workspace: Workspace) -> int:
@@ -139,3 +140,21 @@ async def test_a_page_that_two_documents_showed_is_removed_once(
     await asyncio.sleep(0.5)
     assert page.id not in Client.instances
     assert not faults
+
+
+async def test_so_many_pages_are_kept_for_browsers_that_may_come_back(
+    user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "MAX_LEFT", 3)
+    # Given six pages with a browser each
+    await load(user, *["/glossary"] * 6)
+    pages = list(connection.waiting.values())
+    for number, page in enumerate(pages):
+        await page.handle_handshake(f"test-{number}", f"tab {number}", None, "document", None)
+    # When five of them are left, and one of the last three returns
+    for number, page in enumerate(pages[:5]):
+        page.handle_disconnect(f"test-{number}")
+    await pages[3].handle_handshake("test-again", "tab 3", None, "document", None)
+    # Then those that were left first are removed
+    assert list(Client.instances.values()) == pages[2:]
+    assert list(connection.left.values()) == [pages[2], pages[4]]
