@@ -59,12 +59,12 @@ def expect_browser() -> None:
     """
     client = ui.context.client
     client.__class__ = _Page  # NiceGUI makes it, of a class that cannot be chosen.
-    client.on_connect(_forget)
+    client.on_connect(_stop_counting)
     client.on_disconnect(_count_left)
-    client.on_delete(_forget)
+    client.on_delete(_stop_counting)
 
 
-def _forget(client: Client) -> None:
+def _stop_counting(client: Client) -> None:
     waiting.pop(client.id, None)
     left.pop(client.id, None)
 
