@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sfapp.model.manifest import Wrapper
@@ -16,6 +16,8 @@ _SHARDED: dict[Wrapper, tuple[tuple[str, str], ...]] = {
     "fsdp1": (("torch.distributed.fsdp", "FullyShardedDataParallel"),),
 }
 """Modules and names of each wrapper's classes."""
+
+_WRAPPERS: tuple[Wrapper, ...] = ("fsdp2", "fsdp1", "zero1", "ddp")
 
 _ZERO = ("torch.distributed.optim", "ZeroRedundancyOptimizer")
 
@@ -44,6 +46,12 @@ def wrapper_of(model: Any, optimizer: Any = None) -> Wrapper:
     if isinstance(optimizer, _loaded((_ZERO,))):
         return "zero1"
     return "ddp" if any(issubclass(kind, DistributedDataParallel) for kind in kinds) else "single"
+
+
+def wrapper_among(models: Iterable[Any], optimizer: Any = None) -> Wrapper:
+    """Return the wrapper of models of which at most one is expected to be wrapped; ``other`` if none is."""
+    found = {wrapper_of(model, optimizer) for model in models}
+    return next((wrapper for wrapper in _WRAPPERS if wrapper in found), "other")
 
 
 def _loaded(homes: Sequence[tuple[str, str]]) -> tuple[type, ...]:

@@ -6,7 +6,6 @@ with one message; its stages are never guessed.
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 import threading
@@ -14,20 +13,19 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from sfapp.errors import describe_error
 from sfapp.model.manifest import Accumulation, Wrapper
+from sfapp.recorder.auto.fail_open import fail_open
 from sfapp.recorder.auto.script_evidence import ScriptEvidence, stop_all
 from sfapp.recorder.auto.script_place import script_place
 from sfapp.recorder.auto.script_waits import ScriptWaits
 from sfapp.recorder.auto.settings import Settings
 from sfapp.recorder.auto.steps import STAGES, Kind, PreviousStep, TimedStep, TrainingEvent, read_step
 from sfapp.recorder.identity import place_here
-from sfapp.recorder.signal_errors import is_of_a_signal_handler
 from sfapp.recorder.transport.rank_group import distributed_rank
 from sfapp.recorder.transport.transports import GatherMode
-from sfapp.recorder.wrapper import wrapper_of
+from sfapp.recorder.wrapper import wrapper_among
 
 if TYPE_CHECKING:
     from sfapp.model.standstill import TrainingPlace
@@ -39,32 +37,9 @@ LEARNING_STEPS = 3
 MAX_ORDERED_MICRO_STEPS = 32
 """Maximum number of micro-steps with their own columns; the times of more are added up."""
 
-_WRAPPERS: tuple[Wrapper, ...] = ("fsdp2", "fsdp1", "zero1", "ddp")
-
 _MAX_EVENTS = 1 << 14
 """Maximum number of events kept between two optimizer steps; the first events of a long evaluation are
 dropped."""
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def _fail_open(
-    method: Callable[Concatenate[Session, P], R],
-) -> Callable[Concatenate[Session, P], R | None]:
-    """Wrap a method so that its errors end the recording and not the training, which gets its own ones."""
-
-    def guarded(self: Session, /, *args: P.args, **kwargs: P.kwargs) -> R | None:
-        try:
-            return method(self, *args, **kwargs)
-        except Exception as error:  # fail-open
-            self.give_up(f"recording stopped: {describe_error(error)}")
-            if is_of_a_signal_handler(error):
-                raise
-            return None
-
-    functools.update_wrapper(guarded, method)
-    return guarded
 
 
 class Session:
@@ -106,7 +81,7 @@ class Session:
 
     # ---- reports of the hooks -------------------------------------------------------------------
 
-    @_fail_open
+    @fail_open
     def enter(self, kind: Kind, key: int = 0, mark: int | None = None) -> bool:
         """Begin a section; return False if it is inside another one or on another thread."""
         if not self.active:
@@ -127,7 +102,7 @@ class Session:
         self._begin, self._cpu_begin = self._clock(), self._evidence.cpu()
         return True
 
-    @_fail_open
+    @fail_open
     def leave(self, kind: Kind, mark: int | None = None) -> None:
         """End the section that ``enter`` began."""
         end = self._clock()
@@ -144,7 +119,7 @@ class Session:
                 self._faults["loop_unclear"] = f"more than {_MAX_EVENTS} events in a step"
             del events[: _MAX_EVENTS // 2]
 
-    @_fail_open
+    @fail_open
     def optimizer_step_begins(self, optimizer: Any) -> None:
         """Begin an optimizer step; steps of other optimizers inside it are part of it."""
         if self.active and threading.get_ident() == self._thread:
@@ -153,7 +128,7 @@ class Session:
                 del self._stepping[started.index(id(optimizer)) :]
             self._stepping.append((id(optimizer), self._clock(), self._evidence.cpu()))
 
-    @_fail_open
+    @fail_open
     def optimizer_step_ends(self, optimizer: Any) -> None:
         """End an optimizer step."""
         if not self.active:
@@ -169,7 +144,7 @@ class Session:
             if not self._stepping:
                 self.add_optimizer_step(optimizer, begin)
 
-    @_fail_open
+    @fail_open
     def add_optimizer_step(self, optimizer: Any, begin: tuple[int, int] | None = None) -> None:
         """Add an optimizer step, including one that was skipped because gradients overflowed.
         It began at this time and CPU time."""
@@ -182,7 +157,7 @@ class Session:
             if self._pending is not None:
                 self._optimizer = optimizer
 
-    @_fail_open
+    @fail_open
     def module_called(self, module: Any, sync: bool | None) -> None:
         """Note the call of an outermost module.
 
@@ -197,22 +172,25 @@ class Session:
 
     # ---- process group and end of the script ----------------------------------------------------
 
-    @_fail_open
+    @fail_open
     def process_group_created(self) -> None:
         """Create the recorder after ``init_process_group`` has returned.
 
         The recorder creates its own process group, which needs all ranks, and every rank of a job makes this
-        call.
+        call. Steps before it stay apart: if only some ranks took them, the group's would get other numbers.
         """
         if not self.active or threading.get_ident() != self._thread:
             return
         if self._recorder is None:
+            self._close(failing=False)
             self._make_recorder("gloo")
         else:
+            self._record_completed()
             self._recorder.rejoin()
+            self._learn_again()
         self._waits.listen()
 
-    @_fail_open
+    @fail_open
     def process_group_closing(self) -> None:
         """Gather the last window before ``destroy_process_group`` runs."""
         if self.active and threading.get_ident() == self._thread:
@@ -245,7 +223,7 @@ class Session:
         recorder = self._recorder
         return (self._recorded if recorder is None else recorder.next_step) + len(self._pending or ())
 
-    @_fail_open
+    @fail_open
     def _finish(self, failing: bool) -> None:
         if not self.active:
             return
@@ -255,15 +233,22 @@ class Session:
             self._report_once(f"nothing was recorded: the process's main thread took {seen}")
 
     def _close(self, failing: bool) -> None:
-        if self._events and self._events[-1].kind == "optimizer":
-            self._end_step()
-        if self._pending:
-            self._learn(self._pending)
+        self._record_completed()
         recorder, self._recorder = self._recorder, None
         self._waits.stop()
         if recorder is not None:
             recorder.__exit__(InterruptedError if failing else None, None, None)
-        # Training after this may use another process group or model, so its loop is learned again.
+        self._learn_again()
+
+    def _record_completed(self) -> None:
+        """Record the steps that are complete, although no further one has begun."""
+        if self._events and self._events[-1].kind == "optimizer":
+            self._end_step()
+        if self._pending:
+            self._learn(self._pending)
+
+    def _learn_again(self) -> None:
+        """Learn the loop again: it may be another model's, or in another process group."""
         self._pending = []
         self._previous = self._evidence.reset()
         self._optimizers, self._sync = frozenset(), None
@@ -363,9 +348,9 @@ class Session:
     def _find_wrapper(self) -> Wrapper:
         if distributed_rank() is None and place_here().world_size == 1:
             return "single"
-        found = {wrapper_of(module, self._optimizer) for module in self._trained.values()}
+        trained, optimizer = self._trained.values(), self._optimizer
         self._trained, self._optimizer = {}, None
-        return next((wrapper for wrapper in _WRAPPERS if wrapper in found), "other")
+        return wrapper_among(trained, optimizer)
 
     def _set_accumulation(self, recorder: Recorder, factor: int, ordered: bool) -> None:
         is_known = self._sync is not None or factor == 1 or self._wrapper == "single"

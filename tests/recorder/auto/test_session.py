@@ -293,6 +293,27 @@ def test_a_recorder_made_late_waits_for_no_other_rank(tmp_path: Path, loop: Loop
     assert read_window(tmp_path).manifest.recorder.backend == "none"  # no group was made
 
 
+@pytest.mark.parametrize("before", [1, 2, 3, 5])
+def test_steps_before_a_group_was_made_are_not_among_those_of_the_group(
+    tmp_path: Path, loop: Loop, before: int
+) -> None:
+    """Only one rank may have taken them: its steps in the group would be compared with other steps."""
+    loop.steps(before)
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        loop.session.process_group_created()
+        loop.optimizer = Optimizer()
+        loop.steps(4, micro_steps=2)
+        loop.session.close()
+    finally:
+        dist.destroy_process_group()
+    alone, together = recorded(tmp_path)
+    assert alone.step_N.tolist() == list(range(before))
+    assert together.step_N.tolist() == list(range(before, before + 4))
+    assert together.manifest.accumulation.factor == 2
+    assert not together.manifest.faults
+
+
 def test_a_forked_child_records_nothing(tmp_path: Path, loop: Loop) -> None:
     loop.session.disable_in_child()
     loop.steps(5)
