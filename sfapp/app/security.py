@@ -131,7 +131,7 @@ class SecurityMiddleware:
         self._hosts = frozenset(hosts) | (frozenset() if public is None else {public.host})
         self._any_address = any_address
         self._root = "" if public is None else public.root
-        self._is_behind_proxy = public is not None
+        self._public = public
         self._gate = None
         if token is not None:
             is_tls = public is not None and public.is_tls
@@ -155,6 +155,9 @@ class SecurityMiddleware:
         if refusal is not None:
             await refusal(scope, receive, guarded_send)
             return
+        public = self._public
+        if public is not None and public.is_tls and _host_name(headers["host"]) == public.host:
+            scope["scheme"] = "https"  # that of the proxy's own request would be in redirects
         await self._with_body_limit(scope, receive, guarded_send)
 
     def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
@@ -186,7 +189,7 @@ class SecurityMiddleware:
 
     def _address(self, scope: Scope, headers: Headers) -> str:
         """Return the visitor's address as seen by our proxy, which appends it to the header."""
-        forwarded = headers.getlist("x-forwarded-for") if self._is_behind_proxy else []
+        forwarded = [] if self._public is None else headers.getlist("x-forwarded-for")
         if forwarded:
             return forwarded[-1].rpartition(",")[2].strip()[:_LONGEST_ADDRESS]
         client = scope.get("client")

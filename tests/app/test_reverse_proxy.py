@@ -171,6 +171,8 @@ def test_data_and_redirects_stay_below_the_path(proxied: Proxied) -> None:
         assert visitor.get(f"{proxied.url}{SICK}.json").json()["run_id"] == RUN
         moved = visitor.get(f"{proxied.url}/?label=frontier_accounting", follow_redirects=False)
         assert moved.headers["location"].startswith(f"{ROOT}/windows")
+        slash = visitor.get(f"{proxied.url}/windows/?label=frontier_accounting", follow_redirects=False)
+        assert slash.headers["location"] == f"{proxied.url}/windows?label=frontier_accounting"
         forged = visitor.get(f"{proxied.url}/", headers={"X-Forwarded-Prefix": "/evil"})
         assert "evil" not in forged.text
 

@@ -358,6 +358,15 @@ async def test_behind_a_proxy_the_cookie_stays_within_tls_and_the_path(
     assert "Path=/tools/sfapp" in cookie
 
 
+@pytest.mark.parametrize(("host", "scheme"), [("SFAPP.example.org:8443", "https"), ("localhost", "http")])
+async def test_behind_a_proxy_addresses_have_the_scheme_that_visitors_use(host: str, scheme: str) -> None:
+    async def naming_scheme(scope: Scope, receive: Receive, send: Send) -> None:
+        await PlainTextResponse(scope["scheme"])(scope, receive, send)
+
+    app = SecurityMiddleware(naming_scheme, public=PublicAddress.parse("https://sfapp.example.org"))
+    assert (await ask(app, headers={"Host": host})).text == scheme
+
+
 async def test_behind_a_proxy_guesses_are_counted_by_the_address_that_it_saw(
     behind_proxy: SecurityMiddleware,
 ) -> None:
