@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from sfapp.packets.assemble import merge
 from sfapp.packets.packet_layout import Limits
 from sfapp.packets.paths import find_packets
 from sfapp.packets.read import DEFAULT_LIMITS, Packet, Quarantined, load_packet
-from sfapp.storage import StoragePath, storage_of
+from sfapp.storage import RequestPool, StoragePath, storage_of
 from sfapp.terminal import quoted
 
 
@@ -76,8 +76,9 @@ def read_windows(paths: Iterable[StoragePath], limits: Limits = DEFAULT_LIMITS) 
 def read_files(files: Sequence[StoragePath], limits: Limits = DEFAULT_LIMITS) -> Loaded:
     """Return all windows in these files. A bad file does not raise: it is quarantined."""
     readers = max((storage_of(path).readers for path in files), default=1)
-    with ThreadPoolExecutor(max_workers=readers) as pool:
-        found = list(pool.map(lambda path: load_packet(path, limits), files))
+    with RequestPool.open(readers) as pool:
+        pending = [pool.submit(partial(load_packet, path, limits)) for path in files]
+        found = [packet.result() for packet in pending]
     grouped = group([packet for packet in found if isinstance(packet, Packet)])
     refused = tuple(packet for packet in found if isinstance(packet, Quarantined))
     return Loaded(grouped.windows, refused, grouped.conflicts)

@@ -10,6 +10,7 @@ from sfapp.storage.interface import (
     Storage,
     StoragePath,
 )
+from sfapp.storage.interruptible import RequestPool
 from sfapp.storage.local_storage import as_text
 from sfapp.storage.locations import local_paths, location, path_in, resolved, storage_of
 from sfapp.storage.object_path import ObjectPath
@@ -33,6 +34,7 @@ __all__ = [
     "ObjectPath",
     "ObjectVersion",
     "PathKind",
+    "RequestPool",
     "Storage",
     "StorageOptions",
     "StoragePath",

@@ -7,10 +7,10 @@ import hashlib
 from base64 import b64encode
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote
 
@@ -25,6 +25,7 @@ from sfapp.storage.interface import (
     Storage,
     TailCheck,
 )
+from sfapp.storage.interruptible import RequestPool, interruptible
 from sfapp.storage.object_keys import below, is_hidden, joined
 from sfapp.storage.object_path import ObjectPath
 from sfapp.storage.prefix_follower import PAGE, PrefixFollower
@@ -171,7 +172,8 @@ class ObjectStorage(Storage[ObjectPath]):
         listed = 0
         while True:
             try:
-                for page in obstore.list(self.store, key or None, offset=after, chunk_size=PAGE):
+                listing = iter(obstore.list(self.store, key or None, offset=after, chunk_size=PAGE))
+                while (page := interruptible(partial(next, listing, None))) is not None:
                     attempts.succeed()
                     if not page:
                         continue
@@ -283,22 +285,19 @@ class ObjectStorage(Storage[ObjectPath]):
     ) -> Iterator[FileContent | PacketError]:
         left = iter(paths)
         largest = 0
-        with ThreadPoolExecutor(self.readers, "sfapp-fetch") as pool:
+        with RequestPool.open(self.readers) as pool:
             pending: deque[Future[FileContent | PacketError]] = deque()
-            try:
-                while True:
-                    # The first files show how large they are; then more are fetched at the same time.
-                    ahead = min(2 * self.readers, AHEAD_BYTES // largest) if largest else 4
-                    while len(pending) < max(2, ahead) and (path := next(left, None)) is not None:
-                        pending.append(pool.submit(self._content_or_fault, path, most_bytes, check_tail))
-                    if not pending:
-                        return
-                    content = pending.popleft().result()
-                    if isinstance(content, FileContent):
-                        largest = max(largest, content.size)
-                    yield content
-            finally:
-                pool.shutdown(wait=False, cancel_futures=True)
+            while True:
+                # The first files show how large they are; then more are fetched at the same time.
+                ahead = min(2 * self.readers, AHEAD_BYTES // largest) if largest else 4
+                while len(pending) < max(2, ahead) and (path := next(left, None)) is not None:
+                    pending.append(pool.submit(partial(self._content_or_fault, path, most_bytes, check_tail)))
+                if not pending:
+                    return
+                content = pending.popleft().result()
+                if isinstance(content, FileContent):
+                    largest = max(largest, content.size)
+                yield content
 
     def _content_or_fault(
         self, path: ObjectPath, most_bytes: int, check_tail: TailCheck

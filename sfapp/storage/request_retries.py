@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from sfapp.errors import PacketError, StorageError
+from sfapp.storage.interruptible import interruptible
 from sfapp.storage.object_errors import RequestFault, fault_of
 from sfapp.storage.storage_options import StorageOptions
 
@@ -54,7 +55,7 @@ class RequestRetries:
         attempts = self.attempts(shown, of_object=of_object)
         while True:
             try:
-                return request()
+                return interruptible(request)
             except FileNotFoundError:
                 raise
             except self._failures as error:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import logging
 import pickle
+import signal
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -178,3 +182,27 @@ def test_no_credentials_are_kept_in_the_store(packets: Path, bucket: Bucket, tmp
         assert store.window("run", 1).number == 1
     for path in tmp_path.iterdir():
         assert SECRET.encode() not in path.read_bytes(), path
+
+
+@pytest.mark.parametrize("asked", ["list-type=2", ".parquet"])
+def test_ctrl_c_ends_a_command_while_the_server_is_silent(packets: Path, bucket: Bucket, asked: str) -> None:
+    url = bucket.upload(packets)
+    reached = threading.Event()
+
+    def silent_if_asked(handler: ProxyHandler) -> None:
+        if asked in handler.path and not handler.path.endswith(asked + "/"):
+            reached.set()
+            silent(60.0)(handler)
+        else:
+            handler.answer(*handler.forwarded())
+
+    bucket.proxy.always = silent_if_asked
+    command = [sys.executable, "-c", "from sfapp.cli import main; main()", "analyze", url]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert reached.wait(60)
+            process.send_signal(signal.SIGINT)
+            assert process.communicate(timeout=10) == ("", "\nAborted!\n")
+            assert process.returncode == 1
+        finally:
+            process.kill()
