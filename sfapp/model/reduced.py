@@ -6,6 +6,7 @@ is every boundary's frontier, leader and runner-up, and the rows of a few ranks.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
@@ -80,6 +81,10 @@ class OwnPlanes:
         """Return the planes by the names of the packet's columns: ``own_frontier``, …"""
         return {name: getattr(self, f"{name.removeprefix(_OWN)}_VN") for name in OWN_PLANES}
 
+    def of_steps(self, chosen: Sequence[int]) -> OwnPlanes:
+        """Return the planes of the steps at some places."""
+        return OwnPlanes(**{field.name: getattr(self, field.name)[:, chosen] for field in fields(self)})
+
 
 _OWN = "own_"
 
@@ -115,6 +120,14 @@ class ReducedPlanes:
     def planes(self) -> dict[str, Array]:
         """Return the planes by the names of the packet's columns: ``frontier``, ``carry_leader``, …"""
         return {name: getattr(self, f"{name}_SN") for name in PLANES}
+
+    def of_steps(self, chosen: Sequence[int]) -> ReducedPlanes:
+        """Return the planes of the steps at some places."""
+        return replace(
+            self,
+            **{f"{name}_SN": plane[:, chosen] for name, plane in self.planes().items()},
+            own=None if self.own is None else self.own.of_steps(chosen),
+        )
 
     def to(self, device: torch.device | str) -> ReducedPlanes:
         """Return the planes on a device."""

@@ -278,4 +278,5 @@ def some_steps(window: Window, most: int) -> Window:
             for name, channel in window.side.items()
         },
         waits={stage: wait_NR[chosen] for stage, wait_NR in window.waits.items()},
+        reduced=None if window.reduced is None else window.reduced.of_steps(chosen),
     )

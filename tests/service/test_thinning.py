@@ -6,6 +6,7 @@ import json
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,9 @@ from sfapp.service.thinning import ThinningPlan, some_steps, thin_packets
 from sfapp.service.workspace import Workspace
 from sfapp.store import Store, WindowQuery
 from tests.app.data_client import client_of
+from tests.app.recorded_job import job_window, waiting_window
 from tests.app.simulation import simulated
+from tests.builders import reduced
 from tests.commands import run_sfapp
 from tests.store.jobs import SLOW, contents, put, window
 
@@ -270,6 +273,26 @@ def test_kept_steps_are_evenly_spaced(packets: Path) -> None:
     some = some_steps(whole, 4)
     assert some.step_N.tolist() == [0, 4, 7, 11]
     assert (some.duration_SNR == whole.duration_SNR[:, [0, 4, 7, 11]]).all()
+
+
+@pytest.mark.parametrize("has_waits", [False, True], ids=["durations", "waits"])
+def test_windows_that_ranks_reduced_are_thinned(tmp_path: Path, has_waits: bool) -> None:
+    # Given a run whose ranks reduced its windows
+    for number in range(WINDOWS):
+        whole = waiting_window(number, {}, run_id="old") if has_waits else job_window(number, {}, "old")
+        at = moment(60.0 - number / 1000)
+        made = reduced(whole)
+        put(tmp_path, replace(made, manifest=replace(made.manifest, started_at=at, ended_at=at)))
+    before = stored(tmp_path, tmp_path)
+    # When they are thinned
+    compacted(tmp_path)
+    # Then some are, their verdicts stay, and what is left is a reduced window of these steps
+    assert stored(tmp_path, tmp_path) == before
+    name, *_ = thinned_in(tmp_path)
+    left = read_window(tmp_path / name)
+    assert left.reduced is not None
+    assert left.reduced.frontier_SN.shape == (len(left.stages), 4)
+    assert (left.reduced.own is not None) == has_waits
 
 
 async def test_the_page_and_json_name_what_was_thinned(packets: Path) -> None:
