@@ -28,12 +28,15 @@ class StepTimes:
         ranks: identities of the R ranks.
         step_N: int64, step numbers, ascending.
         wall_NR: ns; NaN where a rank has not reported the step's duration.
+        newest_R: int64, the newest step that each rank has reported; -1 for none. Where rows hold several
+            steps, the last row of a rank may end at a later one.
         steps_each: number of steps in the mean of each row; ``step_N`` names the last of them.
     """
 
     ranks: RankTable
     step_N: Integers
     wall_NR: Floats
+    newest_R: Integers
     steps_each: int = 1
 
     @cached_property
@@ -69,7 +72,8 @@ def step_times(ranks: RankTable, rows: Sequence[Integers], newest: int = 200) ->
     for place, row_NC in enumerate(rows):
         kept = row_NC[np.isin(row_NC[:, 0], step_N)]
         wall_NR[np.searchsorted(step_N, kept[:, 0]), place] = kept[:, 1]
-    return StepTimes(ranks, step_N, wall_NR)
+    newest_R = np.array([steps.max(initial=-1) for steps in there], dtype=np.int64)
+    return StepTimes(ranks, step_N, wall_NR, newest_R)
 
 
 def paced_steps(
@@ -95,8 +99,10 @@ def paced_steps(
     kept_M = np.flatnonzero(known_M)
     kept_M = kept_M[_not_replaced(place_M[kept_M], step_M[kept_M])]
     place_M, last_M = place_M[kept_M], step_M[kept_M]
+    newest_R = np.full(len(ranks), -1, np.int64)
+    np.maximum.at(newest_R, place_M, last_M)
     if not len(last_M):
-        return StepTimes(ranks, np.empty(0, np.int64), np.empty((0, len(ranks))))
+        return StepTimes(ranks, np.empty(0, np.int64), np.empty((0, len(ranks))), newest_R)
     count_M = np.minimum(steps_M[kept_M], last_M + 1)
     first_M = last_M - count_M + 1
     first, last = int(first_M.min()), int(last_M.max())
@@ -111,7 +117,7 @@ def paced_steps(
     wall_NR = np.divide(total, weight, out=np.full_like(total, np.nan), where=weight > 0)
     there_N = (weight > 0).any(axis=1)
     step_N = origin + width * (np.arange(rows, dtype=np.int64) + 1) - 1
-    return StepTimes(ranks, step_N[there_N], wall_NR[there_N], width)
+    return StepTimes(ranks, step_N[there_N], wall_NR[there_N], newest_R, width)
 
 
 def _spread(first_M: Integers, last_M: Integers, width: int) -> tuple[Integers, Integers, Floats]:

@@ -18,6 +18,9 @@ from sfapp.store import Store
 
 _INGEST_SECONDS = 5.0
 
+_STATE = LiveState(span=60)
+"""The span over which both sources read steps, whose means would differ otherwise."""
+
 _Number = Annotated[int, msgspec.Meta(ge=-1, lt=1 << 31)]
 """Number of a rank or node, -1 for an unknown one; the width of the drawing depends on its digits."""
 
@@ -160,7 +163,7 @@ class FolderSource:
             return None
         run_id = run_id or runs[0]["run_id"]
         before = self._snapshot if self._snapshot is not None and self._snapshot.run_id == run_id else None
-        self._snapshot = live_run_snapshot(self._workspace, run_id, LiveState(), before=before)
+        self._snapshot = live_run_snapshot(self._workspace, run_id, _STATE, before=before)
         return msgspec.convert(self._snapshot.document(), RunReport)
 
 
@@ -184,7 +187,7 @@ class AppSource:
             if not runs:
                 return None
             run_id = runs[0].run_id
-        return self._request(f"/live/{quote(run_id, safe='')}.json?span=60", RunReport)
+        return self._request(f"/live/{quote(run_id, safe='')}.json?span={_STATE.span}", RunReport)
 
     def stacks(self, run_id: str | None, all_threads: bool) -> dict[str, Any]:
         """Return the newest stacks of a run, or of the most recently active one.

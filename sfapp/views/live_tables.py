@@ -134,7 +134,7 @@ def rank_rows(
         rows.append(
             {
                 **{name: link[name] for name in ("rank", "local_rank", "lost_steps", "duplicates")},
-                "step": int(times.step_N[there[-1]]) if there else None,
+                "step": int(times.newest_R[places[rank]]) if there else None,
                 "place": link_place(link),
                 **_text("wall_ns", float(times.wall_NR[there[-1], places[rank]]) if there else None),
                 **_text("behind_ns", max(0.0, behind[rank]) if rank in behind else None),

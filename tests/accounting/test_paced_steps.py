@@ -42,6 +42,16 @@ def test_fast_steps_are_means_that_end_with_the_step_they_are_named_after() -> N
     assert times.wall_NR[:, 0].tolist() == [10, 14]
 
 
+def test_the_newest_step_of_a_rank_is_its_own_also_within_a_row() -> None:
+    # Given rank 1, which is at step 13 while a row of rank 0 ends at step 19
+    statements = [(0, 9, 10, 10.0), (1, 9, 10, 10.0), (0, 19, 10, 10.0), (1, 13, 4, 10.0)]
+    times = paced(table(0, 1, 2), statements)
+    assert times.step_N.tolist() == [9, 19]
+    assert times.newest_R.tolist() == [19, 13, -1]
+    # When it returns to a checkpoint, then its steps from there count
+    assert paced(table(0, 1), [*statements, (1, 5, 2, 10.0)]).newest_R.tolist() == [19, 5]
+
+
 def test_there_are_never_more_rows_than_asked_for() -> None:
     statements = [(0, step, 1, float(step)) for step in range(1000)]
     times = paced(table(0), statements, most=100)

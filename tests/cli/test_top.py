@@ -24,6 +24,9 @@ from sfapp.accounting import rolling_verdict
 from sfapp.cli.live_client import FolderSource, RunReport
 from sfapp.cli.top import frame
 from sfapp.packets.newest_steps import newest_steps_path, write_newest_steps
+from sfapp.service.live import live_run_snapshot
+from sfapp.service.live_address import LiveState
+from sfapp.service.workspace import Workspace
 from sfapp.store import Store
 from sfapp.views.text import rolling_words
 from tests.builders import late_in_data
@@ -55,6 +58,18 @@ def test_every_node_has_a_row_and_every_rank_a_tile(tmp_path: Path) -> None:
     assert [line.split()[:3] for line in lines[3:5]] == [["0", "node-0", "4"], ["1", "node-1", "4"]]
     grid = [line.split() for line in lines if line.startswith("node ")]
     assert grid[-2:] == [["node", "0", "0", "1", "2", "3"], ["node", "1", "4", "5", "6+", "7"]]
+
+
+def test_a_folder_and_an_app_show_means_over_the_same_steps(tmp_path: Path) -> None:
+    # Given minutes of a job
+    LiveJob(tmp_path).go(300)
+    with Store.open([tmp_path], memory=True) as store:
+        # When its folder is read
+        shown = FolderSource(store, tmp_path).latest(LIVE)
+        # Then each rank took as long as in what an app is asked for
+        twin = live_run_snapshot(Workspace(store, [tmp_path]), LIVE, LiveState(span=60)).document()
+    assert shown is not None
+    assert [rank.recent_ns for rank in shown.ranks] == [rank["recent_ns"] for rank in twin["ranks"]]
 
 
 def test_silent_ranks_and_ranks_that_left_are_marked(tmp_path: Path) -> None:

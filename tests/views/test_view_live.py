@@ -13,7 +13,7 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from sfapp.accounting import RankDelays, StepTimes, step_times
+from sfapp.accounting import RankDelays, StepTimes, paced_steps, step_times
 from sfapp.errors import WindowError
 from sfapp.model import RankIdentity, RankTable, SideChannel, Window
 from sfapp.views import format
@@ -240,6 +240,16 @@ def test_a_node_that_has_done_nothing_yet_has_a_row() -> None:
     rows = node_rows(step_times(table(), [np.zeros((0, 2), np.int64)] * 8))
     assert [row["median_ns_text"] for row in rows] == ["n/a", "n/a"]
     assert [row["worst_rank"] for row in rows] == [None, None]
+
+
+def test_a_rank_that_is_behind_within_a_row_of_steps_shows_its_own_step() -> None:
+    # Given reports of ten steps each, and rank 1 that stopped at the fourth of them
+    times = paced_steps(
+        table(1, 2), np.array([0, 1, 0, 1]), np.array([9, 9, 19, 13]), np.array([10, 10, 10, 4]), [MS] * 4
+    )
+    counts = {"lost_steps": 0, "duplicates": 0, "has_left": False}
+    links = [{"rank": rank, "local_rank": rank, "node_rank": 0, **counts} for rank in (0, 1)]
+    assert [row["step"] for row in rank_rows(times, links, [], {0: 0.1, 1: 0.1}, 0)] == [19, 13]
 
 
 def test_rows_of_several_steps_are_labelled() -> None:
