@@ -31,7 +31,7 @@ def comparison_document(found: Comparison) -> dict[str, Any]:
 
 
 def _side_document(found: Comparison, side: Side) -> dict[str, Any]:
-    shares, routed = side.shares(found.frontier), side.routing_set(found.frontier)
+    shares, routed = side.shares(found.split_on), side.routing_set(found.frontier)
     return {
         "run_id": side.run_id,
         "window": side.window,
@@ -69,7 +69,7 @@ def _window_document(found: Comparison, window: WindowAccount) -> dict[str, Any]
 
 
 def _pair_document(found: Comparison, before: Side, after: Side) -> dict[str, Any]:
-    first, second = before.shares(found.frontier), after.shares(found.frontier)
+    first, second = before.shares(found.split_on), after.shares(found.split_on)
     routed_before, routed_after = before.routing_set(found.frontier), after.routing_set(found.frontier)
     return {
         "carry_over": _change_document(found.change(before, after, "carry_over")),

@@ -39,7 +39,7 @@ class ComparisonView:
 
     def __repr__(self) -> str:
         summary = words.comparison(self.comparison)
-        head = f"{summary.kicker}: {summary.headline} {summary.rest}".strip()
+        head = ", ".join(filter(None, (f"{summary.kicker}: {summary.headline}", summary.rest)))
         return "\n".join(map(printable, (head, *summary.explanation)))
 
     def _ipython_display_(self) -> None:

@@ -27,7 +27,7 @@ def to_json(report: Report, incident_state: IncidentState, incident_id: str) -> 
 def _compared(part: ReportComparison) -> dict[str, Any]:
     return {
         "view": part.state.query,
-        "summary": f"{part.text.headline} {part.text.rest}".strip(),
+        "summary": ", ".join(filter(None, (part.text.headline, part.text.rest))),
         "columns": part.head,
         "rows": part.rows,
         "packets": part.packets,

@@ -237,11 +237,38 @@ def test_a_change_within_noise_is_not_called_slower() -> None:
     assert shown.headline.endswith(" per step, within noise)")
 
 
+def noisy(*added_ms: tuple[int, int]) -> list[Diagnosis]:
+    """Windows whose steps vary a lot on all ranks, each with some ms more in forward and in backward."""
+    made = []
+    for number, (forward, backward) in enumerate(added_ms):
+        duration_SNR = ddp_job(ranks=2, steps=40)
+        duration_SNR[1] += np.random.default_rng(7).integers(0, 160 * MS, (40, 1)) + forward * MS
+        duration_SNR[2] += backward * MS
+        made.append(replace(diagnose(window_of(duration_SNR)), window=number))
+    return made
+
+
+def test_all_words_of_a_change_within_noise_call_it_that() -> None:
+    # Given B, which is 8 % longer, within noise
+    found = compare(*noisy((0, 0), (12, 0), (0, 0)))
+    assert float(found.main.relative or 0) > 0.05
+    shown = words.comparison(found)
+    assert shown.headline.endswith(", within noise)")
+    # Then it is not coloured as slower, and C recovers nothing that counts
+    assert (shown.tone, shown.rest) == ("quiet", "C recovers 100 %, of a change within noise")
+
+
+def test_a_total_within_noise_with_another_cause_is_not_called_the_same() -> None:
+    headline = words.comparison(compare(*noisy((30, 0), (0, 42)))).headline
+    assert headline.startswith("Same total within noise (+12 ms per step), different cause: ")
+
+
 def test_all_numbers_of_a_stage_are_on_one_frontier() -> None:
     found = compare(*(jobs.against_healthy(made(), "step")[1] for made in (jobs.healthy, jobs.slow_callback)))
     assert found.split_on == "carry_over"
     assert not any("aligned" in column.field for column in comparison_tables.stage_columns(found))
     shares = found.b.shares("carry_over")
+    assert found.document()["b"]["shares"] == shares
     rows = {row["stage"]: row for row in comparison_tables.stage_rows(found)}
     assert shares is not None
     assert rows[CALLBACKS]["share_text"].endswith(format.percent(shares[CALLBACKS]))

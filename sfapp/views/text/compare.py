@@ -61,7 +61,7 @@ class ComparisonWords:
     """A comparison in words; plain text throughout.
 
     Attributes:
-        tone: colour role of the card; ``good`` if B is faster.
+        tone: colour role of the card; ``good`` if B is faster, ``quiet`` if it is as fast.
         kicker: the sides.
         headline: ``B is 78 ms per step slower than A, all of it in data``.
         rest: ``C recovers 98 % of it``; empty without a third side.
@@ -82,7 +82,7 @@ class ComparisonWords:
 def comparison(found: Comparison) -> ComparisonWords:
     """Return the card of a comparison."""
     return ComparisonWords(
-        tone=_tone(found.main),
+        tone="quiet" if _is_unchanged(found) else _tone(found.main),
         kicker=_kicker(found),
         headline=headline(found),
         rest=recovery_sentence(found),
@@ -113,11 +113,12 @@ def headline(found: Comparison) -> str:
     """Return ``B is 78 ms per step slower than A, all of it in data``."""
     change = found.main
     if _is_unchanged(found):
-        causes = _different_causes(found)
+        causes, by = _different_causes(found), f"{format.change(float(change.total_ns))} per step"
         if causes:
-            return f"Same total, different cause: {causes}"
+            within = "" if _is_small(found) else f" within noise ({by})"
+            return f"Same total{within}, different cause: {causes}"
         within = "" if _is_small(found) else ", within noise"
-        return f"B is as fast as A ({format.change(float(change.total_ns))} per step{within})"
+        return f"B is as fast as A ({by}{within})"
     total = float(change.total_ns)
     size = format.change(abs(total)).removeprefix("+")
     direction = "slower" if total > 0 else "faster"
@@ -159,6 +160,8 @@ def recovery_sentence(found: Comparison) -> str:
         return "no slowdown for C to recover"
     if abs(float(found.main.relative or 0)) < GROWTH:
         return f"C recovers {format.percent(float(recovery))}, of a change too small to be significant"
+    if _is_unchanged(found):
+        return f"C recovers {format.percent(float(recovery))}, of a change within noise"
     if recovery < 0:
         return "C recovers none of it"
     return f"C recovers {format.percent(float(recovery))} of it"
