@@ -8,9 +8,10 @@ from typing import Any
 
 from fastapi import Request
 
-from sfapp.errors import GateError, StoreError, WindowNotFoundError
+from sfapp.errors import GateError, WindowNotFoundError
 from sfapp.model.view import ViewState, WindowKey, parse_query
 from sfapp.service.judging import JudgedWindow
+from sfapp.service.missing_rows import verdict_on_all_rows
 from sfapp.service.workspace import Workspace
 
 
@@ -62,23 +63,9 @@ def window_document(workspace: Workspace, request: Request, key: WindowKey) -> d
         GateError: the query has values that mean nothing.
     """
     view = asked_view(request)
-    if view == ViewState() and not _has_all_rows(workspace, key):
-        return workspace.store_of(key.run_id).diagnosis(key.run_id, key.window).document()
+    stored = verdict_on_all_rows(workspace, key) if view == ViewState() else None
+    if stored is not None:
+        return stored.document()
     judged = judge_asked(workspace, request, key)
     chosen = {} if view.fix is None else {"what_if": asdict(workspace.what_if(judged, view.fix))}
     return judged.diagnosis.document() | chosen
-
-
-def _has_all_rows(workspace: Workspace, key: WindowKey) -> bool:
-    """Return whether a window's packets are here, and not thinned.
-
-    Raises:
-        WindowNotFoundError: no such window.
-    """
-    try:
-        workspace.window(workspace.source(key))
-    except WindowNotFoundError:
-        raise
-    except StoreError:
-        return False
-    return workspace.store_of(key.run_id).thinned_at(key.run_id, key.window) is None

@@ -8,13 +8,15 @@ from sfapp.assistants.bounded_answer import ToolAnswer
 from sfapp.assistants.run_tools import run_named
 from sfapp.assistants.tool_arguments import CompareArguments, WindowArguments
 from sfapp.errors import ParseError
+from sfapp.model.diagnosis import Diagnosis
 from sfapp.model.sides import CompareState, SideKey
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.service.compare import compare_sides
+from sfapp.service.missing_rows import verdict_on_all_rows
 from sfapp.service.workspace import Workspace
 from sfapp.terminal import quoted
 from sfapp.views import text as words
-from sfapp.views.text.verdict import extent
+from sfapp.views.text.verdict import extent, extent_of_verdict
 
 FIELDS = (
     *(
@@ -54,10 +56,19 @@ FIELDS = (
 
 
 def get_window(workspace: Workspace, asked: WindowArguments) -> ToolAnswer:
-    """Return the verdict on one window: in words, and the fields of docs/json.md."""
-    key = WindowKey(run_named(workspace, asked.run), asked.window)
-    judged = workspace.judge(workspace.source(key), ViewState(group=asked.group))
-    document = judged.diagnosis.document()
+    """Return the verdict on one window: in words, and the fields of docs/json.md.
+
+    If not all rows are here, the window without a group is answered by the stored verdict, as docs/json.md
+    says.
+    """
+    key, view = WindowKey(run_named(workspace, asked.run), asked.window), ViewState(group=asked.group)
+    stored = verdict_on_all_rows(workspace, key)
+    if stored is None or view != ViewState():
+        judged = workspace.judge(workspace.source(key), view)
+        diagnosis, ranks, covered = judged.diagnosis, judged.window.ranks, extent(judged.window)
+    else:
+        diagnosis, ranks, covered = stored, None, extent_of_verdict(stored)
+    document = diagnosis.document()
     unknown = [name for name in asked.fields if name not in document]
     if unknown:
         raise ParseError(
@@ -66,10 +77,10 @@ def get_window(workspace: Workspace, asked: WindowArguments) -> ToolAnswer:
     chosen = asked.fields or FIELDS
     others = sorted(set(document) - set(chosen))
     left_out = f"fields of the window: {', '.join(others)}; name them in `fields`"
-    text = words.verdict(judged.diagnosis, judged.window.ranks)
+    text = words.verdict(diagnosis, ranks)
     verdict = {
         "sentence": text.sentence,
-        "extent": extent(judged.window),
+        "extent": covered,
         "explanation": text.explanation,
         "reasons": text.reasons,
         "advice": text.action,
@@ -81,7 +92,19 @@ def get_window(workspace: Workspace, asked: WindowArguments) -> ToolAnswer:
         "limitations": text.unknown,
     }
     data = {"verdict": verdict, "window": {name: document[name] for name in chosen if name in document}}
-    return ToolAnswer(data, left_out=(left_out,) if others else ())
+    return ToolAnswer(
+        data,
+        left_out=(left_out,) if others else (),
+        notes=() if stored is None else (_missing(stored, view),),
+    )
+
+
+def _missing(stored: Diagnosis, view: ViewState) -> str:
+    if view == ViewState():
+        return "Not all rows of this window are kept; this is the verdict that was made from all of them."
+    return (
+        f"Not all rows of this window are kept, of {stored.steps} steps; this verdict is on those that are."
+    )
 
 
 def compare(workspace: Workspace, asked: CompareArguments) -> ToolAnswer:

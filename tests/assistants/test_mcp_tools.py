@@ -19,10 +19,13 @@ from mcp import MCPError
 from sfapp.assistants import mcp_server
 from sfapp.assistants.bounded_answer import ToolAnswer
 from sfapp.assistants.tools import TOOLS
+from sfapp.packets import read_window
 from tests.app.live_job import LIVE, LiveJob, stand_still
 from tests.assistants.conftest import Asking, Assistant
 from tests.cli.test_hang_command import dump
 from tests.commands import run_sfapp
+from tests.store.jobs import put
+from tests.store.jobs import window as recorded_window
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "sample_data" / "packets"
@@ -96,6 +99,30 @@ async def test_lists_are_filtered_and_paged(assistant: Assistant) -> None:
         window = await asking.full("get_window", run=RUN, window=3, group="node:1")
         assert window["untrusted_data"]["window"]["group"] == "node:1"
         assert "rivals" in window["left_out"][0]
+
+
+async def test_a_thinned_window_has_the_verdict_on_all_its_rows(assistant: Assistant, tmp_path: Path) -> None:
+    # Given a run of old windows
+    for number in range(10):
+        at = f"2026-01-01T00:0{number}:00Z"
+        put(tmp_path, recorded_window("old", number, started_at=at, ended_at=at))
+    asked = {"run": "old", "window": 0}
+    async with assistant(tmp_path) as asking:
+        whole = await asking.full("get_window", **asked)
+    # When they are thinned
+    run_sfapp("compact", tmp_path, "--older-than", 30, "--steps", 4)
+    assert len(read_window(tmp_path / "old" / "00000000.thinned.parquet").step_N) == 4
+    async with assistant(tmp_path) as asking:
+        thinned = await asking.full("get_window", **asked)
+        one_node = await asking.full("get_window", **asked, group="node:0")
+    # Then the answer is the same, and says that rows are missing; another view is of the rows that are kept
+    assert thinned.pop("notes") == [
+        "Not all rows of this window are kept; this is the verdict that was made from all of them."
+    ]
+    assert thinned["untrusted_data"]["window"] == whole["untrusted_data"]["window"]
+    assert thinned["untrusted_data"]["verdict"] == whole["untrusted_data"]["verdict"]
+    assert one_node["untrusted_data"]["window"]["steps"] == 4
+    assert "this verdict is on those that are" in one_node["notes"][0]
 
 
 async def test_a_stalled_job_is_explained_from_dumps_and_from_its_standstill(

@@ -129,6 +129,13 @@ def extent(window: Window) -> str:
     return text if window.reduced is None else f"{text}, rows of {format.count(len(window.ranks))}"
 
 
+def extent_of_verdict(diagnosis: Diagnosis) -> str:
+    """Return ``extent`` of the window that a verdict is on, of which rows are missing now."""
+    steps = f"{format.counted(diagnosis.steps, 'step')} {diagnosis.first_step}–{diagnosis.last_step}"
+    ranks = f"{format.counted(diagnosis.ranks, 'rank')} on {format.counted(diagnosis.nodes, 'node')}"
+    return f"{steps} · {ranks}"
+
+
 def thinned_rows(at: datetime, steps: int, stored: Diagnosis) -> str:
     """Return what is missing of a window, of which only some steps were kept, and the verdict on all."""
     return (
