@@ -197,9 +197,11 @@ def _same(one: Side, other: Side) -> bool:
 
 
 def _caveats(every: Sequence[Diagnosis], sides: Sequence[Side], carried: bool) -> tuple[str, ...]:
+    reduced = ["reduced_rows" in diagnosis.reasons for diagnosis in every]
     holds = {
         "rank_counts_differ": len({side.ranks for side in sides}) > 1,
         "steps_not_consecutive": not carried,
+        "reduced_rows": carried and any(reduced) and not all(reduced),
         "telemetry_limited": any("telemetry_limited" in diagnosis.label_names for diagnosis in every),
         "denominator_floor": not all(side.has_shares for side in sides),
         "same_windows": any(_same(one, other) for one, other in combinations(sides, 2)),

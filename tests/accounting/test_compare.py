@@ -14,7 +14,7 @@ import sfapp
 from sfapp.accounting import Comparison, compare, reference_of, with_reference
 from sfapp.errors import ComparisonError
 from sfapp.model import Diagnosis, Gates, Window
-from tests.builders import BACKWARD, CALLBACKS, DATA, FORWARD, MS, ddp_job, window_of
+from tests.builders import BACKWARD, CALLBACKS, DATA, FORWARD, MS, ddp_job, reduced, window_of
 
 SLOW = 80 * MS
 
@@ -220,6 +220,12 @@ def test_other_rank_counts_are_compared_with_a_caveat(healthy: Diagnosis) -> Non
     found = compare(healthy, job(2, SLOW, ranks=4))
     assert "rank_counts_differ" in found.caveats
     assert found.b.ranks == (4,)
+
+
+def test_reduced_windows_are_compared_with_others_with_a_caveat(healthy: Diagnosis) -> None:
+    as_reduced = [sfapp.diagnose(reduced(window_of(ddp_job(seed=seed), window=seed))) for seed in (5, 6)]
+    assert compare(healthy, as_reduced[0]).caveats == ("reduced_rows",)
+    assert compare(*as_reduced).caveats == ()
 
 
 def test_below_the_floor_time_is_compared_and_shares_are_absent(healthy: Diagnosis) -> None:

@@ -27,6 +27,10 @@ CAVEAT_WORDS: Mapping[str, str] = {
         "A window's step numbers have gaps, so changes are computed per step: a delay that reaches other "
         "ranks in the next step is charged to the stage in which they wait."
     ),
+    "reduced_rows": (
+        "Only some windows were reduced by their ranks. How far ranks were ahead of each other at the start "
+        "of such a window is not known, so stages can differ between the two kinds although the job does not."
+    ),
     "telemetry_limited": "A window's data is incomplete: ranks or time may be missing.",
     "denominator_floor": (
         "A window exposes less time than the floor: times are compared, but there are no shares or routing "
