@@ -18,7 +18,7 @@ LETTERS = ("A", "B", "C")
 CAVEATS = {
     "rank_counts_differ": "the sides do not have the same number of ranks",
     "steps_not_consecutive": "a window's step numbers have gaps, so only step-aligned frontiers are compared",
-    "reduced_rows": "only some windows were reduced by their ranks, which leaves out the offsets between them",
+    "reduced_rows": "only some windows were reduced by their ranks, which leaves out their offsets",
     "telemetry_limited": "a window's evidence is limited",
     "denominator_floor": "a window exposes less time than the floor, so shares and routing sets are absent",
     "same_windows": "two sides are the same",
