@@ -9,7 +9,7 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedRandom
 from pathlib import Path
@@ -134,7 +134,7 @@ def bounded(value: int) -> int:
 
 @contextmanager
 def atomic_writer(
-    path: Path, *, mode: int = 0o666, sync: bool = True, may_replace: Callable[[], bool] | None = None
+    path: Path, *, mode: int = 0o666, sync: bool = True, replaces: bool = True
 ) -> Iterator[BinaryIO]:
     """Open a temporary file next to ``path`` that replaces it when the block ends without an exception.
 
@@ -143,7 +143,7 @@ def atomic_writer(
     Args:
         mode: permissions of a new file, minus the process's umask.
         sync: flush the content to disk before the rename, so that a power failure leaves no empty file.
-        may_replace: asked just before the rename whether a file at ``path`` is replaced; by default it is.
+        replaces: whether a file that is at ``path`` by then is replaced.
 
     Raises:
         OSError: the file cannot be written, or there is one that must not be replaced (``EEXIST``).
@@ -156,11 +156,29 @@ def atomic_writer(
             if sync:
                 file.flush()
                 os.fsync(file.fileno())
-        if may_replace is not None and path.exists() and not may_replace():
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
-        temporary.replace(path)
+        if replaces or not _linked(temporary, path):
+            temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _linked(temporary: Path, path: Path) -> bool:
+    """Give a file a second name; return False where the file system has no links and nothing has that name.
+
+    Between a look and a rename, another process could write a file there, which the rename would replace.
+
+    Raises:
+        FileExistsError: something is there.
+    """
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
+    except OSError:
+        if os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
+        return False
+    return True
 
 
 def write_atomic(
@@ -169,19 +187,19 @@ def write_atomic(
     *,
     mode: int = 0o666,
     sync: bool = True,
-    may_replace: Callable[[], bool] | None = None,
+    replaces: bool = True,
 ) -> int:
     """Replace the content of ``path``, making its folder, and return the number of bytes written.
 
     Args:
-        mode, sync, may_replace: as of ``atomic_writer``.
+        mode, sync, replaces: as of ``atomic_writer``.
 
     Raises:
         OSError: as ``atomic_writer``.
     """
     if not path.parent.is_dir():
         path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_writer(path, mode=mode, sync=sync, may_replace=may_replace) as file:
+    with atomic_writer(path, mode=mode, sync=sync, replaces=replaces) as file:
         return file.write(content)
 
 

@@ -118,3 +118,24 @@ def test_what_a_killed_writer_left_is_removed_after_a_day(tmp_path: Path) -> Non
         before = set(folder.iterdir())
         assert remove_leftovers(tmp_path) == 1
         assert before - set(folder.iterdir()) == {left}
+
+
+@pytest.mark.parametrize("has_links", [True, False])
+def test_a_file_that_another_process_makes_meanwhile_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_links: bool
+) -> None:
+    path = tmp_path / "file"
+
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    if not has_links:
+        monkeypatch.setattr(os, "link", refuse)
+    write_atomic(path, b"first", replaces=False)
+    assert path.read_bytes() == b"first"
+
+    with pytest.raises(FileExistsError):
+        write_atomic(path, b"second", replaces=False)
+
+    assert path.read_bytes() == b"first"
+    assert os.listdir(tmp_path) == ["file"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sfapp.errors import PacketError
-from sfapp.files import output_writer, write_atomic
+from sfapp.files import output_writer, read_regular, write_atomic
 from sfapp.model import RankTable, Window
 from sfapp.model.window import NOT_MEASURED
 from sfapp.packets.arrow_columns import nullable_columns
@@ -51,15 +51,13 @@ from sfapp.packets.window_draft import WindowDraft
 from sfapp.terminal import first_line
 
 
-def write_packet(
-    window: Window | WindowDraft, path: Path, may_replace: Callable[[], bool] | None = None
-) -> int:
+def write_packet(window: Window | WindowDraft, path: Path, *, replaces: bool = True) -> int:
     """Write a window to ``path``, making its folder, and return the file's size in bytes.
 
     Readers see the old file or the new one. The window is checked against every rule that a reader checks.
 
     Args:
-        may_replace: as of ``atomic_writer``.
+        replaces: whether a file of other content at ``path`` is replaced.
 
     Raises:
         PacketError: the window breaks a rule of the format, or the file cannot be written.
@@ -72,17 +70,25 @@ def write_packet(
         draft.manifest, layout=dict(ranks.layout) or None, attributes=shortened(ranks.attributes)
     )
     content = parquet_bytes(_table(draft), MANIFEST_KEY, encode_manifest(manifest), TEXT_COLUMNS)
-    return write_whole(path, content, may_replace)
+    return write_whole(path, content, replaces=replaces)
 
 
-def write_whole(path: Path, content: Any, may_replace: Callable[[], bool] | None = None) -> int:
+def write_whole(path: Path, content: Any, *, replaces: bool = True) -> int:
     """Write bytes to ``path`` atomically and return their number.
 
+    Args:
+        replaces: as of ``write_packet``.
+
     Raises:
-        PacketError: the file cannot be written.
+        PacketError: the file cannot be written, or must not be replaced.
     """
     with _named_errors(path):
-        return write_atomic(path, content, may_replace=may_replace)
+        try:
+            return write_atomic(path, content, replaces=replaces)
+        except FileExistsError:
+            if replaces or not _holds(path, content):
+                raise
+            return len(content)
 
 
 def write_output(path: Path, content: bytes) -> int:
@@ -95,6 +101,13 @@ def write_output(path: Path, content: bytes) -> int:
         path.parent.mkdir(parents=True, exist_ok=True)
         with output_writer(path) as file:
             return file.write(content)
+
+
+def _holds(path: Path, content: Any) -> bool:
+    try:
+        return read_regular(path, len(content)) == bytes(content)
+    except OSError:
+        return False
 
 
 @contextmanager

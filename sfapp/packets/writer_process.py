@@ -15,7 +15,7 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -150,27 +150,22 @@ class WriterProcess:
 
 def _serve(child_end: Connection, starter: int) -> None:
     """Write packets as they arrive, until the other end is closed."""
-
-    def has_starter() -> bool:
-        return os.getppid() == starter
-
     child_end.send(None)  # Tells the parent that this process is ready.
-    while has_starter():
+    while os.getppid() == starter:
         if not child_end.poll(_LOOK_SECONDS):
             continue
         packets = pickle.loads(child_end.recv_bytes())  # From the parent process.
-        child_end.send([_written(draft, path, has_starter) for draft, path in packets])
+        child_end.send([_written(draft, path) for draft, path in packets])
 
 
-def _written(
-    draft: WindowDraft, path: Path, has_starter: Callable[[], bool]
-) -> tuple[str, str | None, int | None, str | None] | None:
+def _written(draft: WindowDraft, path: Path) -> tuple[str, str | None, int | None, str | None] | None:
     """Write one packet and return its error, or None if it is on disk.
 
-    Once the starter has been killed, a restarted job may have written a window of the same number meanwhile.
+    Another job of the run may have written a window of this number meanwhile, also one that was started after
+    the starter had been killed.
     """
     try:
-        write_packet(draft, path, has_starter)
+        write_packet(draft, path, replaces=False)
     except PacketError as error:
         return error.reason, error.path, error.row, error.column
     return None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
+import threading
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -218,6 +220,32 @@ def test_two_recorders_of_one_run_replace_no_window_of_each_other(
     assert not third.written
     assert "2 windows of rank 0 were lost in all" in caplog.records[-1].getMessage()
     assert len(read_windows([tmp_path]).conflicts) == 2
+
+
+def test_two_recorders_that_write_a_window_at_the_same_time_replace_no_window_of_each_other(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both, left, flush = threading.Barrier(2), [None] * 2, os.fsync
+
+    def flush_when_both_do(descriptor: int) -> None:
+        if left:
+            left.pop()
+            both.wait(10)
+        flush(descriptor)
+
+    jobs = [recorder(tmp_path, clock) for _ in range(2)]
+    monkeypatch.setattr(os, "fsync", flush_when_both_do)
+    for place, perf in enumerate(jobs):
+        train(perf, clock, steps=3, other=7 + place)
+    for perf in jobs:
+        perf.close()
+    assert sorted(path.name for perf in jobs for path in perf.written) == [
+        "00000000.parquet",
+        "00000000.rank0.parquet",
+    ]
+    (failure,) = (failure for perf in jobs for failure in perf.failures)
+    assert failure.startswith("window 0 is written as a part: another recorder has written it")
+    assert len(read_windows([tmp_path]).conflicts) == 1
 
 
 @pytest.mark.parametrize("number", [10**18 - 1, 10**18, 10**40])

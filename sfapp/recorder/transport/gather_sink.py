@@ -318,15 +318,19 @@ class GatherSink:
         identity = buffer.schema.identify(rank.identity)
         is_whole = rank.job.world_size == 1 and rank.job.process is None
         try:
-            draft = part_draft(rank.job, buffer, identity, None if is_whole else reason)
-            if is_whole and _path(rank, draft, None).exists():
-                is_whole = False  # As a part beside the other one, it is listed as a conflict.
-                draft = part_draft(rank.job, buffer, identity, _TAKEN)
-                self.failures.append(f"window {buffer.number} is written as a part: {_TAKEN}")
-            path = _new_path(rank, draft, None if is_whole else identity.rank)
+            refusal: Exception | None = None
             if is_whole:
-                (refusal,) = self._packet_writer.write([(draft, path)])
-            else:
+                draft = part_draft(rank.job, buffer, identity, None)
+                path = _path(rank, draft, None)
+                if not (is_taken := path.exists()):
+                    (refusal,) = self._packet_writer.write([(draft, path)])
+                    is_taken = refusal is not None and path.exists()
+                if is_taken:  # As a part beside the other one, it is listed as a conflict.
+                    is_whole, reason = False, _TAKEN
+                    self.failures.append(f"window {buffer.number} is written as a part: {_TAKEN}")
+            if not is_whole:
+                draft = part_draft(rank.job, buffer, identity, reason)
+                path = _new_path(rank, draft, identity.rank)
                 refusal = self._packet_writer.write_here(draft, path)
             if refusal is not None:
                 raise refusal

@@ -102,7 +102,7 @@ def _written(draft: WindowDraft, path: Path) -> Exception | None:
     from sfapp.packets import write_packet
 
     try:
-        write_packet(draft, path)
+        write_packet(draft, path, replaces=False)  # Another job of the run may have written it meanwhile.
     except Exception as error:  # fail-open: the caller reports it
         return error
     return None
