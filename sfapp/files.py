@@ -172,12 +172,10 @@ def _linked(temporary: Path, path: Path) -> bool:
     """
     try:
         os.link(temporary, path)
-    except FileExistsError:
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
     except OSError:
-        if os.path.lexists(path):
+        if path.exists():
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
-        return False
+        return False  # A link to nothing may have that name.
     return True
 
 

@@ -23,7 +23,7 @@ from sfapp.packets.read import (
     validate_packet,
 )
 from sfapp.packets.window_draft import WindowDraft
-from sfapp.packets.write import write_packet
+from sfapp.packets.write import create_packet, write_packet
 
 __all__ = [
     "Conflict",
@@ -35,6 +35,7 @@ __all__ = [
     "Quarantined",
     "WindowDraft",
     "assemble",
+    "create_packet",
     "find_packets",
     "group",
     "load_packet",

@@ -73,6 +73,21 @@ def write_packet(window: Window | WindowDraft, path: Path, *, replaces: bool = T
     return write_whole(path, content, replaces=replaces)
 
 
+def create_packet(window: Window | WindowDraft, path: Path) -> bool:
+    """Write a window as ``write_packet`` does; return False if a file of other content has its path.
+
+    Raises:
+        PacketError: as ``write_packet``.
+    """
+    try:
+        write_packet(window, path, replaces=False)
+    except PacketError as error:
+        if isinstance(error.__cause__, FileExistsError):
+            return False
+        raise
+    return True
+
+
 def write_whole(path: Path, content: Any, *, replaces: bool = True) -> int:
     """Write bytes to ``path`` atomically and return their number.
 

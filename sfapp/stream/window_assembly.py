@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,7 +18,7 @@ import numpy as np
 from sfapp.errors import PacketError
 from sfapp.files import sync_folder
 from sfapp.model.window import Window
-from sfapp.packets import Packet, WindowDraft, assemble, packet_path, read_packet, write_packet
+from sfapp.packets import Packet, WindowDraft, assemble, create_packet, packet_path, read_packet, write_packet
 from sfapp.packets.compose import part_draft, whole_draft
 from sfapp.packets.job import JobInfo
 from sfapp.packets.output import PacketOutput
@@ -253,7 +252,9 @@ class WindowAssembler:
         matching, other = _majority(fresh)
         draft = _merged_draft(matching)
         if existing is None:
-            write_packet(draft, path)
+            if not create_packet(draft, path):  # A job that gathers has written one since: it takes no lock.
+                self._write_together(pending, fresh)
+                return
             self.counts.windows += 1
             self.counts.incomplete += bool(draft.manifest.missing_ranks)
         elif _fits(existing.window, draft):
@@ -309,8 +310,7 @@ def _attempt_in(path: Path) -> str | None:
 def _remove(paths: Iterable[Path]) -> None:
     """Remove files that may not exist, with one system call each: there may be a thousand."""
     for path in paths:
-        with suppress(FileNotFoundError):
-            os.unlink(path)
+        path.unlink(missing_ok=True)
 
 
 def _closed_by_gap(rows: RankRows, end: int) -> WindowClosed:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import sfapp
 from sfapp.errors import StreamError
 from sfapp.files import lock_file
 from sfapp.model.parse import MOST_WINDOW
-from sfapp.packets import packet_path, read_windows, run_lock
+from sfapp.packets import WindowDraft, packet_path, read_windows, run_lock
 from sfapp.packets.attempts import RESTARTS_FILE
 from sfapp.packets.run_lock import run_locked
-from sfapp.stream import run_restarts
+from sfapp.stream import run_restarts, window_assembly
 from sfapp.stream.messages import VERSION, Ack, Echo, Heartbeat, StreamHello
 from sfapp.stream.run_restarts import RunRestarts
+from sfapp.stream.window_buffer import RankRows
 from tests.stream.streams import ManualRank, aggregating, files_in, until, windows_in
 
 
@@ -132,6 +135,33 @@ def test_jobs_of_one_run_at_the_same_time_lose_no_step(tmp_path: Path, process: 
     found += [packet.window.step_N.tolist() for conflict in loaded.conflicts for packet in conflict.set_aside]
     assert sorted(found) == [[step] for step in (*range(8), *range(300, 305))]
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+def test_a_packet_that_a_job_without_an_aggregator_writes_meanwhile_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with sfapp.Recorder(tmp_path / "elsewhere", run_id="run", window_steps=1) as perf, perf.step():
+        pass
+    (other,), merged_draft, path = (
+        perf.written,
+        window_assembly._merged_draft,
+        packet_path(tmp_path, "run", 0),
+    )
+
+    def write_meanwhile(ranks: Sequence[RankRows]) -> WindowDraft:
+        if not path.exists():
+            os.link(other, path)
+        return merged_draft(ranks)
+
+    monkeypatch.setattr(window_assembly, "_merged_draft", write_meanwhile)
+    with aggregating(tmp_path, close_after=0.0) as aggregator:
+        with ManualRank(aggregator.endpoint, 0, "0a") as job:
+            job.send(job.hello(), job.opened(0, 0), job.steps(1, [5], 0), job.closed(2, 1, 0))
+            while job.receive_type(Ack).up_to_sequence < 3:
+                pass
+        assert "written as a part: another attempt at the run" in aggregator.failures[0]
+    assert path.samefile(other)
+    assert (path.parent / "00000000.0a.rank0.parquet").exists()
 
 
 def test_a_part_of_another_attempt_is_kept(tmp_path: Path) -> None:
