@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sfapp.packets import write_packet
+from sfapp.packets import create_packet
 from sfapp.packets.window_draft import WindowDraft
 from sfapp.stream import window_assembly
 from sfapp.stream.messages import Echo, Heartbeat, WindowClosed
@@ -20,11 +20,11 @@ def test_ranks_are_answered_while_many_windows_are_written(
     # Given thirty windows that lack a rank, and a disk that takes 0.4 s for each
     rank = HostileRank(tmp_path)
 
-    def write_slowly(draft: WindowDraft, path: Path) -> int:
+    def write_slowly(draft: WindowDraft, path: Path) -> bool:
         rank.now += 0.4
-        return write_packet(draft, path)
+        return create_packet(draft, path)
 
-    monkeypatch.setattr(window_assembly, "write_packet", write_slowly)
+    monkeypatch.setattr(window_assembly, "create_packet", write_slowly)
     rank.send(hello())
     for window in range(30):
         closed = WindowClosed(**head(), sequence=5 * window + 4, window=window, steps=3)
