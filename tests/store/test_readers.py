@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -63,6 +64,14 @@ def test_helpers_change_nothing_but_the_time(
     threads = kernels.threads()
     assert filled(packets, tmp_path / "together.duckdb") == alone
     assert kernels.threads() == threads
+
+
+def test_an_ingest_of_a_server_keeps_no_garbage_of_pages_that_are_open(packets: Path, helped: None) -> None:
+    gc.freeze()  # As a server does once it has loaded everything.
+    exempt = gc.get_freeze_count()
+    with Store.open([packets], memory=True) as store:
+        assert store.ingest().added == FILES
+    assert gc.get_freeze_count() <= exempt
 
 
 def test_a_helper_that_cannot_start_is_done_without(
