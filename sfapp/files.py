@@ -132,6 +132,10 @@ def bounded(value: int) -> int:
     return max(-_FURTHEST, min(value, _FURTHEST))
 
 
+class PathTakenError(FileExistsError):
+    """There is a file that must not be replaced; other than where a folder cannot be made."""
+
+
 @contextmanager
 def atomic_writer(
     path: Path, *, mode: int = 0o666, sync: bool = True, replaces: bool = True
@@ -146,7 +150,8 @@ def atomic_writer(
         replaces: whether a file that is at ``path`` by then is replaced.
 
     Raises:
-        OSError: the file cannot be written, or there is one that must not be replaced (``EEXIST``).
+        PathTakenError: there is a file that must not be replaced.
+        OSError: the file cannot be written.
     """
     name = f".{path.name[:_LONGEST_NAME_KEPT]}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
     temporary = path.with_name(name)
@@ -168,13 +173,13 @@ def _linked(temporary: Path, path: Path) -> bool:
     Between a look and a rename, another process could write a file there, which the rename would replace.
 
     Raises:
-        FileExistsError: something is there.
+        PathTakenError: something is there.
     """
     try:
         os.link(temporary, path)
     except OSError:
         if path.exists():
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
+            raise PathTakenError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
         return False  # A link to nothing may have that name.
     return True
 

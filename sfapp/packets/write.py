@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sfapp.errors import PacketError
-from sfapp.files import output_writer, read_regular, write_atomic
+from sfapp.files import PathTakenError, output_writer, read_regular, write_atomic
 from sfapp.model import RankTable, Window
 from sfapp.model.window import NOT_MEASURED
 from sfapp.packets.arrow_columns import nullable_columns
@@ -82,7 +82,7 @@ def create_packet(window: Window | WindowDraft, path: Path) -> bool:
     try:
         write_packet(window, path, replaces=False)
     except PacketError as error:
-        if isinstance(error.__cause__, FileExistsError):
+        if isinstance(error.__cause__, PathTakenError):
             return False
         raise
     return True
@@ -100,8 +100,8 @@ def write_whole(path: Path, content: Any, *, replaces: bool = True) -> int:
     with _named_errors(path):
         try:
             return write_atomic(path, content, replaces=replaces)
-        except FileExistsError:
-            if replaces or not _holds(path, content):
+        except PathTakenError:
+            if not _holds(path, content):
                 raise
             return len(content)
 
