@@ -15,12 +15,13 @@ def verdict_on_all_rows(workspace: Workspace, key: WindowKey) -> Diagnosis | Non
     Raises:
         WindowNotFoundError: no such window.
     """
-    store = workspace.store_of(key.run_id)
-    try:
-        workspace.window(workspace.source(key))
-    except WindowNotFoundError:
-        raise
-    except StoreError:
-        return store.diagnosis(key.run_id, key.window)
-    is_thinned = store.thinned_at(key.run_id, key.window) is not None
-    return store.diagnosis(key.run_id, key.window) if is_thinned else None
+    source, store = workspace.source(key), workspace.store_of(key.run_id)
+    if store.thinned_at(key.run_id, key.window) is None:
+        try:
+            workspace.window(source)
+            return None
+        except WindowNotFoundError:
+            raise
+        except StoreError:
+            pass  # The packets are not here.
+    return store.diagnosis(key.run_id, key.window)
