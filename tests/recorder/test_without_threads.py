@@ -196,6 +196,6 @@ def test_training_that_streams_goes_on_with_few_threads(left: int, tmp_path: Pat
     for folder in (output, *output.parents[:3]):
         folder.chmod(0o777)
 
-    run_job(output, "threads", str(left), code=FEW_LEFT_JOB)
+    job = run_job(output, "threads", str(left), code=FEW_LEFT_JOB)
 
-    assert steps_in(output) == list(range(20))
+    assert steps_in(output) == list(range(20)), job["failures"]
