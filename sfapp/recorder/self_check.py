@@ -28,8 +28,8 @@ _ALL_ZERO = (
     "`with perf.stage(NAME):`, with the names {names}"
 )
 _CREATED_EARLY = (
-    "this rank of {world} writes its rows alone, because the recorder was created before init_process_group: "
-    "create it afterwards"
+    "this rank of {world} writes its rows alone, because the recorder was created, or a step was taken, "
+    "before init_process_group: call that first"
 )
 _NOT_INITIALISED = (
     "this rank of {world} writes its rows alone, because torch.distributed is not initialised: call "
