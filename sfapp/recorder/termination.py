@@ -113,7 +113,8 @@ class SigtermWatch:
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         """Handle SIGTERM on the main thread, which happens even if the wake-up pipe was replaced."""
         if self._writer is None or not self._writer.is_open():  # Training has closed it; the thread ends.
-            self._end_on_another_thread()
+            if signal.getsignal(number) == self._on_signal:  # Else training's handler calls the one before.
+                self._end_on_another_thread()
             return
         with contextlib.suppress(OSError):  # If the pipe is full, the thread is about to read it.
             os.write(self._writer.number, bytes([number]))

@@ -49,6 +49,35 @@ print("ready", flush=True)
 time.sleep(60)
 """
 
+CALLING_HANDLER = """
+received = []
+
+def handle(number, frame):
+    received.append(number)
+    if callable(previous):  # The default action is not.
+        previous(number, frame)
+
+with sfapp.Recorder(sys.argv[1], run_id="run", window_steps=100) as perf:
+    previous = signal.signal(signal.SIGTERM, handle)
+    step(perf)
+"""
+
+HANDLED_AFTERWARDS = f"""
+{CALLING_HANDLER}
+os.kill(os.getpid(), signal.SIGTERM)
+time.sleep(0.5)
+assert received
+"""
+
+HANDLED_IN_A_CHILD = f"""
+{CALLING_HANDLER}    child = os.fork()
+    if child == 0:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.5)
+        os._exit(0 if received else 1)
+    assert os.waitpid(child, 0)[1] == 0
+"""
+
 CLOSED_FILES = """
 perf = sfapp.Recorder(sys.argv[1], run_id="run", window_steps=100)
 perf.watch_memory()
@@ -122,6 +151,23 @@ def test_sigterm_saves_the_rows_and_ends_the_process_as_before(
     (window,) = (item.window for item in read_windows([tmp_path]).windows)
     assert window.manifest.closed_by == "shutdown"
     assert len(window.step_N) == (3 if program is NATIVE else 1)
+
+
+@pytest.mark.parametrize(
+    "program", [HANDLED_AFTERWARDS, HANDLED_IN_A_CHILD], ids=["recorder closed", "forked child"]
+)
+def test_a_handler_that_calls_the_one_before_decides_whether_the_process_ends(
+    tmp_path: Path, program: str
+) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", PROLOGUE + program, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert ended.returncode == 0, ended.stderr
+    (window,) = (item.window for item in read_windows([tmp_path]).windows)
+    assert len(window.step_N) == 1
 
 
 def test_closing_leaves_alone_what_was_opened_after_all_files_were_closed(tmp_path: Path) -> None:
