@@ -138,6 +138,7 @@ class Spool:
 
         Raises:
             FileNotFoundError: it has been removed.
+            FileExistsError: another file of its name is claimed, which comes first.
             OSError: it cannot be renamed.
         """
         if file.is_claimed:
@@ -148,6 +149,8 @@ class Spool:
             with suppress(OSError):  # A full disk must not keep the upload from making room.
                 _append(file.path.with_name(_LEDGER), file.name)
         claimed = file.path.with_name(f".{file.name}{_CLAIMED}")
+        if claimed.exists():  # Taken over from another process of the run, and not uploaded yet.
+            raise FileExistsError(errno.EEXIST, "another packet of this name waits", str(claimed))
         file.path.rename(claimed)
         return claimed
 

@@ -93,5 +93,30 @@ def test_a_user_without_a_home_directory_gets_a_spool_among_temporary_files(
     assert [path.name for path in tmp_path.iterdir()] == ["temporary"]
 
 
+def test_what_was_taken_over_is_not_replaced_by_a_packet_of_the_same_name(
+    spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two jobs of one run wrote it, and none of them could upload it."""
+    monkeypatch.setattr("sfapp.packets.spool._RESTART_SECONDS", -1.0)
+    ended, other = (Spool.open("s3://bucket", "recorder") for _ in range(2))
+    for each in (ended, other):
+        (each.folder / "run").mkdir()
+        (each.folder / "run" / "00000000.parquet").write_text(each.folder.name)
+    ended.close()
+    other.adopt()
+    other.claim_all()  # as the next process of this folder does
+
+    def content() -> list[str]:
+        return sorted(path.read_text() for path in spool.rglob("*00000000.parquet*"))
+
+    assert content() == ["recorder-0", "recorder-1"]
+    taken, own = other.waiting()
+    with pytest.raises(FileExistsError):
+        other.claim(own)
+    taken.path.unlink()  # It was uploaded.
+    assert other.claim(own).read_text() == "recorder-1"
+    other.close()
+
+
 def fail(path: Path) -> NoReturn:
     raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
