@@ -94,7 +94,7 @@ class LightningRecorderCallback(RecordingCallback, Callback):
         wrapper = wrapper_of(model, trainer.optimizers[0] if trainer.optimizers else None)
         self._skips_sync = isinstance(model, DistributedDataParallel)
         self._factor = trainer.accumulate_grad_batches
-        self._begin(STAGES, self._accumulation(), trainer.global_step, model, wrapper=wrapper)
+        self._begin(STAGES, self._accumulation(), self._first_step(trainer), model, wrapper=wrapper)
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Close the recorder."""
@@ -108,6 +108,14 @@ class LightningRecorderCallback(RecordingCallback, Callback):
     def _remove_last_callback(self, trainer: Trainer) -> None:
         owner: Any = trainer
         owner.callbacks = [callback for callback in owner.callbacks if callback is not self._last_callback]
+
+    def _first_step(self, trainer: Trainer) -> int:
+        """Return the number of steps before a checkpoint, as they were recorded.
+
+        Under manual optimization a step is a batch, while ``global_step`` counts the steps of each optimizer.
+        """
+        batches: Any = trainer.fit_loop.epoch_loop.batch_progress.total  # Its class declares less.
+        return int(batches.processed) if self._manual else trainer.global_step
 
     def _accumulation(self) -> Accumulation:
         last = self._skips_sync and self._factor > 1

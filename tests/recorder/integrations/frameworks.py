@@ -82,6 +82,7 @@ def lightning() -> None:
                 optimizer.zero_grad()
                 self.manual_backward(loss)
                 optimizer.step()
+                optimizer.step()  # Lightning counts each.
             return loss
 
         def validation_step(self, batch: torch.Tensor, batch_idx: int) -> None:
@@ -95,10 +96,10 @@ def lightning() -> None:
             if rank == 1:
                 time.sleep(DELAY)
 
-    def fit(run_id: str, model: Model, batches: Any, callbacks: tuple[Any, ...] = (), **options: Any) -> None:
+    def fit(run_id: str, model: Model, batches: Any, callbacks: tuple[Any, ...] = (), **options: Any) -> Any:
         own = {name: options.pop(name) for name in ("between", "watch_waits") if name in options}
         mine = LightningRecorderCallback(root, **recorder_options(run_id), **own)
-        validation = options.pop("validation", None)
+        validation, checkpoint = options.pop("validation", None), options.pop("checkpoint", None)
         trainer: Any = pl.Trainer(  # its class declares no callbacks
             accelerator="cpu",
             devices=2,
@@ -114,8 +115,9 @@ def lightning() -> None:
         )
         before = list(trainer.callbacks)
         with contextlib.suppress(MemoryError):
-            trainer.fit(model, batches, validation)
+            trainer.fit(model, batches, validation, ckpt_path=checkpoint)
         assert set(map(id, trainer.callbacks)) == set(map(id, before))
+        return trainer
 
     fit("lightning", Model(), loader())
     fit(
@@ -131,7 +133,10 @@ def lightning() -> None:
     fit("lightning-callback", Model(), loader(delay=0.0), callbacks=(SlowCallback(),), **switches)
     scheduled = GradientAccumulationScheduler({0: 1, 1: MICRO_STEPS})
     fit("lightning-scheduled", Model(), loader(delay=0.0), callbacks=(scheduled,), max_epochs=2)
-    fit("lightning-manual", Model(automatic=False), loader())
+    trained, checkpoint = fit("lightning-manual", Model(automatic=False), loader()), root / "manual.ckpt"
+    trained.save_checkpoint(checkpoint)
+    resumed: dict[str, Any] = {"checkpoint": checkpoint, "max_epochs": 2}
+    fit("lightning-resumed", Model(automatic=False), loader(delay=0.0), **resumed)
     fit("lightning-failing", Model(fails_at=4), loader(delay=0.0))
 
 

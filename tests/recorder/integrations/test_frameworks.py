@@ -103,6 +103,13 @@ def test_manual_optimization_is_separated_as_far_as_hooks_allow(lightning: Path)
     assert int(window.duration_SNR[window.stages.index(OPTIMIZER)].sum()) == 0
 
 
+def test_manual_optimization_that_is_resumed_goes_on_with_the_next_step(lightning: Path) -> None:
+    """Not with Lightning's number, for which each optimizer's step counts."""
+    before, after = (only_window(lightning, name) for name in ("lightning-manual", "lightning-resumed"))
+    assert before.step_N.tolist() == list(range(STEPS))
+    assert after.step_N.tolist() == list(range(STEPS, 2 * STEPS))
+
+
 def test_a_fit_that_fails_leaves_the_steps_before(lightning: Path) -> None:
     window = only_window(lightning, "lightning-failing")
     assert window.step_N.tolist() == [0, 1, 2, 3]
