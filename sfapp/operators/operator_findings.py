@@ -48,15 +48,17 @@ def examine_window(
     """Run all stages on the operator events of a window's ranks, or else on its recorded stages.
 
     Args:
-        operators: events of all ranks, None if there are none.
+        operators: events of all ranks, None if there are none; stages are used if none are of the window's
+            ranks.
         window: the window of the ranks to compare.
         wait_stages: recorded stages in which ranks wait for each other, by the verdict.
 
     Raises:
         WindowError: as ``operators_of``.
     """
-    if operators is not None:
-        return examine(of_ranks(operators, window), _roles(window))
+    events = None if operators is None else of_ranks(operators, window)
+    if events is not None and len(events):
+        return examine(events, _roles(window))
     return examine_stages(window, {broad_stage(stage) for stage in wait_stages})
 
 

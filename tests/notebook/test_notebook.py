@@ -18,6 +18,9 @@ from sfapp.errors import StoreError, WindowNotFoundError
 from sfapp.model import Baseline, Window
 from sfapp.notebook import Packets, card
 from sfapp.notebook.explore import Explorer
+from sfapp.operators import operators_of
+from sfapp.packets import write_operators
+from sfapp.packets.paths import operators_path
 from sfapp.service import verdicts
 from sfapp.store import WindowQuery
 from sfapp.views import text as words
@@ -113,6 +116,21 @@ def test_findings_of_operators_are_a_method_of_the_window(packets: Packets) -> N
     assert found.blame.causes[0].rank == 3
     assert window.plot("straggler_scores").layout.title.text.startswith("Abnormality score per rank")
     assert packets.window(RUN, SICK, group="node:1").stragglers.similarity.ranks == (4, 5, 6, 7)
+
+
+def test_findings_of_ranks_that_were_not_profiled_are_of_their_stages(tmp_path: Path) -> None:
+    window = job_window(2, {(CALLBACKS, 6): 60 * MS})
+    put(tmp_path, window)
+    events = operators_of(window)
+    write_operators(
+        events.select(events.rank_E < 4), window.run_id, 2, operators_path(tmp_path, window.run_id, 2)
+    )
+    with sfapp.open(tmp_path) as opened:
+        profiled = opened.window(window.run_id, 2, group="node:0").stragglers
+        other = opened.window(window.run_id, 2, group="node:1").stragglers
+    assert profiled.source == "operators"
+    assert other.source == "stages"
+    assert other.blame.causes[0].rank == 6
 
 
 def test_moving_a_slider_judges_again_and_redraws(packets: Packets) -> None:
