@@ -19,6 +19,7 @@ CAVEATS = {
     "rank_counts_differ": "the sides do not have the same number of ranks",
     "steps_not_consecutive": "a window's step numbers have gaps, so only step-aligned frontiers are compared",
     "reduced_rows": "only some windows were reduced by their ranks, which leaves out their offsets",
+    "thinned_rows": "some windows were judged by the rows that were kept of them",
     "telemetry_limited": "a window's evidence is limited",
     "denominator_floor": "a window exposes less time than the floor, so shares and routing sets are absent",
     "same_windows": "two sides are the same",

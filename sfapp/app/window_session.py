@@ -17,8 +17,8 @@ from sfapp.model import Fix
 from sfapp.model.incidents import Note, Pin
 from sfapp.model.view import ViewState, WindowKey, parse_query
 from sfapp.service.judging import JudgedWindow
+from sfapp.service.missing_rows import missing_rows_note
 from sfapp.service.workspace import Workspace
-from sfapp.views import text
 
 
 def judge_fitted(
@@ -36,10 +36,8 @@ def judge_fitted(
     source = workspace.source(key)
     window = workspace.window(source)
     view, messages = view.fitted(window)
-    store = workspace.store_of(key.run_id)
-    if (thinned := store.thinned_at(key.run_id, key.window)) is not None:
-        stored = store.diagnosis(key.run_id, key.window)
-        messages.insert(0, text.thinned_rows(thinned, len(window.step_N), stored))
+    if note := missing_rows_note(workspace.store_of(key.run_id), window):
+        messages.insert(0, note)
     if view.reference is not None and not workspace.has(view.reference):
         messages.append(f"There is no window {view.reference} to compare with; using the run's healthy one.")
         view = replace(view, reference=None)

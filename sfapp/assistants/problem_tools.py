@@ -15,6 +15,11 @@ from sfapp.service.workspace import Workspace
 from sfapp.views.text.problem_evidence import problem_sources, sources_summary
 from sfapp.views.text.problems import problem_action, problem_explanation, problem_facts, problem_text
 
+THINNED = (
+    "Rows of the problem's latest window were thinned: explanation, advice, facts and evidence are from the "
+    "steps that were kept; `problem` is from all."
+)
+
 _OMITTED = ("other_ids", "windows", "episodes", "roll_call", "began", "ended")
 """Fields of a problem that a list leaves out."""
 
@@ -53,4 +58,4 @@ def get_problem(workspace: Workspace, asked: ProblemArguments) -> ToolAnswer:
         "latest_window_unreadable": view.reason or None,
         "problem": one.document(),
     }
-    return ToolAnswer(data)
+    return ToolAnswer(data, notes=(THINNED,) if view.missing_rows else ())

@@ -11,10 +11,19 @@ sfapp.examples().window("paper-displaced-wait", 0)   # the paper's first figure,
 """
 
 from sfapp.notebook.comparison import ComparisonView
-from sfapp.notebook.packets import Packets, PacketsDiffer, open_examples, open_packets
+from sfapp.notebook.packets import Packets, PacketsDiffer, RowsThinned, open_examples, open_packets
 from sfapp.notebook.window import Figures, WindowView
 
 open = open_packets
 examples = open_examples
 
-__all__ = ["ComparisonView", "Figures", "Packets", "PacketsDiffer", "WindowView", "examples", "open"]
+__all__ = [
+    "ComparisonView",
+    "Figures",
+    "Packets",
+    "PacketsDiffer",
+    "RowsThinned",
+    "WindowView",
+    "examples",
+    "open",
+]

@@ -40,7 +40,7 @@ class ComparisonView:
     def __repr__(self) -> str:
         summary = words.comparison(self.comparison)
         head = ", ".join(filter(None, (f"{summary.kicker}: {summary.headline}", summary.rest)))
-        return "\n".join(map(printable, (head, *summary.explanation)))
+        return "\n".join(map(printable, (head, *summary.explanation, *summary.caveats)))
 
     def _ipython_display_(self) -> None:
         """Show the sentences and the waterfall from one side to the other; plain text in frontends without

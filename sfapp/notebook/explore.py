@@ -129,7 +129,8 @@ class Explorer:
         }
 
     def _show_card(self) -> None:
-        self._card.value = card.markup(words.verdict(self.diagnosis, self._view.window.ranks))
+        view = self._view
+        self._card.value = card.markup(words.verdict(self.diagnosis, view.window.ranks, view.missing_rows))
 
 
 def show(widget: go.FigureWidget, old: figures.Figure, new: figures.Figure) -> None:

@@ -21,6 +21,7 @@ from sfapp.model.view import ViewState, WindowKey
 from sfapp.notebook.comparison import ComparisonView
 from sfapp.notebook.window import WindowView
 from sfapp.service.judging import WindowJudge
+from sfapp.service.missing_rows import missing_rows_note, of_kept_rows
 from sfapp.service.onsets import EpisodeLocator
 from sfapp.service.problems import StoredProblems, episodes_in
 from sfapp.storage import location
@@ -60,6 +61,10 @@ _PROBLEMS: dict[str, pl.DataType | type[pl.DataType]] = {
 
 class PacketsDiffer(UserWarning):
     """The packets differ from those of the report."""
+
+
+class RowsThinned(UserWarning):
+    """A window was judged by the steps that were kept of it."""
 
 
 class Packets:
@@ -183,6 +188,9 @@ class Packets:
     ) -> WindowView:
         """Judge one window.
 
+        Of a thinned window (``sfapp compact``) the steps that were kept are judged; a ``RowsThinned`` warning
+        says so, with the verdict on all of them.
+
         Args:
             gates: the default gates if None.
             frontier: the frontier whose shares decide routing and labels; ``step`` is the paper's.
@@ -195,12 +203,16 @@ class Packets:
         """
         view = _view(gates, frontier, baseline, group, reference)
         judged = self._judge.judge(self._judge.source(WindowKey(run, number)), view)
+        missing_rows = missing_rows_note(self.store, judged.window)
+        if missing_rows:
+            warnings.warn(f"window {number} of {run!r}: {missing_rows}", RowsThinned, stacklevel=2)
         return WindowView(
             judged.window,
             judged.measures,
             judged.diagnosis,
             judged.reference,
             lambda: self.store.operators(run, number),
+            missing_rows,
         )
 
     def compare(
@@ -217,6 +229,9 @@ class Packets:
     ) -> ComparisonView:
         """Compare two windows or whole runs, or three as A/B/A.
 
+        Without other arguments, stored verdicts are compared, as in the app: those of thinned windows are on
+        all of their rows.
+
         Args:
             a, b, c: ``(run, window)``, or a run for all its windows.
             gates, frontier, baseline, group, reference: as for ``window``.
@@ -228,7 +243,11 @@ class Packets:
 
         view = _view(gates, frontier, baseline, group, reference)
 
+        is_default = view == ViewState()
+
         def judged(run: str, number: int) -> Diagnosis:
+            if is_default:
+                return self.store.diagnosis(run, number)
             return self._judge.judge(self._judge.source(WindowKey(run, number)), view).diagnosis
 
         def side(named: str | tuple[str, int]) -> Diagnosis | list[Diagnosis]:
@@ -237,9 +256,12 @@ class Packets:
             numbers = self.store.window_numbers([named]).get(named)
             if not numbers:
                 raise WindowNotFoundError(f"there is no run {named!r}")
+            if is_default:
+                return self.store.diagnoses(named)
             return [judged(named, number) for number in numbers]
 
-        return ComparisonView(compare(side(a), side(b), None if c is None else side(c)))
+        found = compare(side(a), side(b), None if c is None else side(c))
+        return ComparisonView(found if is_default else of_kept_rows(found, lambda run: self.store))
 
     def find(self, sha256: Sequence[str], run: str, number: int) -> tuple[str, int]:
         """Find the run and number of the window of a report, by the packets' SHA-256.

@@ -113,6 +113,8 @@ class WindowView:
         diagnosis: the verdict, as every other surface shows it.
         reference: the window with which it is compared.
         read_operators: returns its operator events; None if there are none.
+        missing_rows: which rows of it were thinned (``sfapp compact``), and the verdict on all of them, in
+            words; empty if all are here.
     """
 
     window: Window
@@ -120,6 +122,7 @@ class WindowView:
     diagnosis: Diagnosis
     reference: Reference | None
     read_operators: Callable[[], Operators | None] = lambda: None
+    missing_rows: str = ""
 
     @property
     def stragglers(self) -> Findings:
@@ -208,12 +211,13 @@ class WindowView:
     def __repr__(self) -> str:
         diagnosis = self.diagnosis
         head = f"{diagnosis.run_id}/{diagnosis.window}: {words.summary(diagnosis, self.window.ranks)}"
-        return "\n".join(printable(line) for line in (head, *(f"  {line}" for line in words.why(diagnosis))))
+        lines = (*words.why(diagnosis), *filter(None, (self.missing_rows,)))
+        return "\n".join(printable(line) for line in (head, *(f"  {line}" for line in lines)))
 
     def _ipython_display_(self) -> None:
         """Show the verdict card and the frontier; frontends without rich output show plain text."""
         from IPython.display import HTML, display
 
-        verdict = words.verdict(self.diagnosis, self.window.ranks)
+        verdict = words.verdict(self.diagnosis, self.window.ranks, self.missing_rows)
         display(HTML(card.markup(verdict)))
         display(self.figures.frontier())

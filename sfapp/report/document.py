@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from sfapp.accounting import Measures, compare
 from sfapp.errors import ComparisonError, WindowError, WindowNotFoundError
+from sfapp.model import Diagnosis
 from sfapp.model.gates import GATE_BY_NAME, Gates
 from sfapp.model.incidents import Incident, Item, Note, Overwritten
 from sfapp.model.problems import Problem
@@ -179,7 +181,7 @@ def _section(
         size=size,
         view=view,
         diagnosis=diagnosis,
-        verdict=words.verdict(diagnosis, window.ranks),
+        verdict=words.verdict(diagnosis, window.ranks, evidence.missing_rows),
         plots=tuple(plots),
         packets=evidence.packets,
         gates=gates_moved(diagnosis.gates),
@@ -201,10 +203,12 @@ def _compared(item: Item, look: EvidenceSource) -> ReportComparison | Missing:
     try:
         sides = [_side(side, state.view, look) for side in state.sides]
         given = [
-            [one.diagnosis for one in found] if key.window is None else found[0].diagnosis
+            [_compared_verdict(one) for one in found] if key.window is None else _compared_verdict(found[0])
             for key, found in zip(state.sides, sides, strict=True)
         ]
         found = compare(*given)
+        if any(one.missing_rows and one.on_all_rows is None for side in sides for one in side):
+            found = replace(found, caveats=(*found.caveats, "thinned_rows"))
     except (WindowError, WindowNotFoundError, ComparisonError) as error:
         return Missing(f"{' and '.join(map(str, state.sides))} cannot be compared: {error}")
     columns = comparison_tables.stage_columns(found)
@@ -227,6 +231,11 @@ def _compared(item: Item, look: EvidenceSource) -> ReportComparison | Missing:
             for row in comparison_tables.stage_rows(found)
         ),
     )
+
+
+def _compared_verdict(evidence: WindowEvidence) -> Diagnosis:
+    """Return the verdict that is compared: on all rows if it is known, as on other surfaces."""
+    return evidence.on_all_rows or evidence.diagnosis
 
 
 def _side(key: SideKey, view: ViewState, look: EvidenceSource) -> list[WindowEvidence]:

@@ -7,6 +7,7 @@ from sfapp.errors import ComparisonError
 from sfapp.model import Diagnosis
 from sfapp.model.sides import CompareState, SideKey
 from sfapp.model.view import ViewState, WindowKey
+from sfapp.service.missing_rows import of_kept_rows
 from sfapp.service.workspace import Workspace
 from sfapp.views import format
 
@@ -25,7 +26,8 @@ def compare_sides(workspace: Workspace, state: CompareState) -> Comparison:
         WindowError: the baseline is ``reference`` and a run has none.
     """
     a, b, *more = (_diagnoses(workspace, side, state.view) for side in state.sides)
-    return compare(a, b, *more)
+    found = compare(a, b, *more)
+    return found if state.view == ViewState() else of_kept_rows(found, workspace.store_of)
 
 
 def _diagnoses(workspace: Workspace, side: SideKey, view: ViewState) -> Diagnosis | list[Diagnosis]:

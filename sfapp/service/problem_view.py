@@ -11,6 +11,7 @@ from sfapp.model.problems import Problem
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.operators import Agreement, agreement
 from sfapp.service.judging import JudgedWindow
+from sfapp.service.missing_rows import missing_rows_note
 from sfapp.service.workspace import Workspace
 from sfapp.store import WindowQuery
 from sfapp.views.text.problems import is_about
@@ -22,6 +23,7 @@ class ProblemView:
 
     Attributes:
         judged: its latest window; None if that cannot be read, for the ``reason`` given.
+        missing_rows: which rows of it were thinned, and the verdict on all of them, in words; empty if none.
         rows: windows of its run.
         agreement: of the verdict with the findings in operators, where these were examined already.
     """
@@ -31,6 +33,7 @@ class ProblemView:
     judged: JudgedWindow | None
     reason: str
     rows: list[dict[str, Any]]
+    missing_rows: str = ""
     agreement: Agreement | None = None
 
     @property
@@ -59,16 +62,19 @@ class ProblemView:
         generation = workspace.store.generation
         problem = workspace.problem(problem_id, run_id)
         key = latest_key(problem)
-        judged, reason = None, ""
+        judged, reason, missing_rows = None, "", ""
         if key is not None:
             try:
                 source = workspace.source(key)
-                view, _ = ViewState(group=group).fitted(workspace.window(source))
+                window = workspace.window(source)
+                view, _ = ViewState(group=group).fitted(window)
+                missing_rows = missing_rows_note(workspace.store_of(key.run_id), window)
                 judged = workspace.judge(source, view)
             except SfappError as error:
                 reason = str(error)
         rows = workspace.timeline(WindowQuery(problem.run_id))
-        return cls(generation, problem, judged, reason, rows, _known_agreement(workspace, judged))
+        agreed = _known_agreement(workspace, judged)
+        return cls(generation, problem, judged, reason, rows, missing_rows, agreed)
 
 
 def _known_agreement(workspace: Workspace, judged: JudgedWindow | None) -> Agreement | None:

@@ -12,6 +12,7 @@ from sfapp.model.view import ViewState, WindowKey
 from sfapp.operators import Findings
 from sfapp.packets import packet_path
 from sfapp.service.judging import JudgedWindow
+from sfapp.service.missing_rows import missing_rows_note, verdict_on_all_rows
 from sfapp.service.pseudonyms import Pseudonyms
 from sfapp.service.stacks import stacks_next_to
 from sfapp.service.verdicts import judge_measures, measure_window
@@ -40,7 +41,9 @@ class StoreEvidence:
         """
         self.report(f"judging and drawing window {key.window}")
         if self.pseudonyms is None:
-            return self._evidence(self.workspace.judge(self.workspace.source(key), view))
+            found = self._evidence(self.workspace.judge(self.workspace.source(key), view))
+            stored = verdict_on_all_rows(self.workspace, key) if view == ViewState() else None
+            return replace(found, on_all_rows=stored)
         try:
             return self._redacted(key, view, self.pseudonyms)
         except (WindowError, WindowNotFoundError) as error:
@@ -59,6 +62,7 @@ class StoreEvidence:
         return found if self.pseudonyms is None else [self.pseudonyms.problem(one) for one in found]
 
     def _evidence(self, judged: JudgedWindow) -> WindowEvidence:
+        store = self.workspace.store_of(judged.window.run_id)
         return WindowEvidence(
             judged.window,
             judged.diagnosis,
@@ -69,6 +73,7 @@ class StoreEvidence:
             stacks=lambda: stacks_next_to(
                 [packet.path for packet in judged.source.packets], judged.source.key.run_id
             ),
+            missing_rows=missing_rows_note(store, judged.window),
         )
 
     def _redacted(self, key: WindowKey, view: ViewState, pseudonyms: Pseudonyms) -> WindowEvidence:
@@ -86,13 +91,15 @@ class StoreEvidence:
             EvidenceFile(packet_path(Path(), window.run_id, window.number, one.part_rank).name, one.sha256)
             for one in original.source.packets
         )
+        found = self._evidence(original)
         return replace(
-            self._evidence(original),
+            found,
             window=window,
             diagnosis=judge_measures(measures, view, against),
             measures=lambda: measures,
             packets=packets,
             stacks=None,
+            missing_rows=pseudonyms.text(found.missing_rows),
         )
 
     def _findings(self, judged: JudgedWindow) -> Findings:

@@ -34,6 +34,8 @@ class WindowEvidence:
             operators rather than stages.
         stacks: returns the newest stacks of the run's ranks, if there are any; None where they must not be
             shown, because they name files and functions.
+        missing_rows: which rows of it were thinned, and the verdict on all of them, in words; empty if none.
+        on_all_rows: the verdict on all rows, if some were thinned and the view is the default one.
     """
 
     window: Window
@@ -43,6 +45,8 @@ class WindowEvidence:
     findings: Callable[[], Findings] | None = None
     has_operators: bool = False
     stacks: Callable[[], RunStacks | None] | None = None
+    missing_rows: str = ""
+    on_all_rows: Diagnosis | None = None
 
 
 class EvidenceSource(Protocol):

@@ -16,7 +16,7 @@ import sfapp
 from sfapp.accounting import Measures, measure
 from sfapp.errors import StoreError, WindowNotFoundError
 from sfapp.model import Baseline, Window
-from sfapp.notebook import Packets, card
+from sfapp.notebook import Packets, RowsThinned, card
 from sfapp.notebook.explore import Explorer
 from sfapp.operators import operators_of
 from sfapp.packets import write_operators
@@ -25,9 +25,12 @@ from sfapp.service import verdicts
 from sfapp.store import WindowQuery
 from sfapp.views import text as words
 from sfapp.views.plot_registry import PLOTS
+from sfapp.views.text.compare import CAVEAT_WORDS
 from tests.app.recorded_job import job_window, put
 from tests.builders import CALLBACKS, MS
+from tests.commands import run_sfapp
 from tests.hostile_text import HOSTILE_TEXT, with_hostile_names
+from tests.store.jobs import window as recorded_window
 
 ROOT = Path(__file__).parent.parent.parent
 SAMPLE = ROOT / "sample_data" / "packets"
@@ -131,6 +134,32 @@ def test_findings_of_ranks_that_were_not_profiled_are_of_their_stages(tmp_path: 
     assert profiled.source == "operators"
     assert other.source == "stages"
     assert other.blame.causes[0].rank == 6
+
+
+def test_a_thinned_window_shows_what_is_missing(tmp_path: Path) -> None:
+    # Given a run of old windows
+    for number in range(10):
+        at = f"2026-01-01T00:0{number}:00Z"
+        put(tmp_path, recorded_window("old", number, started_at=at, ended_at=at))
+    sides = ("old", 0), ("old", 5)
+    with sfapp.open(tmp_path) as opened:
+        before = opened.compare(*sides).comparison.document(), opened.compare("old", "old").stages
+    # When they are thinned
+    assert run_sfapp("compact", tmp_path, "--older-than", 30, "--steps", 4).returncode == 0
+    # Then a window is judged by the steps that were kept, and says so, with the verdict on all of them
+    with sfapp.open(tmp_path) as opened:
+        with pytest.warns(RowsThinned, match=r"window 0 of 'old': .*4 of 12 steps are kept"):
+            window = opened.window("old", 0)
+        assert window.diagnosis.steps == 4
+        assert repr(window).splitlines()[-1].strip() == window.missing_rows
+        assert "The verdict on all steps: Healthy" in Explorer(window).panel.children[0].value
+        # And comparisons are of the verdicts on all steps, or say that they are not
+        after = opened.compare(*sides)
+        assert after.comparison.document() == before[0]
+        assert opened.compare("old", "old").stages.equals(before[1])
+        of_node = opened.compare(*sides, group="node:0")
+        assert of_node.comparison.caveats[-1] == "thinned_rows"
+        assert repr(of_node).splitlines()[-1] == CAVEAT_WORDS["thinned_rows"]
 
 
 def test_moving_a_slider_judges_again_and_redraws(packets: Packets) -> None:

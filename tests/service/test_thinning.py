@@ -13,16 +13,26 @@ from typing import Any
 
 import pytest
 
+from sfapp.app.panels.item_evidence import ViewEvidence, evidence_of
+from sfapp.assistants.problem_tools import get_problem
+from sfapp.assistants.tool_arguments import ProblemArguments
 from sfapp.errors import PacketError
 from sfapp.incidents import IncidentEditor, IncidentLog
 from sfapp.model.incidents import Pin
+from sfapp.model.sides import parse_compare
 from sfapp.model.view import WindowKey
-from sfapp.packets import read_window
+from sfapp.packets import read_window, write_packet
+from sfapp.packets.paths import thinned_path
+from sfapp.report.workspace_report import ReportOptions, ReportProgress, incident_report
 from sfapp.service import thinning
+from sfapp.service.compare import compare_sides
 from sfapp.service.fleet import fleet_of
+from sfapp.service.problem_view import ProblemView
 from sfapp.service.thinning import ThinningPlan, some_steps, thin_packets
 from sfapp.service.workspace import Workspace
-from sfapp.store import Store, WindowQuery
+from sfapp.store import Store, WindowQuery, ingest_to_dataset
+from sfapp.views import text
+from sfapp.views.text.compare import CAVEAT_WORDS
 from tests.app.data_client import client_of
 from tests.app.recorded_job import job_window, waiting_window
 from tests.app.simulation import simulated
@@ -293,6 +303,60 @@ def test_windows_that_ranks_reduced_are_thinned(tmp_path: Path, has_waits: bool)
     assert left.reduced is not None
     assert left.reduced.frontier_SN.shape == (len(left.stages), 4)
     assert (left.reduced.own is not None) == has_waits
+
+
+def without_steps(root: Path, number: int) -> None:
+    """Thin a window, as if it had become one of interest only since."""
+    ingest_to_dataset([root], root / thinning.DATASET, lambda _: None, threading.Event())
+    path = root / "old" / f"{number:08d}.parquet"
+    write_packet(some_steps(read_window(path), 4), thinned_path(path))
+    path.unlink()
+
+
+def test_a_problem_shows_that_its_latest_window_was_thinned(packets: Path) -> None:
+    without_steps(packets, 5)
+    with Store.open([packets], memory=True) as store:
+        store.ingest()
+        workspace = Workspace(store, [packets])
+        (problem,) = (one for one in workspace.problems("old") if one.latest_window == 5)
+        view = ProblemView.of(workspace, problem.id, None)
+        assert "4 of 12 steps are kept" in view.missing_rows
+        assert "The verdict on all steps: data on rank 2" in view.missing_rows
+        assert "were thinned" in get_problem(workspace, ProblemArguments(id=problem.id)).notes[0]
+
+
+def test_reports_and_incidents_show_what_was_thinned(packets: Path) -> None:
+    # Given an incident with a thinned window, and comparisons with another under both kinds of settings
+    without_steps(packets, 5)
+    editor = IncidentEditor(IncidentLog.for_packets(packets), "Ana")
+    editor.open_incident("slow", "high", "open", "")
+    (incident,) = IncidentLog.for_packets(packets).state().incidents
+    editor.add_window(incident, WindowKey("old", 5))
+    views = "a=old/4&b=old/5", "a=old/4&b=old/5&group=node:0"
+    for view in views:
+        editor.add_comparison(incident, view)
+    (incident,) = IncidentLog.for_packets(packets).state().incidents
+    with Store.open([packets], memory=True) as store:
+        store.ingest()
+        workspace = Workspace(store, [packets])
+        # When its page and its report are made
+        shown = next(evidence_of(workspace, item) for item in incident.items if item.kind == "window")
+        made = incident_report(workspace, incident.id)
+        _, content = made(ReportOptions(".json", redact=False), ReportProgress())
+        _, redacted = made(ReportOptions(".json", redact=True), ReportProgress())
+        found = [text.comparison(compare_sides(workspace, parse_compare(view)[0])) for view in views]
+    # Then both say it, the report under pseudonyms without names
+    assert isinstance(shown, ViewEvidence)
+    assert "4 of 12 steps are kept" in shown.messages[0]
+    report = json.loads(content)["report"]
+    assert report["windows"][0]["not_known"][0] == shown.messages[0]
+    assert "(node-0" in shown.messages[0]
+    assert "(host-1" in json.loads(redacted)["report"]["windows"][0]["not_known"][0]
+    # And comparisons are those of the app
+    assert sorted(each["summary"] for each in report["comparisons"]) == sorted(
+        ", ".join(filter(None, (one.headline, one.rest))) for one in found
+    )
+    assert [CAVEAT_WORDS["thinned_rows"] in one.caveats for one in found] == [False, True]
 
 
 async def test_the_page_and_json_name_what_was_thinned(packets: Path) -> None:

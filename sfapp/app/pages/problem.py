@@ -215,6 +215,9 @@ class ProblemPage:
             label_text(problem_action(one.problem, diagnosis), "p", "action")
             if self._view.reason:
                 label_text(f"Its latest window cannot be read: {self._view.reason}", "p", "muted")
+            if self._view.missing_rows:
+                note = f"Window {one.problem.latest_window}: {self._view.missing_rows}"
+                label_text(note, "p", "muted").mark("missing-rows")
 
     def _fill_facts(self, one: ListedProblem) -> None:
         diagnosis = self._view.diagnosis

@@ -11,6 +11,7 @@ from sfapp.model.view import ViewState, parse_query
 from sfapp.operators import Findings
 from sfapp.service.compare import compare_sides
 from sfapp.service.judging import JudgedWindow
+from sfapp.service.missing_rows import missing_rows_note
 from sfapp.service.workspace import Workspace
 from sfapp.views import text
 from sfapp.views.plot_registry import PLOTS, FindingsInput
@@ -67,7 +68,10 @@ def _view_evidence(workspace: Workspace, item: Item) -> ItemEvidence:
         return MissingEvidence(f"this version of sfapp has no plot {item.plot!r}")
     source = workspace.source(item.window)
     view, _ = parse_query(item.view)
-    view, messages = view.fitted(workspace.window(source))
+    window = workspace.window(source)
+    view, messages = view.fitted(window)
+    if note := missing_rows_note(workspace.store_of(item.window.run_id), window):
+        messages.insert(0, note)
     judged = workspace.judge(source, view)
     if spec is None or spec.source is not FindingsInput:
         return ViewEvidence(judged, view, tuple(messages))

@@ -31,6 +31,10 @@ CAVEAT_WORDS: Mapping[str, str] = {
         "Only some windows were reduced by their ranks. How far ranks were ahead of each other at the start "
         "of such a window is not known, so stages can differ between the two kinds although the job does not."
     ),
+    "thinned_rows": (
+        "Rows of some windows were thinned (sfapp compact): under these settings they are compared by the "
+        "steps that were kept."
+    ),
     "telemetry_limited": "A window's data is incomplete: ranks or time may be missing.",
     "denominator_floor": (
         "A window exposes less time than the floor: times are compared, but there are no shares or routing "

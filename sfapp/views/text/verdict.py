@@ -71,11 +71,12 @@ class VerdictText:
         return _sentence(self.headline, self.place)
 
 
-def verdict(diagnosis: Diagnosis, ranks: RankTable | None = None) -> VerdictText:
+def verdict(diagnosis: Diagnosis, ranks: RankTable | None = None, missing_rows: str = "") -> VerdictText:
     """Return the card of one window.
 
     Args:
         ranks: the window's rank table, for the node-local position of the suspect rank.
+        missing_rows: what is missing of the window, if rows were thinned: the first of its limitations.
     """
     headline, place = headline_of(diagnosis, ranks)
     return VerdictText(
@@ -93,7 +94,7 @@ def verdict(diagnosis: Diagnosis, ranks: RankTable | None = None) -> VerdictText
         evidence_summary=agreement_words(diagnosis),
         dissent=dissent(diagnosis),
         why=why(diagnosis),
-        unknown=unknown(diagnosis),
+        unknown=(*filter(None, (missing_rows,)), *unknown(diagnosis)),
         recorder=against_recorder(diagnosis),
     )
 
@@ -140,7 +141,7 @@ def thinned_rows(at: datetime, steps: int, stored: Diagnosis) -> str:
     """Return what is missing of a window, of which only some steps were kept, and the verdict on all."""
     return (
         f"Rows were thinned on {at:%Y-%m-%d}: {steps} of {format.counted(stored.steps, 'step')} are kept, "
-        f"and this page shows only these. The verdict on all steps: {summary(stored)}."
+        f"and only these are shown here. The verdict on all steps: {summary(stored)}."
     )
 
 
