@@ -115,6 +115,10 @@ class WindowNotFoundError(StoreError):
     """No such run, window or group in the store."""
 
 
+class PacketsMissingError(StoreError):
+    """The store has the verdict on a window, but its packets are not here, or not as they were read."""
+
+
 class EngineError(StoreError):
     """A cluster cannot be reached, or its workers cannot run the tasks."""
 

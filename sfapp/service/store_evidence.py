@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sfapp.errors import WindowError, WindowNotFoundError
+from sfapp.errors import PacketsMissingError, WindowError, WindowNotFoundError
 from sfapp.model.problems import Problem
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.operators import Findings
@@ -36,16 +36,22 @@ class StoreEvidence:
         """Return one window judged under a view.
 
         Raises:
-            WindowNotFoundError: it, its group or its reference is not in the store.
+            WindowNotFoundError: it, its group or its reference is not in the store, or its packets are gone.
             WindowError: the baseline is ``reference`` and its run has no healthy window.
         """
         self.report(f"judging and drawing window {key.window}")
         if self.pseudonyms is None:
-            found = self._evidence(self.workspace.judge(self.workspace.source(key), view))
+            try:
+                found = self._evidence(self.workspace.judge(self.workspace.source(key), view))
+            except PacketsMissingError as error:
+                raise WindowNotFoundError(str(error)) from error
             stored = verdict_on_all_rows(self.workspace, key) if view == ViewState() else None
             return replace(found, on_all_rows=stored)
         try:
             return self._redacted(key, view, self.pseudonyms)
+        except PacketsMissingError as error:
+            # Its message may hold a path.
+            raise WindowNotFoundError("only its verdict is here, not its packets") from error
         except (WindowError, WindowNotFoundError) as error:
             # The report prints the message, so it must not contain names.
             raise type(error)(self.pseudonyms.text(str(error))) from error

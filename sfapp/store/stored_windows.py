@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from sfapp.errors import StoreError
+from sfapp.errors import PacketsMissingError
 from sfapp.model import Window
 from sfapp.packets import Packet, group, load_packet, load_packets
 from sfapp.packets.paths import thinned_path
@@ -42,12 +42,12 @@ def read_stored_window(
     shows that a rank reported other stages or steps, although its rows are left out.
 
     Raises:
-        StoreError: its packets have disappeared or changed since they were ingested, or a dataset of verdicts
-            names packets that are not below the roots.
+        PacketsMissingError: its packets have disappeared or changed since they were ingested, or a dataset of
+            verdicts names packets that are not below the roots.
     """
     outside = [source for source in shown if not any(is_below(str(source.path), str(root)) for root in roots)]
     if outside:
-        raise StoreError(
+        raise PacketsMissingError(
             f"of window {number} of run {run!r} only the verdict is here; its packet is {outside[0].path}: "
             "name the folder of the packets too, to see its steps and ranks"
         )
@@ -62,7 +62,7 @@ def read_stored_window(
     for found in group(packets).windows if is_whole else ():
         if (found.window.run_id, found.window.number) == (run, number):
             return found.window
-    raise StoreError(
+    raise PacketsMissingError(
         f"the packets of window {number} of run {run!r} were removed or changed after the last scan; "
         "the next scan updates the store"
     )

@@ -164,6 +164,27 @@ def test_an_incident_is_handed_over_with_what_was_collected(own_workspace: Works
     assert not re.search(rf"\b{RUN}\b", re.sub(r"(?s)<script.*?</script>", "", hidden))
 
 
+@pytest.mark.parametrize("redact", [False, True], ids=["named", "redacted"])
+def test_an_incident_is_reported_after_packets_of_a_window_are_gone(
+    own_workspace: Workspace, packets: Path, redact: bool
+) -> None:
+    # Given an incident with two windows, of one of which only the verdict is left
+    own_workspace.store.ingest()
+    ada = IncidentEditor(own_workspace.incident_log, "Ada")
+    incident_id = ada.open_incident("Slow callback", severity="high", summary="")
+    for number in (1, 2):
+        incident = own_workspace.incident_log.state().incident(incident_id)
+        ada.add_window(incident, WindowKey(RUN, number))
+    packet_path(packets, RUN, 2).unlink()
+    # When its report is made
+    _, content = incident_report(own_workspace, incident_id)(ReportOptions(".html", redact), ReportProgress())
+    # Then the reason stands in place of that window
+    page = content.decode()
+    assert page.count('<section class="window"') == 1
+    reason = "only its verdict is here" if redact else "were removed or changed after the last scan"
+    assert reason in page
+
+
 def test_names_are_hidden_as_the_command_hides_them(workspace: Workspace) -> None:
     page = made(workspace, ".html", redact=True)[1].decode()
     assert "run-1" in page
