@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from sfapp.store.verdict_rows import Key
 
 MOST_WINDOWS = 2_000
-"""Maximum number of windows of a stored run that are searched for problems: the latest that need attention,
+"""Maximum number of windows of a run that are searched for problems: the latest that need attention,
 lack ranks, or are next to one that needs attention."""
 
 ENDS = 2
@@ -116,12 +116,21 @@ def problems_of_windows(windows: Sequence[Window], diagnoses: Sequence[Diagnosis
         verdicts = [_timed(diagnosis, read(run_id, diagnosis.window)) for diagnosis in group]
         numbers = [one.diagnosis.window for one in verdicts]
         found += problems_of(
-            verdicts,
+            _telling(verdicts),
             numbers,
             located_by(partial(read, run_id)),
             lambda one: read(one.run_id, one.window).ranks,
         )
     return by_cost(found)
+
+
+def _telling(verdicts: Sequence[TimedDiagnosis]) -> list[TimedDiagnosis]:
+    """Return the verdicts from which a run's problems are derived: those of ``Store.telling_windows``."""
+    slow = [False, *(one.diagnosis.needs_attention for one in verdicts), False]
+    found = [
+        one for place, one in enumerate(verdicts) if any(slow[place : place + 3]) or one.diagnosis.lacks_data
+    ]
+    return found[-MOST_WINDOWS:]
 
 
 def _without_evidence(one: TimedDiagnosis) -> TimedDiagnosis:

@@ -25,6 +25,7 @@ from sfapp.service.workspace import Workspace
 from sfapp.store import Store
 from sfapp.views.text.problems import problem_text
 from tests.builders import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER
+from tests.store.jobs import SLOW, put, window
 
 SAMPLE = Path(__file__).parents[2] / "sample_data" / "packets"
 
@@ -81,6 +82,24 @@ def test_the_store_has_the_same_problems_as_the_packets(
     assert workspace.problems() == problems
     for problem in problems:
         assert workspace.problem(problem.id) == problem
+
+
+def test_of_a_long_run_the_packets_and_the_store_have_the_same_problems(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a run with more slow windows than are searched
+    monkeypatch.setattr("sfapp.service.problems.MOST_WINDOWS", 3)
+    for number in range(12):
+        put(tmp_path, window("run", number, extra=SLOW if number in (3, 4, 7, 8) else None))
+    windows = [found.window for found in load_windows([tmp_path]).windows]
+    # When its problems are found in the packets and in the store
+    of_packets = problems_of_windows(windows, diagnose_windows(windows, ViewState()))
+    with Store.open([tmp_path], memory=True) as store:
+        store.ingest()
+        of_store = Workspace(store, [tmp_path]).problems("run")
+    # Then both are of the latest ones
+    assert of_packets == of_store
+    assert [one.windows for one in of_store] == [(7, 8)]
 
 
 def test_without_reading_packets_they_are_known_to_the_window(workspace: Workspace) -> None:
