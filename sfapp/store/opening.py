@@ -62,6 +62,14 @@ _VALUE_BYTES = 8
 
 _LONGEST_SHOWN = 60
 
+_FOREIGN_KINDS = (
+    ("view", "duckdb_views", f"NOT internal AND view_name <> '{CELLS.name}'"),
+    ("function", "duckdb_functions", "NOT internal"),
+    ("trigger", "duckdb_triggers", "true"),
+    ("index", "duckdb_indexes", "true"),
+)
+"""Kinds of objects that no store of sfapp holds, where DuckDB lists them, and which of those are meant."""
+
 _MAGIC = slice(8, 12)
 """Bytes by which a DuckDB file is known."""
 
@@ -277,16 +285,15 @@ def _foreign_object(connection: Cursor) -> str:
     """Return what no store of sfapp holds, empty if there is nothing.
 
     A view or macro of another program, named as a table or function of ours, could read any file of this
-    user, or compute without end, when a page queries it. Functions are named with their schema here, because
-    a macro may have their names too.
+    user, or compute without end, when a page queries it; a trigger or an index, when a row is stored.
+    Functions are named with their schema here, because a macro may have their names too.
     """
-    for kind, column in (("view", "view_name"), ("function", "function_name")):
+    for kind, catalogue, which in _FOREIGN_KINDS:
         found = connection.execute(
-            f"SELECT {column} FROM system.main.duckdb_{kind}s() WHERE NOT internal"
+            f"SELECT {kind}_name FROM system.main.{catalogue}() WHERE {which}"
         ).fetchall()
-        foreign = sorted({name for (name,) in found} - {CELLS.name})
-        if foreign:
-            return f"it holds a {kind} of another program, {printable(foreign[0], _LONGEST_SHOWN)}"
+        if found:
+            return f"it holds a {kind} of another program, {printable(min(found)[0], _LONGEST_SHOWN)}"
     return _foreign_table(connection, [STORE_INFO]) if STORE_INFO.name in _definitions(connection) else ""
 
 

@@ -281,19 +281,18 @@ def test_a_lock_file_that_is_a_link_leaves_its_target(tmp_path: Path) -> None:
         "1::BIGINT AS mtime_ns, content AS sha256, content AS reason FROM read_text('{secret}')",
         "CREATE MACRO lower(text) AS (SELECT content FROM read_text('{secret}'))",
         "CREATE MACRO duckdb_views() AS TABLE SELECT 1 AS view_name, true AS internal WHERE false",
+        "CREATE TRIGGER cells AFTER INSERT ON packets FOR EACH STATEMENT INSERT INTO quarantine "
+        "SELECT 'p', 1, 1, content, content FROM read_text('{secret}')",
+        "CREATE UNIQUE INDEX cells ON packets(sha256)",
     ],
-    ids=["view", "macro", "macro of the catalogue"],
+    ids=["view", "macro", "macro of the catalogue", "trigger", "index"],
 )
-def test_views_and_macros_in_a_store_are_never_run(tmp_path: Path, statement: str) -> None:
-    put_run(tmp_path)
+def test_objects_of_another_program_in_a_store_are_never_run(tmp_path: Path, statement: str) -> None:
     secret = tmp_path / "secret of the user.txt"
     secret.write_text("TOKEN")
-    with Store.open([tmp_path]) as store:
-        store.ingest()
-        path = store.path
-    assert path is not None
-    with duckdb.connect(path) as database:
-        database.execute(statement.format(secret=secret))
+    change_store(tmp_path, statement.format(secret=secret))
+    for path in tmp_path.rglob("*.parquet"):  # Read again, they would fire the trigger.
+        os.utime(path, (0, 0))
     with Store.open([tmp_path]) as store:
         assert "of another program" in store.note
         assert store.ingest().added == 5
