@@ -345,12 +345,13 @@ def _read_through(connection: Cursor, file_bytes: int) -> str:
         small file that others made could take all time and memory.
     """
     most = max(_LEAST_EXPANDED_BYTES, _EXPANSION * file_bytes)
-    rows = dict(connection.execute("SELECT table_name, estimated_size FROM duckdb_tables()").fetchall())
+    sizes = "SELECT table_name, estimated_size FROM duckdb_tables() WHERE schema_name = 'main'"
+    rows = dict(connection.execute(sizes).fetchall())
     found = sum(_VALUE_BYTES * len(table.columns) * rows[table.name] for table in TABLES)
-    for sizes in (_own_sizes, _sizes_of_parts):  # Texts in lists take long to count, so lists come first.
+    for sizes_of in (_own_sizes, _sizes_of_parts):  # Texts in lists take long to count, so lists come first.
         for table in TABLES:
             if found <= most:
-                size = " + ".join(f"coalesce({each}, 0)" for each in ("0", *sizes(table)))
+                size = " + ".join(f"coalesce({each}, 0)" for each in ("0", *sizes_of(table)))
                 found += connection.execute(f"SELECT sum({size}) FROM {table.name}").fetchall()[0][0] or 0
     if found > most:
         return f"it holds more than {most:,} bytes in a file of {file_bytes:,}"

@@ -326,7 +326,8 @@ def test_a_table_that_is_not_defined_as_in_a_store_is_never_read(tmp_path: Path,
         "INSERT INTO quarantine SELECT 'p', 1, 1, '', repeat('a', 1000000) FROM range(30)",
         "INSERT INTO packets(path, hostnames) SELECT 'p', list_resize([''], 100000, '') FROM range(40)",
         "INSERT INTO packets(path, hostnames) SELECT 'p', [repeat('a', 1000000)] FROM range(30)",
-        "INSERT INTO stages(position) SELECT 1 FROM range(1000000)",
+        "INSERT INTO pace_samples(step) SELECT 1 FROM range(1000000); CREATE SCHEMA z; "
+        "CREATE TABLE z.pace_samples(a INT)",
     ],
     ids=["texts", "lists", "texts in lists", "rows"],
 )
