@@ -17,6 +17,35 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
+def ends_after_block() -> Iterator[threading.Event]:
+    """Provide an event that Ctrl-C, SIGTERM and SIGHUP set; the last two end the process after the block.
+
+    SIGHUP says that the terminal was closed; under ``nohup`` it stays ignored.
+    """
+    stop = threading.Event()
+    came: list[int] = []
+
+    def handle(number: int, _: FrameType | None) -> None:
+        came.append(number)
+        stop.set()
+
+    wanted = [
+        number
+        for number in (*_SIGNALS, signal.SIGHUP)
+        if signal.getsignal(number) not in (None, signal.SIG_IGN)
+    ]
+    before = [signal.signal(number, handle) for number in wanted]
+    try:
+        yield stop
+    finally:
+        for number, handler in zip(wanted, before, strict=True):
+            signal.signal(number, handler)
+        for last in came:
+            if last != signal.SIGINT:
+                signal.raise_signal(last)
+
+
+@contextmanager
 def wait_for_stop_signal(attached: bool = False) -> Iterator[threading.Event]:
     """Provide an event that Ctrl-C and SIGTERM set; the previous handlers are restored on exit.
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import statistics
-import time
+import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import Future, wait
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from sfapp.cli.signals import ends_after_block
 from sfapp.errors import RemoteError, WindowNotFoundError
 from sfapp.terminal import printable
 
@@ -22,6 +25,12 @@ if TYPE_CHECKING:
     from sfapp.views.table_columns import TableColumn
 
 _FOLLOW_SECONDS = 1.0
+_LEFT_FOR_S = 0.5
+"""Seconds after a signal in which the terminal is left in order; an app may take longer to answer."""
+
+_LEAVE_SCREEN = b"\x1b[?25h\x1b[?1049l"
+"""What shows a terminal's cursor and its usual screen again."""
+
 _SLOW = 0.1
 """Share above the median rank's step time from which a rank is marked."""
 
@@ -122,28 +131,56 @@ def _print_once(source: LiveSource, run_id: str | None) -> None:
 
 
 def _watch(source: LiveSource, run_id: str | None) -> None:
-    """Redraw every second. While an app does not respond, or has not read the run yet after a restart, show
-    the error below the last state."""
-    from rich.console import Console, Group
+    """Redraw every second until a signal.
+
+    A thread draws: what a signal's handler raises amid a drawing, a query or an import would leave the
+    terminal in its other screen.
+    """
+    from rich.console import Console
+
+    console, drawing = Console(), Future[None]()
+
+    def draw() -> None:
+        try:
+            _draw(source, run_id, console, stop)
+            drawing.set_result(None)
+        except BaseException as error:  # noqa: BLE001  # It is raised on the main thread.
+            drawing.set_exception(error)
+        finally:
+            stop.set()
+
+    with ends_after_block() as stop:
+        threading.Thread(target=draw, name="sfapp-top", daemon=True).start()
+        stop.wait()
+        if wait([drawing], _LEFT_FOR_S).done:
+            drawing.result()
+        elif console.is_terminal and not console.is_dumb_terminal:
+            with suppress(OSError):  # The terminal was closed.
+                os.write(console.file.fileno(), _LEAVE_SCREEN)
+
+
+def _draw(source: LiveSource, run_id: str | None, console: Console, stop: threading.Event) -> None:
+    """Redraw until the event. While an app does not respond, or has not read the run yet after a restart,
+    show the error below the last state."""
+    from rich.console import Group
     from rich.live import Live
     from rich.text import Text
 
     shown: RenderableType = Text("No streaming run yet; waiting for one.")
     report = source.latest(run_id)
-    with Live(console=Console(), screen=True, auto_refresh=False) as screen:
-        try:
-            while True:
-                shown = shown if report is None else frame(report)
-                screen.update(shown, refresh=True)
-                time.sleep(_FOLLOW_SECONDS)
-                try:
-                    report = source.latest(run_id)
-                except (RemoteError, WindowNotFoundError) as error:
-                    report = None
-                    screen.update(Group(shown, Text(printable(str(error)), style="red")), refresh=True)
-                    time.sleep(_FOLLOW_SECONDS)
-        except KeyboardInterrupt:
-            return
+    with Live(console=console, screen=True, auto_refresh=False) as screen:
+        while True:
+            shown = shown if report is None else frame(report)
+            screen.update(shown, refresh=True)
+            if stop.wait(_FOLLOW_SECONDS):
+                return
+            try:
+                report = source.latest(run_id)
+            except (RemoteError, WindowNotFoundError) as error:
+                report = None
+                screen.update(Group(shown, Text(printable(str(error)), style="red")), refresh=True)
+                if stop.wait(_FOLLOW_SECONDS):
+                    return
 
 
 def frame(report: RunReport) -> RenderableType:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import pty
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -12,6 +15,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -155,6 +159,34 @@ def test_a_folder_without_a_stream_is_an_error(tmp_path: Path) -> None:
     assert f"{tmp_path} has no streaming run" in top(tmp_path, expect=2)
     LiveJob(tmp_path).go()
     assert "no run 'other' was streamed here" in top(tmp_path, "--run", "other", expect=2)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_it_with_the_usual_screen(tmp_path: Path, number: signal.Signals) -> None:
+    """Some of the signals come while it draws."""
+    LiveJob(tmp_path).go()
+    drawing = "import sfapp.cli.top as top; from sfapp.cli import main; top._FOLLOW_SECONDS = 0.0; main()"
+    for seconds in (0.0, 0.01, 0.02, 0.03):
+        terminal, end = pty.openpty()
+        with subprocess.Popen(
+            [sys.executable, "-c", drawing, "top", tmp_path],
+            stdin=end,
+            stdout=end,
+            stderr=end,
+            env=ENVIRONMENT | {"TERM": "xterm"},
+        ) as process:
+            os.close(end)
+            shown = b""
+            while b"\x1b[?1049h" not in shown:
+                shown += os.read(terminal, 10_000)
+            time.sleep(seconds)
+            process.send_signal(number)
+            with suppress(OSError):  # The end of a terminal that no process has open.
+                while data := os.read(terminal, 10_000):
+                    shown += data
+            assert process.wait(10) == (0 if number == signal.SIGINT else -number)
+        os.close(terminal)
+        assert shown.rstrip().endswith(b"\x1b[?25h\x1b[?1049l"), shown[-200:]
 
 
 # ---- of an app elsewhere ------------------------------------------------------------------------
