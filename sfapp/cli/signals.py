@@ -9,11 +9,18 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
+from sfapp.storage import waited_s
+
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+_LONGEST_REQUEST_S = 5.0
+"""Seconds that a cancelled command waits for a request."""
+
+_LOOK_EVERY_S = 0.5
 
 
 @contextmanager
@@ -70,19 +77,33 @@ def wait_for_stop_signal(attached: bool = False) -> Iterator[threading.Event]:
 
 @contextmanager
 def cancelled_by_signals() -> Iterator[threading.Event]:
-    """Set an event at the first Ctrl-C or SIGTERM; the second one ends the process as usual."""
-    cancel = threading.Event()
+    """Set an event at the first Ctrl-C or SIGTERM; the second one ends the process as usual.
+
+    So does the first one where a bucket's server is silent: the event is looked at between requests only.
+    """
+    cancel, is_over = threading.Event(), threading.Event()
     previous = {int(number): signal.getsignal(number) for number in _SIGNALS}
+    came: list[int] = []
 
     def stop(number: int, _: FrameType | None) -> None:
+        came.append(number)
         cancel.set()
         signal.signal(number, previous[number])
 
+    def repeat() -> None:
+        while not is_over.wait(_LOOK_EVERY_S):
+            if came and waited_s() > _LONGEST_REQUEST_S:
+                signal.pthread_kill(threading.main_thread().ident or 0, came[0])
+                return
+
     for number in previous:
         signal.signal(number, stop)
+    with suppress(RuntimeError):  # There is no thread left.
+        threading.Thread(target=repeat, name="sfapp-cancel", daemon=True).start()
     try:
         yield cancel
     finally:
+        is_over.set()
         for number, handler in previous.items():
             signal.signal(number, handler)
 

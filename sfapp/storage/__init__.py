@@ -10,7 +10,7 @@ from sfapp.storage.interface import (
     Storage,
     StoragePath,
 )
-from sfapp.storage.interruptible import RequestPool
+from sfapp.storage.interruptible import RequestPool, waited_s
 from sfapp.storage.local_storage import as_text
 from sfapp.storage.locations import local_paths, location, path_in, resolved, storage_of
 from sfapp.storage.object_path import ObjectPath
@@ -49,4 +49,5 @@ __all__ = [
     "replace_version",
     "resolved",
     "storage_of",
+    "waited_s",
 ]

@@ -15,12 +15,34 @@ Result = TypeVar("Result")
 _LEFT_FOR_S = 0.5
 """Seconds that an interrupted request may still take: one that ends while the interpreter does aborts it."""
 
+_waits_since: float | None = None
+
+
+def waited_s() -> float:
+    """Return for how many seconds the main thread has waited for the request it waits for; else 0."""
+    since = _waits_since
+    return 0.0 if since is None else time.monotonic() - since
+
+
+class _Awaited(Future[Result]):
+    """Result of a request; a wait of the main thread for it is timed."""
+
+    def result(self, timeout: float | None = None) -> Result:
+        global _waits_since
+        if threading.current_thread() is not threading.main_thread():
+            return super().result(timeout)
+        _waits_since = time.monotonic()
+        try:
+            return super().result(timeout)
+        finally:
+            _waits_since = None
+
 
 def interruptible(request: Callable[[], Result]) -> Result:
     """Return the result of a request; on the main thread, what a signal's handler raises ends the wait."""
     if threading.current_thread() is not threading.main_thread():
         return request()
-    future: Future[Result] = Future()
+    future: Future[Result] = _Awaited()
     thread = threading.Thread(target=_complete, args=(future, request), name="sfapp-request", daemon=True)
     try:
         thread.start()
@@ -68,7 +90,7 @@ class RequestPool:
             thread = threading.Thread(target=self._run, name="sfapp-fetch", daemon=True)
             thread.start()
             self._threads.append(thread)
-        future: Future[Result] = Future()
+        future: Future[Result] = _Awaited()
         self._work.put((future, request))
         return future
 

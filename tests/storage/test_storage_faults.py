@@ -184,8 +184,11 @@ def test_no_credentials_are_kept_in_the_store(packets: Path, bucket: Bucket, tmp
         assert SECRET.encode() not in path.read_bytes(), path
 
 
+@pytest.mark.parametrize("command", ["analyze", "fleet"])
 @pytest.mark.parametrize("asked", ["list-type=2", ".parquet"])
-def test_ctrl_c_ends_a_command_while_the_server_is_silent(packets: Path, bucket: Bucket, asked: str) -> None:
+def test_ctrl_c_ends_a_command_while_the_server_is_silent(
+    packets: Path, bucket: Bucket, asked: str, command: str
+) -> None:
     url = bucket.upload(packets)
     reached = threading.Event()
 
@@ -197,8 +200,8 @@ def test_ctrl_c_ends_a_command_while_the_server_is_silent(packets: Path, bucket:
             handler.answer(*handler.forwarded())
 
     bucket.proxy.always = silent_if_asked
-    command = [sys.executable, "-c", "from sfapp.cli import main; main()", "analyze", url]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    words = [sys.executable, "-c", "from sfapp.cli import main; main()", command, url]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert reached.wait(60)
             process.send_signal(signal.SIGINT)
