@@ -23,12 +23,14 @@ _LONGEST_REQUEST_S = 5.0
 _LOOK_EVERY_S = 0.5
 
 
+def _closed_terminal() -> tuple[signal.Signals, ...]:
+    """Return the signal that says that the terminal was closed, unless it is ignored, as under ``nohup``."""
+    return () if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else (signal.SIGHUP,)
+
+
 @contextmanager
 def ends_after_block() -> Iterator[threading.Event]:
-    """Provide an event that Ctrl-C, SIGTERM and SIGHUP set; the last two end the process after the block.
-
-    SIGHUP says that the terminal was closed; under ``nohup`` it stays ignored.
-    """
+    """Provide an event that Ctrl-C, SIGTERM and SIGHUP set; the last two end the process after the block."""
     stop = threading.Event()
     came: list[int] = []
 
@@ -36,11 +38,7 @@ def ends_after_block() -> Iterator[threading.Event]:
         came.append(number)
         stop.set()
 
-    wanted = [
-        number
-        for number in (*_SIGNALS, signal.SIGHUP)
-        if signal.getsignal(number) not in (None, signal.SIG_IGN)
-    ]
+    wanted = (*_SIGNALS, *_closed_terminal())
     before = [signal.signal(number, handle) for number in wanted]
     try:
         yield stop
@@ -77,12 +75,12 @@ def wait_for_stop_signal(attached: bool = False) -> Iterator[threading.Event]:
 
 @contextmanager
 def cancelled_by_signals() -> Iterator[threading.Event]:
-    """Set an event at the first Ctrl-C or SIGTERM; the second one ends the process as usual.
+    """Set an event at the first Ctrl-C, SIGTERM or SIGHUP; the second one ends the process as usual.
 
     So does the first one where a bucket's server is silent: the event is looked at between requests only.
     """
     cancel, is_over = threading.Event(), threading.Event()
-    previous = {int(number): signal.getsignal(number) for number in _SIGNALS}
+    previous = {int(number): signal.getsignal(number) for number in (*_SIGNALS, *_closed_terminal())}
     came: list[int] = []
 
     def stop(number: int, _: FrameType | None) -> None:

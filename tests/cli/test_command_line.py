@@ -6,7 +6,9 @@ import os
 import pickle
 import pty
 import re
+import signal
 import subprocess
+import time
 from pathlib import Path
 
 import click
@@ -91,6 +93,21 @@ def test_progress_is_shown_in_a_terminal_unless_omitted(
     assert done.returncode == 0
     assert "Dumps of 1 of 1 rank;" in done.stdout
     assert (b"[1/1]" in text) is is_shown
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_stopped_ingest_leaves_no_temporary_folder(tmp_path: Path, number: signal.Signals) -> None:
+    spare = tmp_path / "temporary"
+    spare.mkdir()
+    command = [*PROGRAM, "ingest", SAMPLE, "--to", f"{tmp_path}/verdicts/"]
+    environment = os.environ | {"TMPDIR": str(spare)}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        while process.poll() is None and not any(spare.glob("sfapp-dataset-*")):
+            time.sleep(0.001)
+        process.send_signal(number)
+        assert process.communicate(timeout=60)[1] == "sfapp: stopped; the next call reads the rest\n"
+    assert process.returncode == 1
+    assert list(spare.iterdir()) == []
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["analyze", SAMPLE], ["analyze", SAMPLE, "--json"]])
