@@ -13,8 +13,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
-from sfapp.storage import waited_s
-
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 _LONGEST_REQUEST_S = 5.0
@@ -79,6 +77,8 @@ def cancelled_by_signals() -> Iterator[threading.Event]:
 
     So does the first one where a bucket's server is silent: the event is looked at between requests only.
     """
+    from sfapp.storage import waited_s  # Slow to load; commands that are cancelled need it anyway.
+
     cancel, is_over = threading.Event(), threading.Event()
     previous = {int(number): signal.getsignal(number) for number in (*_SIGNALS, *_closed_terminal())}
     came: list[int] = []
