@@ -34,6 +34,9 @@ _PREFIX, _LOCK = "sfapp-store-", "lock"
 _CALLS_BETWEEN = 2_000
 """Calls after which the handles of buffers that queries have returned are freed: 1 to 2 MB."""
 
+_INTERRUPTED = "Query interrupted"
+"""Message of DuckDB's error for a query amid which a signal's handler raised, whatever it raised."""
+
 _CLOSING_S = 30.0
 """Maximum seconds to wait for running queries when the store is closed."""
 
@@ -197,7 +200,11 @@ class Database:
 
     @contextmanager
     def cursor(self) -> Iterator[Cursor]:
-        """Yield a cursor for one call, turning DuckDB's exceptions into StoreError."""
+        """Yield a cursor for one call, turning DuckDB's exceptions into StoreError.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C interrupted a query.
+        """
         try:
             with self._handing_out:
                 if self._closed:
@@ -216,6 +223,10 @@ class Database:
             if self._closed:
                 raise StoreError("the store has been closed") from error
             raise StoreError(f"the store {self.path or 'in memory'} failed: {first_line(error)}") from error
+        except RuntimeError as error:
+            if str(error) == _INTERRUPTED:
+                raise KeyboardInterrupt from error
+            raise
 
     def _free_handles(self, cursor: Cursor) -> None:
         """Free the handles of buffers that queries have returned, and what they have read from the file, if

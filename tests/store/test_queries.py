@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -151,6 +153,20 @@ def test_windows_that_need_attention_are_found_with_those_next_to_them(store: St
     assert list(store.telling_windows(["a"], 2)["a"]) == numbers[-2:]
     assert store.telling_windows(["b", "no-such-run"], 100) == {}
     assert [*store.verdicts([("a", 99)]), *store.verdicts([])] == []
+
+
+def test_ctrl_c_amid_a_query_is_no_error_of_the_store(store: Store) -> None:
+    main = threading.get_ident()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    press = threading.Timer(0.3, lambda: signal.pthread_kill(main, signal.SIGINT))
+    try:
+        press.start()
+        with pytest.raises(KeyboardInterrupt):
+            store._database.rows("SELECT sum(hash(range)) FROM range(1_000_000_000_000)")
+    finally:
+        press.join()
+        signal.signal(signal.SIGINT, before)
+    assert store.windows(WindowQuery()).total == 13
 
 
 def test_a_missing_window_or_run_is_reported(store: Store) -> None:
