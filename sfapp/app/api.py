@@ -19,6 +19,7 @@ from sfapp.app import api_docs, finder, fleet_api, problems_api, stragglers_api,
 from sfapp.app.address import run_of
 from sfapp.app.answers import BUSY, MAX_ROWS, REFUSALS, CsvResponse, csv_answer, json_answer, saved_as
 from sfapp.app.asked_window import asked_view, judge_asked, window_document
+from sfapp.app.data_turns import DataTurns
 from sfapp.app.downloads import MadeDownload, download_turns
 from sfapp.app.methods import MethodsMiddleware
 from sfapp.app.prometheus import Metrics
@@ -148,6 +149,7 @@ def build(application: FastAPI, workspace: Workspace) -> Metrics:
     application.include_router(routes)
     api_docs.add(application)
     own = [*application.router.routes, *routes.routes]
+    application.add_middleware(DataTurns, routes=own)
     application.add_middleware(MethodsMiddleware, routes=own)
     application.add_middleware(metrics.counting)
     return metrics

@@ -14,7 +14,8 @@ import pytest
 from starlette.responses import PlainTextResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from sfapp.app.page_turns import AT_ONCE, PageTurns
+from sfapp.app.in_turn import AT_ONCE
+from sfapp.app.page_turns import PageTurns
 from tests.app.served import served
 
 
