@@ -209,7 +209,7 @@ def http_page() -> str:
         "Addresses of verdicts take these parameters, and [every threshold](gates.md): `tau_c=0.9`.",
         parameter_table(each for each in view_parameters() if each["name"] not in OF_GATES),
         "## Status codes",
-        "Refusals with 400 and 404 have the reason in `error`.",
+        "Refusals with 400, 404 and 503 have the reason in `error`.",
         table(("code", "meaning"), status_rows(document)),
     ]
     return "\n\n".join(parts) + "\n"
@@ -272,7 +272,7 @@ def status_rows(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     found |= {
         "200": "Done",
         "422": "A value has the wrong type or is out of range",
-        "503": "The store is not kept up to date",
+        "503": "The store has failed or is not kept up to date, or too many answers are being made",
     }
     yield from ((code, cell(found[code])) for code in sorted(found))
 

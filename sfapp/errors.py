@@ -53,6 +53,10 @@ class ParseError(SfappError, ValueError):
     """A text names no window or no ranks; the message says the form that it must have."""
 
 
+class OptionError(SfappError):
+    """A request has an option that its address does not have, or has one twice."""
+
+
 class GateError(SfappError):
     """A gate has an unknown name or a value outside its range."""
 
@@ -101,6 +105,11 @@ class PacketVersionError(PacketError):
 
 class StoreError(SfappError):
     """The store cannot answer or be written."""
+
+
+class StoreFailedError(StoreError):
+    """The store is closed, or its file cannot be used, for example because the disk is full; a server opens
+    it again until it can."""
 
 
 class StoreBusyError(StoreError):

@@ -24,7 +24,7 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
     401: {"description": "The server requires a token", "content": {"text/html": {}}},
     404: _declared("The run, window, problem or incident does not exist"),
     429: {"description": "Too many wrong tokens from this address", "content": {"text/plain": {}}},
-    503: _declared("As many answers as are made at once are being made"),
+    503: _declared("The store has failed, or as many answers as are made at once are being made"),
 }
 """Error responses of every data route, for the OpenAPI document."""
 

@@ -21,6 +21,7 @@ from sfapp.app.answers import BUSY, MAX_ROWS, REFUSALS, CsvResponse, csv_answer,
 from sfapp.app.asked_window import asked_view, judge_asked, window_document
 from sfapp.app.data_turns import DataTurns
 from sfapp.app.downloads import MadeDownload, download_turns
+from sfapp.app.known_options import refuse_unknown_options
 from sfapp.app.methods import MethodsMiddleware
 from sfapp.app.prometheus import Metrics
 from sfapp.app.window_list import SORT, parse_sort
@@ -29,6 +30,7 @@ from sfapp.errors import (
     IncidentNotFoundError,
     SfappError,
     StoreError,
+    StoreFailedError,
     WindowNotFoundError,
 )
 from sfapp.incidents import document_of
@@ -131,8 +133,9 @@ def build(application: FastAPI, workspace: Workspace) -> Metrics:
     """Add every route that serves data, and return the metrics that one of them has."""
     application.add_exception_handler(SfappError, _explain)
     metrics = Metrics(workspace)
-    routes = APIRouter(responses=REFUSALS)
-    _add_health(routes, workspace, metrics)
+    monitored = APIRouter(responses=REFUSALS)
+    _add_health(monitored, workspace, metrics)
+    routes = APIRouter(responses=REFUSALS, dependencies=[Depends(refuse_unknown_options)])
     _add_windows(routes, workspace)
     problems_api.add(routes, workspace)
     fleet_api.add(routes, workspace)
@@ -146,9 +149,10 @@ def build(application: FastAPI, workspace: Workspace) -> Metrics:
     _add_glossary(routes)
     _add_incidents(routes, workspace)
     finder.build(routes, workspace)
+    application.include_router(monitored)
     application.include_router(routes)
     api_docs.add(application)
-    own = [*application.router.routes, *routes.routes]
+    own = [*application.router.routes, *monitored.routes, *routes.routes]
     application.add_middleware(DataTurns, routes=own)
     application.add_middleware(MethodsMiddleware, routes=own)
     application.add_middleware(metrics.counting)
@@ -356,6 +360,11 @@ def _add_incidents(routes: APIRouter, workspace: Workspace) -> None:
 
 
 async def _explain(_: Request, error: Exception) -> Response:
-    """Respond to an error of sfapp with its message: 404 if something does not exist, else 400."""
-    missing = isinstance(error, WindowNotFoundError | IncidentNotFoundError)
-    return json_answer({"error": str(error)}, 404 if missing else 400)
+    """Respond to an error of sfapp with its message: 404 if something does not exist, 503 if the store has
+    failed, else 400."""
+    status = 400
+    if isinstance(error, WindowNotFoundError | IncidentNotFoundError):
+        status = 404
+    elif isinstance(error, StoreFailedError):
+        status = 503
+    return json_answer({"error": str(error)}, status)

@@ -17,7 +17,7 @@ from typing import Any
 
 import duckdb
 
-from sfapp.errors import StoreError
+from sfapp.errors import StoreError, StoreFailedError
 from sfapp.files import lock_file, open_regular
 from sfapp.store.lock import StoreLock
 
@@ -33,6 +33,9 @@ _PREFIX, _LOCK = "sfapp-store-", "lock"
 
 _CALLS_BETWEEN = 2_000
 """Calls after which the handles of buffers that queries have returned are freed: 1 to 2 MB."""
+
+_FAILURES = (duckdb.OperationalError, duckdb.InternalError, duckdb.FatalException)
+"""Errors of the database; the others are of a query."""
 
 _INTERRUPTED = "Query interrupted"
 """Message of DuckDB's error for a query amid which a signal's handler raised, whatever it raised."""
@@ -203,12 +206,14 @@ class Database:
         """Yield a cursor for one call, turning DuckDB's exceptions into StoreError.
 
         Raises:
+            StoreFailedError: the store is closed, or DuckDB cannot use its file any more.
+            StoreError: DuckDB refused the query.
             KeyboardInterrupt: Ctrl-C interrupted a query.
         """
         try:
             with self._handing_out:
                 if self._closed:
-                    raise StoreError("the store has been closed")
+                    raise StoreFailedError("the store has been closed")
                 cursor = self._connection.cursor()
                 self._in_use += 1
             try:
@@ -221,8 +226,9 @@ class Database:
                     self._handing_out.notify_all()
         except duckdb.Error as error:
             if self._closed:
-                raise StoreError("the store has been closed") from error
-            raise StoreError(f"the store {self.path or 'in memory'} failed: {first_line(error)}") from error
+                raise StoreFailedError("the store has been closed") from error
+            kind = StoreFailedError if isinstance(error, _FAILURES) else StoreError
+            raise kind(f"the store {self.path or 'in memory'} failed: {first_line(error)}") from error
         except RuntimeError as error:
             if str(error) == _INTERRUPTED:
                 raise KeyboardInterrupt from error

@@ -139,6 +139,58 @@ async def test_tables_come_as_csv(client: httpx.AsyncClient, path: str, rows: in
     assert column in found[0]
 
 
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [
+        (
+            "/windows.csv?runn=job",
+            "'runn' is not an option of /windows.csv: its options are run",
+        ),
+        (
+            "/problems.json?rum=1",
+            "'rum' is not an option of /problems.json: its options are run",
+        ),
+        ("/fleet.json?x=1", "'x' is not an option of /fleet.json: its options are text, by, limit"),
+        ("/runs/job.json?window=1", "'window' is not an option of /runs/{run}.json: it has none"),
+        ("/windows.json?run=a&run=b", "the option 'run' is given more than once"),
+    ],
+)
+async def test_an_option_that_a_route_does_not_have_is_refused(
+    client: httpx.AsyncClient, address: str, reason: str
+) -> None:
+    """A misspelt filter would be answered with everything."""
+    answer = await client.get(address)
+    assert answer.status_code == 400
+    assert answer.json()["error"].startswith(reason)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "/windows.json?axis=time",
+        "/problems.csv?axis=time",
+        "/incidents.json?sort=title",
+        "/live.json?token=x",
+    ],
+)
+async def test_data_take_the_query_of_their_page(client: httpx.AsyncClient, address: str) -> None:
+    assert (await client.get(address)).status_code == 200
+
+
+async def test_monitors_may_add_options_of_their_own(client: httpx.AsyncClient) -> None:
+    for path in ("/healthz", "/metrics"):
+        assert (await client.get(f"{path}?probe=7")).status_code == 200
+
+
+async def test_a_store_that_has_failed_is_no_fault_of_the_query(workspace: Workspace) -> None:
+    with Store.open(workspace.folders, memory=True) as store:
+        own = Workspace(store, workspace.folders)
+    async with client_of(own) as client:
+        for path in ("/windows.json", "/windows.csv", "/w/job/0.json", "/problems.json", "/metrics"):
+            answer = await client.get(path)
+            assert (answer.status_code, answer.json()) == (503, {"error": "the store has been closed"}), path
+
+
 async def test_a_run_has_its_windows_in_order(client: httpx.AsyncClient) -> None:
     document = (await client.get("/runs/job.json")).json()
     assert [window["window"] for window in document["windows"]] == [0, 1, 2, 3, 4]

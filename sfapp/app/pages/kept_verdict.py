@@ -9,7 +9,7 @@ from fastapi import Request
 from sfapp.app.pages.not_found import missing
 from sfapp.app.panels.verdict_card import EvidenceCard, VerdictCard
 from sfapp.app.theme import Crumb, box, frame, label_text, link
-from sfapp.errors import StoreError
+from sfapp.errors import WindowNotFoundError
 from sfapp.model import Diagnosis
 from sfapp.model.view import WindowKey
 from sfapp.service.workspace import Workspace
@@ -22,7 +22,7 @@ async def kept_verdict(workspace: Workspace, request: Request, key: WindowKey, r
     """Build the page of a window whose rows cannot be read: its stored verdict, and the reason."""
     try:
         diagnosis = await asyncio.to_thread(workspace.store_of(key.run_id).diagnosis, key.run_id, key.window)
-    except StoreError:  # It has been removed meanwhile.
+    except WindowNotFoundError:  # It has been removed meanwhile.
         missing(workspace, request, reason)
         return
     _show(workspace, request, diagnosis, reason)
