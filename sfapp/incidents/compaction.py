@@ -52,6 +52,18 @@ class _Pack(msgspec.Struct, frozen=True, tag_field="kind", tag="pack"):
 _PACK = msgspec.json.Decoder(_Pack)
 
 
+class PackError(IncidentError):
+    """A pack is damaged, or larger than it may be.
+
+    Attributes:
+        unpacked: bytes that were unpacked until that was known.
+    """
+
+    def __init__(self, reason: str, unpacked: int = 0) -> None:
+        super().__init__(reason)
+        self.unpacked = unpacked
+
+
 @dataclass(frozen=True, slots=True)
 class Compaction:
     """What a compaction did to the log.
@@ -88,23 +100,42 @@ def unpack(line: bytes, most: int, most_lines: int) -> bytes:
     """Return the lines of a pack, with their newlines.
 
     Raises:
-        IncidentError: it is damaged, or has more than ``most`` bytes or ``most_lines`` lines.
+        PackError: it is damaged, or has more than ``most`` bytes or ``most_lines`` lines.
     """
     try:
         body = _PACK.decode(line)
-        if body.v != PACK_FORMAT:
-            raise IncidentError(f"a pack of format {body.v}; this sfapp reads format {PACK_FORMAT}")
-        stream = zlib.decompressobj()
-        lines = stream.decompress(body.zlib, most + 1)
-    except (*UNREADABLE_JSON, zlib.error) as error:
-        raise IncidentError(f"a damaged pack: {error}") from None
-    if len(lines) > most:
-        raise IncidentError(f"a pack of more than {most:,} bytes")
+    except UNREADABLE_JSON as error:
+        raise PackError(f"a damaged pack: {error}") from None
+    if body.v != PACK_FORMAT:
+        raise PackError(f"a pack of format {body.v}; this sfapp reads format {PACK_FORMAT}")
+    lines = _expanded(body.zlib, most)
     if lines.count(b"\n") > most_lines:
-        raise IncidentError(f"a pack of more than {most_lines:,} lines")
+        raise PackError(f"a pack of more than {most_lines:,} lines", len(lines))
     if hashlib.sha256(lines).hexdigest() != body.sha256 or not lines.endswith(b"\n"):
-        raise IncidentError("a damaged pack: its lines differ from their checksum")
+        raise PackError("a damaged pack: its lines differ from their checksum", len(lines))
     return lines
+
+
+def _expanded(compressed: bytes, most: int) -> bytes:
+    """Return what was compressed.
+
+    Raises:
+        PackError: it is damaged, or has more than ``most`` bytes.
+    """
+    stream, parts, size = zlib.decompressobj(), list[bytes](), 0
+    while size <= most and not stream.eof:
+        try:
+            part = stream.decompress(compressed, min(PACK_BYTES, most + 1 - size))
+        except zlib.error as error:
+            raise PackError(f"a damaged pack: {error}", size) from None
+        compressed = stream.unconsumed_tail
+        if not part and not compressed:  # It is cut off, which its checksum shows.
+            break
+        parts.append(part)
+        size += len(part)
+    if size > most:
+        raise PackError(f"a pack of more than {most:,} bytes", size)
+    return b"".join(parts)
 
 
 def compact(path: Path, log: int, begin: int, end: int) -> Compaction:

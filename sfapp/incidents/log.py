@@ -16,7 +16,7 @@ from pathlib import Path
 
 from sfapp.errors import IncidentError
 from sfapp.files import lock_file, open_regular, sync_folder
-from sfapp.incidents.compaction import compact, is_pack, tail_before, unpack
+from sfapp.incidents.compaction import PackError, compact, is_pack, tail_before, unpack
 from sfapp.incidents.events import Event, checked, decode, encode
 from sfapp.incidents.state import IncidentState
 from sfapp.incidents.state_builder import StateBuilder
@@ -135,6 +135,7 @@ class IncidentLog:
         self._plain_begin = 0
         self._line = 1
         self._line_bytes = 0
+        self._refused_bytes = 0
         self._inode = -1
         self._tail = b""
         self._torn = False
@@ -181,9 +182,14 @@ class IncidentLog:
         self._known = None
 
     def _take_in_pack(self, line: bytes) -> None:
+        # Lines after the packs may take more than is left: no size below 0 bounds anything.
+        most = max(0, MAX_BYTES - self._line_bytes)
         try:
-            lines = unpack(line, MAX_BYTES - self._line_bytes, MAX_LINES - self._line)
-        except IncidentError as error:
+            if self._refused_bytes > MAX_BYTES:
+                raise PackError(f"not unpacked, after damaged packs of over {MAX_BYTES >> 20} MB")
+            lines = unpack(line, most, MAX_LINES - self._line)
+        except PackError as error:
+            self._refused_bytes += error.unpacked
             self._note_fault(error)
             self._line += 1
         else:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 import zlib
 from pathlib import Path
 
@@ -22,6 +23,9 @@ from tests.incidents.incident_editors import author, write_incident
 
 SMALL = 4_000
 """Bytes from which on the logs of these tests are compacted."""
+
+BOMB = zlib.compress(b"x" * (40 << 20), 9)
+"""Content of a pack whose lines are a thousand times as long."""
 
 WRITER = """
 import sys
@@ -232,6 +236,43 @@ def test_a_pack_that_unpacks_to_more_than_a_log_may_hold_is_refused(log: Inciden
     bomb = damaged(pack(b"\n"), zlib=zlib.compress(b"\n" * (257 << 20), 1))
     log.path.write_bytes(bomb)
     assert "a pack of more than" in log.state().notices[0]
+
+
+@pytest.mark.parametrize("more", [1, 2], ids=["one byte", "two bytes"])
+def test_a_pack_after_more_lines_than_a_log_may_hold_takes_no_memory(
+    log: IncidentLog, monkeypatch: pytest.MonkeyPatch, more: int
+) -> None:
+    monkeypatch.setattr(log_module, "MAX_BYTES", 1 << 20)
+    log.path.parent.mkdir()
+    full = pack(b"x" * ((1 << 20) - 1) + b"\n")
+    log.path.write_bytes(full + b"\n" * more + damaged(pack(b"\n"), zlib=BOMB))
+    tracemalloc.start()
+    try:
+        notices = log.state().notices
+        assert tracemalloc.get_traced_memory()[1] < 32 << 20
+    finally:
+        tracemalloc.stop()
+    assert "a pack of more than 0 bytes" in notices[-1]
+
+
+@pytest.mark.parametrize(
+    "compressed",
+    [BOMB, BOMB[:-1], BOMB[:-5] + b"\xff" * 5],
+    ids=["another checksum", "cut off", "another content"],
+)
+def test_damaged_packs_are_unpacked_up_to_the_size_of_a_log_together(
+    log: IncidentLog, monkeypatch: pytest.MonkeyPatch, compressed: bytes
+) -> None:
+    monkeypatch.setattr(log_module, "MAX_BYTES", 100 << 20)
+    log.path.parent.mkdir()
+    log.path.write_bytes(damaged(pack(b"\n"), zlib=compressed) * 200)
+    author(log, "Ada").write_note("after")
+    begin = time.process_time()
+    state = IncidentLog(log.path).state()
+    assert time.process_time() - begin < 4.0  # each takes a tenth of a second
+    assert [note.text for note in state.notes] == ["after"]
+    assert "a damaged pack" in state.notices[0]
+    assert "not unpacked, after damaged packs of over 100 MB" in state.notices[50]
 
 
 def test_a_full_log_refuses_an_edit_and_stays_readable(
