@@ -112,9 +112,8 @@ class FolderProblems:
         try:
             return listed(found, self._workspace.incident_log.state())
         except IncidentError as error:
-            if self._workspace.folders:
-                raise
-            raise StorageError(str(error)) from error  # The log is in the bucket, too.
+            # It may be readable again soon. Until then nothing is known to be muted, and nothing is sent.
+            raise StorageError(str(error)) from error
 
     def wait(self, stop: threading.Event) -> None:
         """Wait for a change of the folder (``AlertSource.wait``)."""

@@ -10,6 +10,7 @@ import binascii
 import hmac
 import importlib
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -44,6 +45,8 @@ SERVICE_SECONDS = 60.0
 """Time limit of a delivery through Apprise: mail takes longest."""
 
 LEAST_SECRET = 16
+
+_PATH = re.compile("[!-~]+")
 
 _APPRISE = (sys.executable, "-P", "-m", "sfapp.alerts.apprise_process")
 _MAX_ANSWER = 4096
@@ -149,6 +152,11 @@ class WebhookTarget:
             raise AlertError(f"{WEBHOOK}… is no address of a webhook: {error}") from error
         path = parts.path or "/"
         path = f"{path}?{parts.query}" if parts.query else path
+        if not _PATH.fullmatch(path):  # HTTP's errors would repeat it, and it may hold a secret.
+            raise AlertError(
+                f"the path of the webhook {server.place} has a space or another character that no address "
+                "holds: write it as % and two hexadecimal digits"
+            )
         return cls(text, f"webhook {server.place}", server, path, secret_key(secret))
 
     def send(self, message: AlertMessage) -> None:

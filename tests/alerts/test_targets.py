@@ -88,6 +88,13 @@ def test_a_refusal_is_tried_again_only_if_that_may_help(status: int, attempts: i
     assert "geheim" not in str(refused.value)
 
 
+@pytest.mark.parametrize("path", ["a path/geheim", "päth/geheim?key=geheim"])
+def test_a_webhook_with_a_path_that_no_request_can_hold_is_refused_without_repeating_it(path: str) -> None:
+    with pytest.raises(AlertError, match=r"the webhook https://example\.org has a space") as refused:
+        target_of(f"webhook+https://user:geheim@example.org/{path}", SECRET)
+    assert "geheim" not in str(refused.value)
+
+
 def test_a_server_that_answers_slowly_takes_no_longer_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(targets, "SECONDS", 0.3)
     began = time.monotonic()
