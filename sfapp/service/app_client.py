@@ -11,7 +11,7 @@ import msgspec
 from sfapp.errors import RemoteError, WindowNotFoundError
 from sfapp.model.parse import UNREADABLE_JSON
 from sfapp.service.http_client import HTTP_FAULTS, HttpServer
-from sfapp.terminal import quoted
+from sfapp.terminal import first_line, quoted
 
 MAX_BYTES = 16 << 20
 """Size limit of an answer: a job of 16,000 ranks, at 1 kB per rank. Its objects may take 30 times as much."""
@@ -84,8 +84,9 @@ class AppClient:
             )
         except HTTP_FAULTS as error:
             raise RemoteError(
-                f"{self.place} does not answer ({error}): start `sfapp serve` or `sfapp run --ui` there, or "
-                "forward its port from another machine with `ssh -L 8642:127.0.0.1:8642 HOST`"
+                f"{self.place} does not answer ({first_line(str(error), 200)}): "
+                "start `sfapp serve` or `sfapp run --ui` there, or forward its port from another machine "
+                "with `ssh -L 8642:127.0.0.1:8642 HOST`"
             ) from error
         if status != 200:
             raise self._rejected(status, body[:4096])
@@ -112,9 +113,9 @@ class AppClient:
             message = msgspec.json.decode(body, type=dict[str, str])["error"]
         except (*UNREADABLE_JSON, KeyError):
             return RemoteError(
-                f"{self.place} answers {status}: {body[:200].decode(errors='replace').strip()}"
+                f"{self.place} answers {status}: {first_line(body.decode(errors='replace').strip(), 200)}"
             )
-        return (WindowNotFoundError if status == 404 else RemoteError)(message)
+        return (WindowNotFoundError if status == 404 else RemoteError)(first_line(message))
 
     def _check_version(self, version: int | None, expected: int) -> None:
         if version != expected:

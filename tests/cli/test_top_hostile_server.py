@@ -104,6 +104,11 @@ ANSWERS: dict[str, tuple[Answer, str]] = {
         lambda: endlessly(b"HTTP/1.1 500 Oh\r\n\r\n", b"x"),
         "answers 500: xxx",
     ),
+    "an error of several lines": (
+        lambda: iter([b"HTTP/1.1 500 Oh\r\nContent-Length: 12\r\n\r\nfirst\nsecond"]),
+        "answers 500: first",
+    ),
+    "a status of another protocol": (lambda: iter([b"220 mail\r\n\r\n"]), "does not answer (220 mail)"),
     "an error of a wrong type": (
         lambda: iter([b'HTTP/1.1 404 No\r\nContent-Length: 14\r\n\r\n{"error": [1]}']),
         "answers 404",
@@ -124,6 +129,7 @@ def test_no_answer_takes_long(name: str) -> None:
     with serving(answer) as (address, _), pytest.raises((RemoteError, WindowNotFoundError)) as refused:
         AppSource(address, None, answer_seconds=seconds).latest(None)
     assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
 
 
 def test_a_token_goes_to_no_other_server() -> None:
