@@ -23,7 +23,7 @@ from sfapp.importers.kineto.processes import processes_of
 from sfapp.importers.mapping import NO_MAPPING
 from sfapp.model import Operators
 from sfapp.model.operators import NONE
-from sfapp.packets import operators_path, write_operators
+from sfapp.packets.captured_operators import write_captured
 from sfapp.process_limits import limit_process
 
 MEMORY_BYTES, CPU_SECONDS = 4 << 30, 300
@@ -71,8 +71,7 @@ def convert(order: ConversionRequest) -> ConversionResult:
         inside = operators.select(np.isin(operators.step_E, np.asarray(steps, np.int64)))
         if not len(inside):
             continue
-        path = operators_path(Path(order.root), order.run_id, window, order.rank)
-        write_operators(inside, order.run_id, window, path)
+        path = write_captured(inside, Path(order.root), order.run_id, window, order.rank)
         events += len(inside)
         files.append(path.name)
     if not events:

@@ -16,8 +16,9 @@ from sfapp.errors import CaptureError, PacketError, StreamError
 from sfapp.files import open_regular, read_regular
 from sfapp.model import Operators
 from sfapp.model.capture import CaptureKind, CaptureRequest, CaptureState, RankCapture
-from sfapp.packets import operators_path, read_operators, write_operators
+from sfapp.packets import read_operators
 from sfapp.packets.capture_mailbox import StepPace
+from sfapp.packets.captured_operators import write_captured
 from sfapp.packets.captures import (
     changed_at,
     open_captures,
@@ -243,8 +244,7 @@ class CaptureBroker:
         except PacketError as error:  # sending it again would not help
             self._failures.append(f"capture {piece.capture}: {error}")
             return
-        window = piece.window + stream.offset
-        write_operators(events, run_id, window, operators_path(self._root, run_id, window, rank))
+        write_captured(events, self._root, run_id, piece.window + stream.offset, rank)
 
 
 def _understands(stream: RankStream, request: CaptureRequest) -> bool:

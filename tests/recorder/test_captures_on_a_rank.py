@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 
 import sfapp
 from sfapp.model.capture import PROFILED, CaptureLimits, CaptureRequest, CaptureState
-from sfapp.packets import read_operators, read_windows
+from sfapp.packets import find_packets, read_operators, read_packet_operators, read_windows
 from sfapp.packets.captures import (
     ask_for_capture,
     captures,
@@ -128,6 +128,23 @@ def test_each_window_gets_its_own_steps_and_nothing_stays_behind(
     assert converters() == []
     assert not torch.autograd.profiler._is_profiler_enabled
     assert perf.failures == ()
+
+
+def test_two_captures_of_one_window_are_both_kept(tmp_path: Path) -> None:
+    with recorder(tmp_path, window_steps=100_000) as perf:
+        for _ in range(2):
+            state = train_until_over(perf, tmp_path, ask(tmp_path))
+            assert (state.status, state.windows) == ("done", (0,))
+        steps = {step for each in captures(tmp_path, "run") for step in steps_of(each)}
+    events = read_packet_operators(find_packets([tmp_path]))
+    assert events is not None
+    assert (len(steps), set(events.steps)) == (4, steps)
+
+
+def steps_of(state: CaptureState) -> range:
+    (answer,) = state.ranks
+    assert answer.first_step is not None
+    return range(answer.first_step, answer.first_step + answer.steps)
 
 
 def test_a_capture_cut_short_by_the_jobs_end_is_kept_and_marked(

@@ -15,7 +15,7 @@ import sfapp
 from sfapp.model import CATEGORIES, Lane, Operators
 from sfapp.model.capture import CaptureLimits, CaptureRequest, CaptureState, RankCapture
 from sfapp.model.stacks import RankStacks
-from sfapp.packets import read_operators, write_operators
+from sfapp.packets import packet_path, read_operators, read_packet_operators, write_operators
 from sfapp.packets.captures import (
     ask_for_capture,
     captures,
@@ -101,6 +101,10 @@ def test_stacks_of_a_rank_arrive_through_the_stream_while_it_does_not_train(tmp_
 
 @pytest.fixture
 def content(tmp_path: Path) -> bytes:
+    return events_of_step(7, tmp_path)
+
+
+def events_of_step(step: int, tmp_path: Path) -> bytes:
     events = Operators.of(
         names=["a", "b"],
         name_E=[0, 1],
@@ -109,7 +113,7 @@ def content(tmp_path: Path) -> bytes:
         lane_E=[0, 0],
         start_ns_E=[1000, 2000],
         end_ns_E=[1500, 2500],
-        step_E=[7, 7],
+        step_E=[step, step],
     )
     path = tmp_path / "one.parquet"
     write_operators(events, "run", 0, path)
@@ -171,6 +175,22 @@ def test_pieces_are_stored_once_despite_loss_and_duplicates(tmp_path: Path, cont
         peer.send(CaptureReport(**peer.head, number=4, first=4, capture=request.id, state=done))
         until(lambda: captures(tmp_path, "run")[0].status == "done")
         assert path.stat().st_mtime_ns == written
+
+
+def test_a_capture_replaces_no_other_of_the_same_window(tmp_path: Path) -> None:
+    root = tmp_path / "packets"
+    first, second = (ask(root, ranks=[3]) for _ in range(2))
+    with aggregating(root) as aggregator, ManualRank(aggregator.endpoint, rank=3) as peer:
+        peer.send(peer.hello(world_size=4))
+        # When the second capture comes twice, as after a restart of the aggregator
+        for number, (request, step) in enumerate(((first, 7), (second, 9), (second, 9))):
+            peer.send(*pieces(peer, request, events_of_step(step, tmp_path), 3 * number))
+            while peer.receive_type(CaptureAck).number < 3 * number + 3:
+                pass
+    # Then the events of both are there, each once
+    found = read_packet_operators([packet_path(root, "run", 0)])
+    assert found is not None
+    assert sorted(found.step_E.tolist()) == [7, 7, 9, 9]
 
 
 def test_a_restarted_aggregator_receives_the_file_from_its_first_piece(
