@@ -68,6 +68,7 @@ class TargetQueue:
         self._stop = stop
         self._report = report
         self._due = 0.0
+        self._is_saved = True
         self._thread = ThreadPoolExecutor(1, "sfapp-alerts")
         self._delivery: Future[None] | None = None
 
@@ -115,10 +116,20 @@ class TargetQueue:
         self._report(f"not sent: {reason}; next attempt in {rest:g} s")
 
     def _keep(self, after: Known) -> None:
+        """Write what the target knows; report once that it cannot be written, and that it can again."""
         try:
             self._state.keep(self.target.text, after)
         except OSError as error:
-            self._report(f"the state cannot be written ({error}): it is sent again after a restart")
+            if self._is_saved:
+                self._report(
+                    f"the state cannot be written ({error}): what {self.target.name} has received is sent "
+                    "again after a restart"
+                )
+            self._is_saved = False
+        else:
+            if not self._is_saved:
+                self._report(f"the state is written again, with what {self.target.name} has received")
+            self._is_saved = True
 
 
 def send(target: AlertTarget, message: AlertMessage, stop: threading.Event) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -140,6 +141,43 @@ def test_what_happens_soon_after_a_message_waits_for_the_next_one(
         later.consider(both, now)
         later.close()
     assert len(changes(server)) == 1
+
+
+def test_a_state_on_a_full_disk_is_reported_once_and_written_when_there_is_room(
+    tmp_path: Path, server: WebhookServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, path, lines = tmp_path / "packets", tmp_path / "state.json", list[str]()
+    for number in range(3):
+        put(root, job_window(number, {} if number < 2 else SLOW))
+
+    def full(*_: object, **__: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    target = target_of(f"webhook+{server.address}", SECRET)
+    with AlertState.open(path) as state, FolderProblems.open(root, None, False) as source:
+        queue = TargetQueue(target, state, AlertOptions(interval=0), threading.Event(), lines.append)
+        with monkeypatch.context() as patched:
+            patched.setattr("sfapp.alerts.alert_state.write_atomic", full)
+            for _ in range(3):
+                queue.consider(source.problems(), datetime.now(UTC))
+                until(lambda: len(lines) > 1)
+        queue.consider(source.problems(), datetime.now(UTC))
+        queue.close()
+    assert changes(server) == [("began", LATE)]
+    assert [line.partition(":")[0].partition("(")[0].strip() for line in lines] == [
+        "sent to webhook http",
+        "the state cannot be written",
+        "the state is written again, with what webhook http",
+    ]
+    with AlertState.open(path) as state:
+        assert state.known_by(target.text)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_an_unexpected_error_of_a_target_ends_no_other_message(
