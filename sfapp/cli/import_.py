@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import click
 
 from sfapp.cli.console_messages import message_option, print_json, shows_progress
+from sfapp.cli.signals import temporary_folder
 from sfapp.errors import TraceError
 from sfapp.importers import (
     IMPORT_FORMATS,
@@ -67,7 +69,9 @@ def import_(source: str, paths: Sequence[Path], out: Path, mapping_path: Path | 
     """
     mapping = read_mapping(mapping_path) if mapping_path else ImportOptions().mapping
     progress = _progress if shows_progress() and not as_json else None
-    imported = read_traces(source, paths, ImportOptions(mapping=mapping, progress=progress))
+    with _scratch() as scratch:
+        options = ImportOptions(mapping=mapping, progress=progress, scratch=scratch)
+        imported = read_traces(source, paths, options)
     written = write_imported(imported, out)
     refused = (*imported.refused, *written.refused)
     if as_json:
@@ -75,6 +79,17 @@ def import_(source: str, paths: Sequence[Path], out: Path, mapping_path: Path | 
     else:
         _print(imported, written)
     sys.exit(1 if refused else 0)
+
+
+@contextmanager
+def _scratch() -> Iterator[Path | None]:
+    """Provide a folder that no signal leaves behind: a trace may expand to gigabytes there. None where there
+    is none, because few traces need one."""
+    with ExitStack() as stack:
+        scratch = None
+        with suppress(OSError):
+            scratch = stack.enter_context(temporary_folder("sfapp-import-"))
+        yield scratch
 
 
 def _progress(path: Path, done: int, total: int) -> None:

@@ -108,26 +108,34 @@ def cancelled_by_signals() -> Iterator[threading.Event]:
 
 @contextmanager
 def temporary_folder(prefix: str) -> Iterator[Path]:
-    """Provide a temporary folder that is removed on exit, and by a SIGTERM that ends the process.
+    """Provide a temporary folder that is removed on exit, and by a SIGTERM or SIGHUP that ends the process.
 
-    The signal's handler removes it, and raises nothing: an exception amid the import of a compiled module
+    The signals' handler removes it, and raises nothing: an exception amid the import of a compiled module
     would abort the process. Handlers that are installed within the block take precedence until they are
     removed.
+
+    Raises:
+        OSError: there is no room or place for it.
     """
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # until the folder has a handler
-    with tempfile.TemporaryDirectory(prefix=prefix) as folder:
+    wanted = (signal.SIGTERM, *_closed_terminal())
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, wanted)  # until the folder has a handler
+    try:
+        temporary = tempfile.TemporaryDirectory(prefix=prefix)
 
         def remove(number: int, _: FrameType | None) -> None:
-            shutil.rmtree(folder, ignore_errors=True)
-            signal.signal(number, previous)
+            shutil.rmtree(temporary.name, ignore_errors=True)
+            signal.signal(number, previous[number])
             signal.raise_signal(number)
 
-        previous = signal.signal(signal.SIGTERM, remove)
+        previous = {int(each): signal.signal(each, remove) for each in wanted}
+    finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    with temporary as folder:
         try:
             yield Path(folder)
         finally:
-            signal.signal(signal.SIGTERM, previous)
+            for each, handler in previous.items():
+                signal.signal(each, handler)
 
 
 def call_when_parent_ends(callback: Callable[[], None]) -> None:

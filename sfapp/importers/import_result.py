@@ -53,10 +53,12 @@ class ImportOptions:
     Attributes:
         mapping: maps foreign names to stages, columns and roles.
         progress: called before each file is read, with the file, the number of files read, and the total.
+        scratch: folder for temporary files, the system's by default.
     """
 
     mapping: Mapping = NO_MAPPING
     progress: Callable[[Path, int, int], None] | None = None
+    scratch: Path | None = None
 
     def each(self, paths: Sequence[Path]) -> Iterator[Path]:
         """Yield the paths and report progress before each."""

@@ -79,7 +79,7 @@ def read(paths: Sequence[Path], options: ImportOptions) -> ImportResult:
         match = _RANK.match(stem)
         job, rank = (match["job"] or path.parent.name, int(match["rank"])) if match else (stem, None)
         with guarded(refused, path):
-            export = read_export(path)
+            export = read_export(path, options.scratch)
             runs.setdefault((path.parent, job), []).append((rank, export))
     windows: list[ImportedWindow] = []
     for (_, run_id), exports in runs.items():

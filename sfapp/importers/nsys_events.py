@@ -118,14 +118,17 @@ class NsysExport:
         return self.processes.setdefault(global_id >> 24, ProcessEvents({}))
 
 
-def read_export(path: Path) -> NsysExport:
+def read_export(path: Path, scratch: Path | None) -> NsysExport:
     """Read the events of one export.
+
+    Args:
+        scratch: folder for temporary files.
 
     Raises:
         TraceError: it is not an Nsight Systems export, is damaged, or has too many NVTX ranges.
     """
     export = NsysExport(path)
-    with open_database(path) as found:
+    with open_database(path, scratch) as found:
         if not {_NVTX, _KERNELS, _RUNTIME, "META_DATA_EXPORT", _STRINGS} & found.columns.keys():
             raise TraceError(
                 "is not an Nsight Systems export: none of its tables is present. Create one with "

@@ -106,16 +106,20 @@ class SqliteDatabase:
 
 
 @contextmanager
-def open_database(path: Path) -> Iterator[SqliteDatabase]:
+def open_database(path: Path, scratch_folder: Path | None = None) -> Iterator[SqliteDatabase]:
     """Open a SQLite file, gzipped or not, for reading.
 
     Nothing in it is executed: views, triggers and virtual tables are ignored. Text that is not valid UTF-8 is
     read with replacement characters.
 
+    Args:
+        scratch_folder: where a gzipped file is expanded to, for as long as it is open; the system's folder
+            of temporary files by default.
+
     Raises:
         TraceError: it is not a SQLite file, or damaged.
     """
-    with tempfile.NamedTemporaryFile(suffix=".sqlite") as scratch:
+    with tempfile.NamedTemporaryFile(suffix=".sqlite", dir=scratch_folder) as scratch:
         file = path
         if path.name.endswith(".gz"):
             _expand(path, scratch)

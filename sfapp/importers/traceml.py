@@ -122,13 +122,13 @@ def read(paths: Sequence[Path], options: ImportOptions) -> ImportResult:
     refused: list[TraceError] = []
     for path in options.each(paths):
         with guarded(refused, path):
-            windows += _windows(_run(path, options.mapping))
+            windows += _windows(_run(path, options))
     return ImportResult(tuple(windows), tuple(refused))
 
 
-def _run(path: Path, mapping: Mapping) -> _TelemetryRun:
-    run = _TelemetryRun(path, mapping)
-    with open_database(path) as found:
+def _run(path: Path, options: ImportOptions) -> _TelemetryRun:
+    run = _TelemetryRun(path, options.mapping)
+    with open_database(path, options.scratch) as found:
         if STEPS not in found.columns:
             raise TraceError(f"is not a TraceML database: no table {STEPS}")
         count = found.count(STEPS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import gzip
 import os
 import pickle
 import pty
@@ -10,6 +12,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import NoReturn
 
 import click
 import pytest
@@ -108,6 +111,33 @@ def test_a_stopped_ingest_leaves_no_temporary_folder(tmp_path: Path, number: sig
         assert process.communicate(timeout=60)[1] == "sfapp: stopped; the next call reads the rest\n"
     assert process.returncode == 1
     assert list(spare.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_stopped_import_leaves_no_expanded_file(tmp_path: Path, number: signal.Signals) -> None:
+    (spare := tmp_path / "temporary").mkdir()
+    (large := tmp_path / "large.sqlite.gz").write_bytes(gzip.compress(bytes(1 << 25), 0))
+    command = [*PROGRAM, "import", "nsys", large, "-o", tmp_path / "packets"]
+    environment = os.environ | {"TMPDIR": str(spare)}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as process:
+        while process.poll() is None and not any(spare.rglob("*.sqlite")):
+            time.sleep(0.001)
+        process.send_signal(number)
+        assert process.wait(60) == (1 if number == signal.SIGINT else -number)
+    assert list(spare.iterdir()) == []
+
+
+def test_an_import_that_needs_no_temporary_folder_goes_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unusable(*_: object, **__: object) -> NoReturn:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
+
+    (tmp_path / "a.csv").write_text("step,rank,stage,ms\n")
+    before = run_sfapp("import", "table", tmp_path, "-o", tmp_path / "packets")
+    monkeypatch.setattr("tempfile.TemporaryDirectory", unusable)
+    assert run_sfapp("import", "table", tmp_path, "-o", tmp_path / "packets") == before
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == set()
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["analyze", SAMPLE], ["analyze", SAMPLE, "--json"]])
