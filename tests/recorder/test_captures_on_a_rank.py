@@ -34,6 +34,7 @@ from sfapp.packets.captures import (
 )
 from sfapp.packets.paths import operators_path
 from sfapp.recorder.capture.mailbox import FileCaptureMailbox
+from sfapp.recorder.capture.profiler import Profiling
 from tests.job_ranks import rank_of
 
 pytestmark = pytest.mark.usefixtures("hot_path")
@@ -145,6 +146,24 @@ def steps_of(state: CaptureState) -> range:
     (answer,) = state.ranks
     assert answer.first_step is not None
     return range(answer.first_step, answer.first_step + answer.steps)
+
+
+def test_a_request_that_arrives_while_the_profiler_stops_waits_for_its_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop, late = Profiling.stop, list[CaptureRequest]()
+
+    def slow_stop(profiling: Profiling, metadata: dict[str, object]) -> None:
+        stop(profiling, metadata)
+        late.append(ask(tmp_path))
+        wait_for_request(tmp_path, late[0])
+
+    monkeypatch.setattr(Profiling, "stop", slow_stop)
+    with recorder(tmp_path, captures=CaptureLimits()) as perf:
+        train_until_over(perf, tmp_path, ask(tmp_path))
+    state = state_of(tmp_path, late[0])
+    assert state.status == "refused"
+    assert "the previous capture ended too recently" in state.why
 
 
 def test_a_capture_cut_short_by_the_jobs_end_is_kept_and_marked(

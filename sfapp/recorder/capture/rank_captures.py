@@ -194,6 +194,7 @@ class RankCaptures:
             "rank": running.rank.identity.rank,
             "windows": sorted(set(running.profiling.window_of.values())),
         }
+        self._budget.end(0, time.monotonic())  # A request may arrive while the profiler stops.
         try:
             running.profiling.stop(metadata)
         except Exception as error:  # fail-open: the trace is lost
