@@ -15,7 +15,7 @@ import pytest
 import uvicorn
 from fastapi import FastAPI, Response
 
-from sfapp.alerts import delivery, sources
+from sfapp.alerts import delivery
 from sfapp.alerts.alert_state import AlertState
 from sfapp.alerts.delivery import AlertOptions, TargetQueue, notify_until
 from sfapp.alerts.sources import AppProblems, FolderProblems
@@ -349,28 +349,6 @@ def test_an_app_is_asked_again_after_a_proxy_answered_404_in_its_place(tmp_path:
     with served(place) as address:
         notify_until(stop, AppProblems(address, None, None), [], report)
     assert "answers 404: no such service; it is asked again" in lines[0]
-    assert "answers again" in lines[1]
-
-
-def test_a_folder_is_watched_on_while_its_notes_cannot_be_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sources, "FOLDER_SECONDS", 0.05)
-    root, stop, lines = tmp_path / "packets", threading.Event(), list[str]()
-    put(root, job_window(0, {}))
-    notes = root / ".sfapp" / "incidents.jsonl"
-    notes.mkdir(parents=True)
-
-    def report(line: str) -> None:
-        lines.append(line)
-        if len(lines) == 1:
-            notes.rmdir()
-        else:
-            stop.set()
-
-    with FolderProblems.open(root, None, False) as source:
-        notify_until(stop, source, [], report)
-    assert "cannot be read: not a regular file; it is asked again" in lines[0]
     assert "answers again" in lines[1]
 
 
