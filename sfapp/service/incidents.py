@@ -34,6 +34,9 @@ FOLDER = ".sfapp"
 WATCH_PAUSE = 2.0
 """Seconds between checks of the file, the longest delay until another process's edit appears."""
 
+PAGE_WAIT_S = 2.0
+"""Seconds that a page waits for the content: the largest log that is allowed takes half a minute to read."""
+
 _LOG = logging.getLogger("sfapp")
 
 Edit = Callable[[IncidentEditor], Sequence[str]]
@@ -66,14 +69,14 @@ class IncidentService:
     Attributes:
         log: the file.
         state: its content when it was last read; does not block the event loop.
-        problem: why it could not be read; empty if it could.
+        problem: why it could not be read, or that it is read for the first time; empty if it was read.
         changed: notified in the event loop after ``state`` changed, through this process or another.
     """
 
     def __init__(self, log: IncidentLog) -> None:
         self.log = log
         self.state: IncidentState = state_from_events(())
-        self.problem = ""
+        self.problem = f"{log.shown} is still being read"
         self.changed: Subscribers[IncidentState] = Subscribers()
         self._signature: tuple[int, ...] | None = None
         self._reading = asyncio.Lock()
@@ -97,6 +100,13 @@ class IncidentService:
                 self.state = found
                 self.changed.notify(found)
             return self.state
+
+    async def shown(self) -> IncidentState:
+        """Return what a page shows: the present content, or the last one if reading takes long. The page
+        follows ``changed``."""
+        reading = asyncio.create_task(self.current())
+        await asyncio.wait([reading], timeout=PAGE_WAIT_S)
+        return reading.result() if reading.done() else self.state
 
     async def write(self, name: str, edit: Edit) -> Sequence[str]:
         """Edit under an author's name; on return, ``state`` includes the edits.

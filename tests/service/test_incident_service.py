@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,25 @@ async def test_an_unreadable_log_leaves_the_state_unchanged_and_gives_the_reason
     incident_service.log.path.rmdir()
     await incident_service.current()
     assert incident_service.problem == ""
+
+
+async def test_a_page_does_not_wait_for_a_log_that_takes_long_to_read(
+    incident_service: IncidentService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    IncidentEditor(IncidentLog(incident_service.log.path), "Grace").write_note("There.")
+    can_read, read = threading.Event(), IncidentLog.state
+    monkeypatch.setattr(IncidentLog, "state", lambda log: (can_read.wait(10), read(log))[1])
+    monkeypatch.setattr(incidents, "PAGE_WAIT_S", 0.01)
+    states: asyncio.Queue[IncidentState] = asyncio.Queue()
+    incident_service.changed.subscribe(states.put_nowait)
+    # When a page opens meanwhile, then it shows what is known, and why that is nothing
+    assert (await incident_service.shown()).notes == ()
+    assert "is still being read" in incident_service.problem
+    # And what was read follows
+    can_read.set()
+    assert [note.text for note in (await asyncio.wait_for(states.get(), 10)).notes] == ["There."]
+    assert incident_service.problem == ""
+    assert await incident_service.shown() is incident_service.state
 
 
 class FailingLog(IncidentLog):

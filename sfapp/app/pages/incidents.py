@@ -43,7 +43,7 @@ def build(workspace: Workspace) -> tuple[Handler, ...]:
     """Return the page's handler."""
 
     async def incidents_page(request: Request) -> None:
-        await workspace.incident_service.current()
+        await workspace.incident_service.shown()
         asked = request.query_params.get("sort", "")
         page = IncidentsPage(workspace.incident_service, asked if asked in ORDERS else "changed")
         with frame(
@@ -90,10 +90,10 @@ class IncidentsPage:
 
     def show(self, state: IncidentState) -> None:
         """Show the incidents as they are now."""
+        self._show_notices(state)
         if state.incidents == self._shown:
             return
         self._shown = state.incidents
-        self._show_notices(state)
         self._list.clear()
         with self._list:
             if state.incidents:

@@ -87,7 +87,7 @@ def build(workspace: Workspace) -> tuple[Handler, ...]:
         except WindowNotFoundError as error:
             missing(workspace, request, str(error), find)
             return
-        await workspace.incident_service.current()
+        await workspace.incident_service.shown()
         page = ProblemPage(workspace, view, is_dark(request))
         page.build(request)
         if await connected():

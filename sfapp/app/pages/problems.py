@@ -135,7 +135,7 @@ def build(workspace: Workspace) -> tuple[Handler, ...]:
         if unknown & {item.name for item in fields(ListState)}:  # a link to the list of windows, once here
             return RedirectResponse(rooted(f"/windows?{request.url.query}"))
         overview = await asyncio.to_thread(ProblemsOverview.of, workspace)
-        await workspace.incident_service.current()
+        await workspace.incident_service.shown()
         state, messages = parse_problems(asked)
         page = ProblemsPage(workspace, state, overview, is_dark(request))
         page.build(request, messages)

@@ -73,7 +73,7 @@ def build(workspace: Workspace) -> tuple[Handler, ...]:
             await kept_verdict(workspace, request, key, str(error))
             return
         rows = await asyncio.to_thread(workspace.timeline, WindowQuery(key.run_id))
-        notes = shown_notes(await workspace.incident_service.current(), key)
+        notes = shown_notes(await workspace.incident_service.shown(), key)
         model = TabViewModel(judged, view, is_dark(request), notes)
         await asyncio.to_thread(_compute_head, model)
         page = WindowPage(workspace, generation, model, rows)

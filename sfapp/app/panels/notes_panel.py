@@ -61,6 +61,7 @@ class NotesPanel:
         self._notes: Sequence[Note] = ()
         self._cards: dict[str, NoteCard] = {}
         self._list: ui.element | None = None
+        self._problem: ui.element
         self._form = NoteForm(toolbar, key, window, look)
         self._incident_picker = IncidentPicker(incident_service, toolbar)
 
@@ -92,8 +93,7 @@ class NotesPanel:
     def notes_list(self) -> None:
         """Build the list of notes, for its own tab."""
         with titled("Notes on this window", "numbered as in the plots"):
-            if self._incident_service.problem:
-                notices([self._incident_service.problem])
+            self._problem = box()
             with box("actions"):
                 write = label_text("Write note", "button", "button").mark("write-note-here")
                 write.on("click", lambda: self._form.open())
@@ -149,6 +149,10 @@ class NotesPanel:
         """Show one card per note, in order; a card being edited stays even if its note was removed."""
         if self._list is None:
             return
+        self._problem.clear()
+        if self._incident_service.problem:
+            with self._problem:
+                notices([self._incident_service.problem])
         current = {note.id for note in self._notes}
         number = len(self._incident_service.state.notes_on(self._key))
         self._left_out.clear()
