@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+# Under nohup it is ignored, also by the programs that tests send it to.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
 # Tests build windows with tests/builders.py wherever pytest was started from.
 sys.path.insert(0, str(Path(__file__).parent))
 
