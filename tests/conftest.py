@@ -11,17 +11,16 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# Under nohup it is ignored, also by the programs that tests send it to.
-signal.signal(signal.SIGHUP, signal.SIG_DFL)
-
 # Tests build windows with tests/builders.py wherever pytest was started from.
 sys.path.insert(0, str(Path(__file__).parent))
 
 # PyTorch would look for plug-ins among all installed packages, in each process that imports it.
 os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
 
-# A shell ignores Ctrl-C in what it starts in the background, and so would every process of the tests.
+# A shell ignores Ctrl-C in what it starts in the background, and nohup the end of its terminal; and so would
+# every process of the tests.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # Every run tries the same examples; random ones are for `make fuzz`.
 settings.register_profile("sfapp", max_examples=50, deadline=None, derandomize=True, print_blob=True)

@@ -8,7 +8,7 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -27,6 +27,19 @@ def _closed_terminal() -> tuple[signal.Signals, ...]:
 
 
 @contextmanager
+def _handled(
+    numbers: Iterable[signal.Signals], handler: Callable[[int, FrameType | None], None]
+) -> Iterator[None]:
+    """Have a function handle signals within the block."""
+    before = [(number, signal.signal(number, handler)) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, usual in before:
+            signal.signal(number, usual)
+
+
+@contextmanager
 def ends_after_block() -> Iterator[threading.Event]:
     """Provide an event that Ctrl-C, SIGTERM and SIGHUP set; the last two end the process after the block."""
     stop = threading.Event()
@@ -36,13 +49,10 @@ def ends_after_block() -> Iterator[threading.Event]:
         came.append(number)
         stop.set()
 
-    wanted = (*_SIGNALS, *_closed_terminal())
-    before = [signal.signal(number, handle) for number in wanted]
     try:
-        yield stop
+        with _handled((*_SIGNALS, *_closed_terminal()), handle):
+            yield stop
     finally:
-        for number, handler in zip(wanted, before, strict=True):
-            signal.signal(number, handler)
         for last in came:
             if last != signal.SIGINT:
                 signal.raise_signal(last)
@@ -63,12 +73,8 @@ def wait_for_stop_signal(attached: bool = False) -> Iterator[threading.Event]:
         if not attached:
             stop.set()
 
-    before = [signal.signal(number, handle) for number in _SIGNALS]
-    try:
+    with _handled(_SIGNALS, handle):
         yield stop
-    finally:
-        for number, handler in zip(_SIGNALS, before, strict=True):
-            signal.signal(number, handler)
 
 
 @contextmanager
