@@ -202,9 +202,8 @@ def _caveats(every: Sequence[Diagnosis], sides: Sequence[Side], carried: bool) -
         "rank_counts_differ": len({side.ranks for side in sides}) > 1,
         "steps_not_consecutive": not carried,
         "reduced_rows": carried and any(reduced) and not all(reduced),
-        "thinned_rows": False,  # A verdict does not tell; who has read the packets adds it.
         "telemetry_limited": any("telemetry_limited" in diagnosis.label_names for diagnosis in every),
         "denominator_floor": not all(side.has_shares for side in sides),
         "same_windows": any(_same(one, other) for one, other in combinations(sides, 2)),
     }
-    return tuple(name for name in CAVEATS if holds[name])
+    return tuple(name for name in CAVEATS if holds.get(name))  # ``Comparison.of_kept_rows`` adds another.

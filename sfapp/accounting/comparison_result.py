@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -48,6 +48,10 @@ class Comparison:
     def sides(self) -> tuple[Side, ...]:
         """A, B and, if present, C."""
         return (self.a, self.b) if self.c is None else (self.a, self.b, self.c)
+
+    def of_kept_rows(self) -> Comparison:
+        """Return it with the caveat that windows were thinned, which their verdicts do not tell."""
+        return replace(self, caveats=(*self.caveats, "thinned_rows"))
 
     @property
     def gates(self) -> Gates:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 
 from sfapp.accounting import Measures, compare
 from sfapp.errors import ComparisonError, WindowError, WindowNotFoundError
@@ -208,7 +207,7 @@ def _compared(item: Item, look: EvidenceSource) -> ReportComparison | Missing:
         ]
         found = compare(*given)
         if any(one.missing_rows and one.on_all_rows is None for side in sides for one in side):
-            found = replace(found, caveats=(*found.caveats, "thinned_rows"))
+            found = found.of_kept_rows()
     except (WindowError, WindowNotFoundError, ComparisonError) as error:
         return Missing(f"{' and '.join(map(str, state.sides))} cannot be compared: {error}")
     columns = comparison_tables.stage_columns(found)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sfapp.accounting import Comparison
@@ -58,5 +57,5 @@ def of_kept_rows(found: Comparison, store_of: Callable[[str], Store]) -> Compari
     """
     keys = ((side.run_id, one.window) for side in found.sides for one in side.windows)
     if any(store_of(run_id).thinned_at(run_id, number) is not None for run_id, number in keys):
-        return replace(found, caveats=(*found.caveats, "thinned_rows"))
+        return found.of_kept_rows()
     return found
