@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sfapp.model.manifest import Parallelism, Prefetch, RecorderInfo, Wrapper
-from sfapp.model.parse import MOST_WINDOW
+from sfapp.model.parse import MOST_WINDOW, whole_number
 from sfapp.model.rank_table import RankIdentity
 from sfapp.packets.host_files import STARTED, process_fields
 from sfapp.packets.paths import packet_path
@@ -21,6 +21,11 @@ _PACKET_NAME = re.compile(r"^(\d{8,})(?:(?:\.[0-9a-f]{16})?(\.rank\d+))?\.parque
 LAST_COUNTED = MOST_WINDOW // 2
 """Largest number of a window that a run continues after. A file of any name may lie in the folder; after the
 largest number that a window can have, no window of the run could be written."""
+
+NOT_AGREED = "start-"
+"""Beginning of an attempt's name on which ranks did not agree: another start may have the same."""
+
+_LAUNCHER_NUMBERS = ("TORCHELASTIC_RESTART_COUNT", "WORLD_SIZE", "MASTER_PORT")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,9 +85,11 @@ def following_window(files: Iterable[tuple[str, float]], rank: int | None = None
     return max((int(name[1]) + 1 for name, _ in found), default=0)
 
 
-def _attempt_by_torchrun() -> str:
-    """Return a name for this attempt at the run if ranks do not agree on one: torchrun's restart count."""
-    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+def _attempt_by_launcher() -> str:
+    """Return a name for this attempt at the run if ranks do not agree on one: numbers that a launcher gives
+    all ranks of a start, and usually others after a restart or a change of the world size."""
+    numbers = [whole_number(os.environ.get(name, "0")) or 0 for name in _LAUNCHER_NUMBERS]
+    return NOT_AGREED + ".".join(map(str, numbers))
 
 
 @dataclass(slots=True, eq=False)
@@ -99,7 +106,7 @@ class JobRank:
     identity: RankIdentity
     job: JobInfo
     part_reason: str | None = None
-    attempt: str = field(default_factory=_attempt_by_torchrun)
+    attempt: str = field(default_factory=_attempt_by_launcher)
 
     def of_process(self, process: str) -> JobRank:
         """Return this rank as one whose windows name its attempt and this process."""

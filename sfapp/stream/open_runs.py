@@ -69,8 +69,15 @@ class OpenRuns:
             run.active_at = now
             self._runs.move_to_end(run_id)
 
-    def leave(self, hello: StreamHello) -> None:
+    def leave(self, hello: StreamHello, attempt: str) -> None:
+        """Note that a process has left its attempt, or is silent."""
+        run = self._runs.get(hello.run_id)
+        if run is not None:
+            run.restarts.leave(attempt, hello.incarnation)
+
+    def remove_stream(self, hello: StreamHello, attempt: str) -> None:
         """Note that the stream of a process was removed."""
+        self.leave(hello, attempt)
         run = self._runs.get(hello.run_id)
         if run is not None:
             run.incarnations.discard(hello.incarnation)

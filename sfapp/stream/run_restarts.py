@@ -5,6 +5,7 @@ aggregator uses the same one.
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from pathlib import Path
 
 import msgspec
@@ -13,8 +14,8 @@ from sfapp.errors import StreamError
 from sfapp.files import open_regular, sync_folder
 from sfapp.model.parse import MOST_WINDOW, whole_number
 from sfapp.packets import packet_path
-from sfapp.packets.attempts import MAX_BYTES, RESTARTS_FILE, Attempts, RestartEntry
-from sfapp.packets.job import LAST_COUNTED
+from sfapp.packets.attempts import MAX_BYTES, RESTARTS_FILE, Attempts, RestartEntry, attempt_label
+from sfapp.packets.job import LAST_COUNTED, NOT_AGREED
 from sfapp.packets.output import PacketOutput
 from sfapp.stream.messages import StreamHello
 from sfapp.terminal import quoted
@@ -28,6 +29,11 @@ class RunRestarts:
         self._run_id = run_id
         self._folder = packet_path(self._output.folder, run_id, 0).parent
         self._attempts = Attempts.read(self._folder)
+        self._present: defaultdict[str, set[str]] = defaultdict(set)  # processes by their attempt's label
+
+    def leave(self, label: str, incarnation: str) -> None:
+        """Note that a process has left its attempt, or is silent."""
+        self._present[label].discard(incarnation)
 
     def entry(self, hello: StreamHello, newest: int | None) -> RestartEntry:
         """Return the attempt of this process and the offset of its window numbers.
@@ -39,7 +45,9 @@ class RunRestarts:
             StreamError: the file cannot be written or is full, or the run has no window numbers left.
         """
         known = self._attempts.entry(hello.attempt, hello.incarnation)
-        return self._new_entry(hello, newest) if known is None else known
+        entry = self._new_entry(hello, newest) if known is None else known
+        self._present[entry.label].add(hello.incarnation)
+        return entry
 
     def _new_entry(self, hello: StreamHello, newest: int | None) -> RestartEntry:
         """Return and write the entry of a process that has none."""
@@ -63,8 +71,15 @@ class RunRestarts:
         return entry
 
     def _turn_of(self, hello: StreamHello) -> tuple[int, int | None]:
-        """Return the turn that a process belongs to, and the turn's offset if it is decided."""
+        """Return the turn that a process belongs to, and the turn's offset if it is decided.
+
+        A start whose ranks did not agree on its name is over once all of its processes have left: the next
+        may begin with a rank that never connected.
+        """
         turn = self._attempts.turn_of(hello.attempt, hello.rank)
+        is_over = self._present.get(attempt_label(hello.attempt, turn)) == set()
+        if is_over and hello.attempt.startswith(NOT_AGREED):
+            turn += 1
         return turn, self._attempts.offset(hello.attempt, turn)
 
     def _following_offset(self, hello: StreamHello, newest: int | None) -> int:

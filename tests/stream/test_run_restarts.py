@@ -16,9 +16,10 @@ from sfapp.files import lock_file
 from sfapp.model.parse import MOST_WINDOW
 from sfapp.packets import WindowDraft, packet_path, read_windows, run_lock
 from sfapp.packets.attempts import RESTARTS_FILE
+from sfapp.packets.job import NOT_AGREED
 from sfapp.packets.run_lock import run_locked
 from sfapp.stream import run_restarts, window_assembly
-from sfapp.stream.messages import VERSION, Ack, Echo, Heartbeat, StreamHello
+from sfapp.stream.messages import VERSION, Ack, Bye, Echo, Heartbeat, StreamHello
 from sfapp.stream.run_restarts import RunRestarts
 from sfapp.stream.window_buffer import RankRows
 from tests.stream.streams import ManualRank, aggregating, files_in, until, windows_in
@@ -62,6 +63,30 @@ def test_a_rank_of_the_last_turn_begins_the_next_even_if_it_is_not_in_an_earlier
     restarts = RunRestarts(tmp_path, "run")
     processes = (hello("first", 0), hello("second", 0), hello("third", 1), hello("fourth", 1))
     assert [restarts.entry(process, None).turn for process in processes] == [0, 1, 1, 2]
+
+
+def test_a_rank_that_never_connected_begins_the_next_start_once_the_others_have_left(tmp_path: Path) -> None:
+    """As when a rank dies at start-up, and ranks do not agree on a name for the start."""
+    attempt = f"{NOT_AGREED}0.2.29500"
+    with ExitStack() as stack:
+        aggregator = stack.enter_context(aggregating(tmp_path, close_after=0.1))
+
+        def delivered(rank: int, process: str) -> ManualRank:
+            peer = stack.enter_context(ManualRank(aggregator.endpoint, rank, process))
+            peer.send(peer.hello(attempt=attempt, world_size=2))
+            peer.send(peer.opened(0), peer.steps(1, [0, 1]), peer.closed(3, 2))
+            return peer
+
+        alone = delivered(0, "first")
+        while alone.receive_type(Ack).up_to_sequence < 4:
+            pass
+        alone.send(Bye(**alone.head, sequence=4))
+        until(lambda: all(rank.has_left for rank in aggregator.snapshot().ranks))
+        for peer in (delivered(1, "second"), delivered(0, "third")):
+            while peer.receive_type(Ack).up_to_sequence < 4:
+                pass
+    found = [(window.number, window.ranks.rank, window.manifest.attempt) for window in windows_in(tmp_path)]
+    assert found == [(0, (0,), attempt), (1, (0, 1), f"{attempt}/1")]
 
 
 def test_a_rank_that_restarts_without_end_is_refused_while_the_file_can_be_read(
