@@ -79,6 +79,11 @@ class RankStream:
     next_capture_message: int = 0
     hello_bytes: int = 0
 
+    @property
+    def waits_for_disk(self) -> bool:
+        """Whether it has closed a window that is not on disk: the process could not send that again."""
+        return any(rows.closed is not None and not rows.is_durable for rows in self.undelivered)
+
     def acknowledge(self) -> bool:
         """Move ``acknowledged`` behind the elements that are on disk; return whether it has moved."""
         before = self.acknowledged

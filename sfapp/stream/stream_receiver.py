@@ -269,6 +269,8 @@ class StreamReceiver:
         """Write and remove what is kept of a run; return False if it cannot be written."""
         found = (self._streams.get(incarnation) for incarnation in run.incarnations)
         streams = [stream for stream in found if stream is not None and stream.hello.run_id == run_id]
+        if any(stream.waits_for_disk for stream in streams):
+            return False
         if not all(stream.current is None or self.assembler.abandon(stream.current) for stream in streams):
             return False
         for stream in streams:
@@ -355,7 +357,7 @@ class StreamReceiver:
         self._silent.update()
         for stream in list(self._streams.values()):
             # Measured from when the queue was last empty: a rank whose messages wait here is not silent.
-            if self._caught_up_at - stream.received_at <= self._abandon_after:
+            if self._caught_up_at - stream.received_at <= self._abandon_after or stream.waits_for_disk:
                 continue
             if stream.current is None or self.assembler.abandon(stream.current):
                 self._remove(stream)
