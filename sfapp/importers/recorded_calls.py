@@ -96,9 +96,9 @@ class _Groups:
             self.found.append(CallGroup(name[:MAX_TEXT], description[:MAX_TEXT], members, bool(members)))
         return self.numbers[key]
 
-    def world(self, read: Iterable[int]) -> tuple[int, ...]:
-        """Return all ranks that dumps name, sorted, given those of the dumps that were read."""
-        world = {rank for group in self.found for rank in group.ranks}.union(read)
+    def world(self, known: Iterable[int]) -> tuple[int, ...]:
+        """Return all ranks that dumps name, sorted, with those that are known otherwise."""
+        world = {rank for group in self.found for rank in group.ranks}.union(known)
         if not any(group.listed for group in self.found):
             world |= set(range(max(world) + 1))  # Gloo's dumps list no groups; ranks count from 0
         return tuple(sorted(world))
@@ -129,9 +129,12 @@ def _members(text: str) -> tuple[int, ...]:
 
 
 def read_calls(
-    paths: Sequence[Path], options: ImportOptions
+    paths: Sequence[Path], options: ImportOptions, ranks: Iterable[int] = ()
 ) -> tuple[JobCalls, tuple[ImportNote, ...], tuple[Path, ...]]:
     """Return the calls of a job, notes on files that were left out, and the dumps that were read.
+
+    Args:
+        ranks: ranks that the job is known to have, with or without a dump.
 
     Raises:
         TraceError: no file is a dump, or two files are dumps of one rank.
@@ -166,7 +169,7 @@ def read_calls(
             f"no Flight Recorder dump under {where}{why}. torch writes one file per rank when a collective "
             "times out; this needs TORCH_NCCL_DUMP_ON_TIMEOUT=1 and TORCH_FR_BUFFER_SIZE above 0"
         )
-    return reader.job(), tuple(notes), tuple(files[rank] for rank in sorted(files))
+    return reader.job(ranks), tuple(notes), tuple(files[rank] for rank in sorted(files))
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,9 +235,13 @@ class CallReader:
             frozenset(transfers),
         )
 
-    def job(self) -> JobCalls:
-        """Return the calls of each rank and which are pending."""
-        world = self._groups.world(self._read)
+    def job(self, ranks: Iterable[int] = ()) -> JobCalls:
+        """Return the calls of each rank and which are pending.
+
+        Args:
+            ranks: ranks that the job is known to have, besides those that dumps name.
+        """
+        world = self._groups.world([*self._read, *ranks])
         groups = self._groups.complete(world)
         counters = _counters_by_group(self._read)
         calls = {}

@@ -19,7 +19,7 @@ from sfapp.model.capture import CaptureRequest
 from sfapp.model.parse import UNREADABLE_JSON
 from sfapp.model.stacks import RankStacks, ThreadStack
 from sfapp.packets.capture_mailbox import FileKind
-from sfapp.packets.captures import FOLDER, captures_folder, rank_path, write_next_to
+from sfapp.packets.captures import FOLDER, captures_folder, rank_path, read_request, write_next_to
 from sfapp.terminal import first_line, printable
 
 MAX_STACKS_BYTES = 256 << 10
@@ -163,3 +163,13 @@ def newest_dumps(folder: Path) -> Path | None:
         if path.parent.name == FOLDER and path.is_dir() and not path.is_symlink()
     ]
     return max(found, key=lambda path: path.name, default=None)  # Names begin with the time of the request.
+
+
+def asked_ranks(dumps: Path) -> tuple[int, ...]:
+    """Return the ranks that were asked for the dumps in this folder; none if no request for them is there."""
+    if dumps.suffix != DUMPS_SUFFIX:
+        return ()
+    try:
+        return read_request(dumps.with_suffix(".json")).ranks
+    except CaptureError:
+        return ()

@@ -11,7 +11,7 @@ from sfapp.importers import ImportNote, ImportOptions
 from sfapp.importers.recorded_calls import read_calls
 from sfapp.operators.hang import Hang, HangEvidence, HangSuspect, find_hang
 from sfapp.operators.hang_waits import Wait
-from sfapp.packets.stack_files import newest_dumps
+from sfapp.packets.stack_files import asked_ranks, newest_dumps
 from sfapp.views.text.hang import evidence_words, hang_headline
 
 MOST_DETAILED = 16
@@ -50,7 +50,8 @@ def analyze_dumps(
         TraceError: no file is a dump, or two files are dumps of one rank.
     """
     dumps = [(newest_dumps(path) or path) if path.is_dir() else path for path in paths]
-    job, notes, files = read_calls(dumps, ImportOptions(progress=progress))
+    asked = [rank for path in dumps for rank in asked_ranks(path)]
+    job, notes, files = read_calls(dumps, ImportOptions(progress=progress), asked)
     return HangAnalysis(find_hang(job), notes, files)
 
 

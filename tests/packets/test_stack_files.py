@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
@@ -36,6 +37,7 @@ from sfapp.packets.stack_files import (
 )
 from sfapp.packets.stack_requests import RunPlace, find_run
 from sfapp.recorder.capture.rank_stacks import current_stacks
+from sfapp.service.hang import analyze_dumps
 from tests.app.recorded_job import job_window, put
 from tests.hostile_text import TERMINAL
 from tests.job_ranks import rank_of
@@ -98,6 +100,24 @@ def test_hang_reads_the_dumps_of_the_newest_stacks(tmp_path: Path) -> None:
         assert newest_dumps(folder) == newest
     answer = CliRunner().invoke(cli, ["hang", str(tmp_path)])
     assert newest.name in answer.output + str(answer.exception)
+
+
+def test_a_rank_that_was_asked_and_left_no_dump_may_hold_the_job(tmp_path: Path) -> None:
+    """Gloo's dumps list no ranks, so that nothing else tells of the highest one."""
+    call = {
+        "process_group": ("0", "default_pg"),
+        "pg_id": 0,
+        "collective_seq_id": 7,
+        "time_created_ns": 10**18,
+    }
+    call |= {"profiling_name": "gloo:all_reduce", "state": "scheduled", "retired": False}
+    content = msgspec.json.encode({"version": "2.10", "pg_config": {}, "entries": [call]})
+    request = new_stacks_request("run", [0, 1])
+    ask_for_capture(tmp_path, request)
+    write_file(tmp_path, request, "dump", 0, content)
+    for place in (tmp_path, dump_path(tmp_path, request, 0).parent):
+        found = analyze_dumps([place]).found
+        assert (found.ranks_without_dump, [each.rank for each in found.suspects]) == ((1,), [1])
 
 
 def test_a_run_is_found_by_its_newest_packet_and_its_stacks_are_printed_escaped(tmp_path: Path) -> None:
