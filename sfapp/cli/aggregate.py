@@ -72,7 +72,7 @@ def aggregate(
 
     Ranks stream to the address in SFAPP_STREAM or Recorder(stream=...). An address that other machines can
     reach requires keys, the same on every node. Ctrl-C or SIGTERM stops it; it can be restarted at any time
-    without losing steps.
+    without losing steps, with the same folder or, for a bucket, with the same SFAPP_SPOOL.
 
     \b
     sfapp aggregate packets
