@@ -236,11 +236,7 @@ class CallReader:
         )
 
     def job(self, ranks: Iterable[int] = ()) -> JobCalls:
-        """Return the calls of each rank and which are pending.
-
-        Args:
-            ranks: ranks that the job is known to have, besides those that dumps name.
-        """
+        """Return the calls of each rank and which are pending; ``ranks`` as of ``read_calls``."""
         world = self._groups.world([*self._read, *ranks])
         groups = self._groups.complete(world)
         counters = _counters_by_group(self._read)

@@ -29,8 +29,8 @@ class ElementId:
     sequence: int
 
 
-def opened_message(element: ElementId, buffer: WindowBuffer) -> WindowOpened:
-    """Return the message that opens the buffer's window."""
+def opened_message(element: ElementId, buffer: WindowBuffer, attempt: str) -> WindowOpened:
+    """Return the message that opens the buffer's window in an attempt at the run."""
     return WindowOpened(
         v=VERSION,
         rank=element.rank,
@@ -42,6 +42,7 @@ def opened_message(element: ElementId, buffer: WindowBuffer) -> WindowOpened:
         accumulation=buffer.schema.accumulation,
         role=buffer.schema.role,
         coordinates=dict(buffer.schema.coordinates) or UNSET,
+        attempt=attempt,
     )
 
 

@@ -114,6 +114,7 @@ class WindowOpened(Message, frozen=True, kw_only=True, tag="opened"):
         broad: the ordered explicit stages, as named by the training loop.
         stages: the stage columns: one per micro-step, the residual last.
         coordinates: the rank's place in the parallel layout, by dimension; not sent if not known.
+        attempt: as in the rank's hello, which may be lost; recorders of older versions do not send it.
     """
 
     sequence: Count
@@ -123,6 +124,7 @@ class WindowOpened(Message, frozen=True, kw_only=True, tag="opened"):
     accumulation: Accumulation = Accumulation()
     role: Name | None = None
     coordinates: Annotated[dict[Name, Rank], Meta(max_length=len(DIMENSIONS))] | UnsetType = UNSET
+    attempt: Token | UnsetType = UNSET
 
 
 class Steps(Message, frozen=True, kw_only=True, tag="steps"):

@@ -10,13 +10,14 @@ from collections import deque
 from dataclasses import dataclass, field
 
 import numpy as np
-from msgspec import UnsetType
+from msgspec import UNSET, UnsetType
 
 from sfapp.errors import RecorderError, StreamError
 from sfapp.model.host_evidence import EVIDENCE_KINDS, evidence_channels
 from sfapp.model.manifest import Manifest
 from sfapp.model.parse import MOST_WINDOW
 from sfapp.model.stages import stage_hash
+from sfapp.packets.attempts import RestartEntry
 from sfapp.packets.faults import Faults
 from sfapp.packets.manifest import check_manifest
 from sfapp.packets.window_rows import (
@@ -78,6 +79,21 @@ class RankStream:
     last_step: int = 0
     next_capture_message: int = 0
     hello_bytes: int = 0
+
+    @classmethod
+    def begin(
+        cls, hello: StreamHello, entry: RestartEntry, route: tuple[bytes, ...], now: float
+    ) -> RankStream:
+        """Return the stream of a process that has connected."""
+        stream = cls(hello, entry.offset, entry.label, route, expected=hello.first, received_at=now)
+        stream.acknowledged = hello.first
+        return stream
+
+    def lacks_hello_of(self, element: Element) -> bool:
+        """Return whether an element begins a window of an attempt whose hello was lost."""
+        if not isinstance(element, WindowOpened) or element.sequence < self.expected:
+            return False
+        return element.attempt not in (UNSET, self.hello.attempt)
 
     @property
     def waits_for_disk(self) -> bool:

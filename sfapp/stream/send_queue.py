@@ -157,7 +157,7 @@ class SendQueue:
         if buffer is None:
             return QueuedMessage(rank, _gap(element, window), window.until, False)
         if sequence == window.first:
-            return QueuedMessage(rank, opened_message(element, buffer), sequence + 1, False)
+            return QueuedMessage(rank, opened_message(element, buffer, rank.attempt), sequence + 1, False)
         filled, is_closed = buffer.filled, window.closed
         step = sequence - window.first - 1
         if step == filled:

@@ -219,16 +219,7 @@ class StreamReceiver:
         newest = self.assembler.newest.get(hello.run_id)
         entry = self._runs.join(hello, now).restarts.entry(hello, newest)
         if stream is None:
-            stream = RankStream(
-                hello,
-                entry.offset,
-                entry.label,
-                route,
-                expected=hello.first,
-                received_at=now,
-                acknowledged=hello.first,
-            )
-            self._streams[hello.incarnation] = stream
+            stream = self._streams[hello.incarnation] = RankStream.begin(hello, entry, route, now)
         self._hello_bytes += grown
         stream.hello, stream.hello_bytes = hello, hello_bytes
         skip_gone(stream, hello.first, self.assembler)
@@ -280,6 +271,9 @@ class StreamReceiver:
         return True
 
     def _take_element(self, stream: RankStream, element: Element, now: float) -> None:
+        if stream.lacks_hello_of(element):
+            self._request_hello(stream.route, element, now)
+            return
         most = self._most_bytes if self.assembler.is_failing else _MOST_OVERSHOOT * self._most_bytes
         is_full = self.assembler.size > most
         try:

@@ -7,10 +7,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from sfapp.model import RankIdentity
 from sfapp.packets import read_windows
-from sfapp.stream.messages import Ack
+from sfapp.stream.messages import Ack, Resend
 from tests.stream.streams import ManualRank, aggregating, recorder, train, windows_in
 
 
@@ -51,3 +52,20 @@ def test_a_rank_that_was_silent_while_its_window_waited_for_another_goes_on(tmp_
         (0, (0, 1)),
         (1, (0, 1)),
     ]
+
+
+def test_a_window_of_another_attempt_waits_for_a_hello_that_was_lost(tmp_path: Path) -> None:
+    """As in a relay that is killed while the world changes."""
+    with aggregating(tmp_path) as aggregator, ManualRank(aggregator.endpoint) as peer:
+        peer.send(peer.hello(attempt="before"), structs.replace(peer.opened(0), attempt="before"))
+        peer.send(peer.steps(1, [0]), peer.closed(2, 1))
+        while peer.receive_type(Ack).up_to_sequence < 3:
+            pass
+        after = (structs.replace(peer.opened(3, 0), attempt="after"), peer.steps(4, [1]), peer.closed(5, 1))
+        peer.send(*after)
+        assert peer.receive_type(Resend).hello
+        peer.send(peer.hello(attempt="after", first=3), *after)
+        while peer.receive_type(Ack).up_to_sequence < 6:
+            pass
+    windows = [(window.number, window.manifest.attempt) for window in windows_in(tmp_path)]
+    assert windows == [(0, "before"), (1, "after")]
