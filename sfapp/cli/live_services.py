@@ -137,7 +137,7 @@ def _start_with_keys(stack: ExitStack, options: LiveOptions, socket: str, enviro
     address = options.aggregator
     keys = Keys.from_environment()
     if keys is None and address.listen is not None:
-        keys = stack.enter_context(_new_keys(keys_path(options)))
+        keys = _session_keys(keys_path(options))
     elif keys is None:
         keys = _wait_for_keys(keys_path(options))
     if address.listen is not None:
@@ -188,11 +188,15 @@ def keys_path(options: LiveOptions) -> Path:
     return options.out / ".sfapp" / f"{host}-{options.port}.keys"
 
 
-@contextmanager
-def _new_keys(path: Path) -> Iterator[Keys]:
-    """Write new keys for this session to a file that only its owner can read, and remove it on exit.
+def _session_keys(path: Path) -> Keys:
+    """Return the keys in the file, or new ones, written so that only its owner can read them.
 
-    Keys left by a session that was killed are kept, because other nodes may already have read them.
+    They stay for later sessions: other nodes may have read them, of a session that was killed or of the next
+    one, which may begin there while this node still waits for the end of the session before.
+
+    Raises:
+        RunError: the file cannot be written.
+        StreamError: it cannot be read.
     """
     from sfapp.stream.encryption import Keys
 
@@ -201,10 +205,7 @@ def _new_keys(path: Path) -> Iterator[Keys]:
             write_atomic(path, Keys.make().text().encode(), mode=0o600, sync=False)
         except OSError as error:
             raise RunError(f"cannot write the session keys to {path}: {error.strerror}") from error
-    try:
-        yield Keys.load(path)
-    finally:
-        path.unlink(missing_ok=True)
+    return Keys.load(path)
 
 
 def _wait_for_keys(path: Path) -> Keys:
