@@ -188,14 +188,14 @@ class RankStates:
     def touch(self, hello: StreamHello) -> None:
         """Record that a message of a rank has arrived."""
         state = self._ranks.get((hello.run_id, hello.rank))
-        if state is not None:
+        if state is not None and state.hello.incarnation == hello.incarnation:
             state.received_at = self._clock()
 
     def set_place(self, hello: StreamHello, place: ReportedPlace | None) -> None:
         """Record where a rank's training thread is. It reports, so no other process has to look at it."""
         with self._lock:
-            state = self._state(hello)
-            state.place, state.look = place, None
+            if state := self._state(hello):
+                state.place, state.look = place, None
 
     def silent_processes(self, seconds: float) -> dict[ProcessId, tuple[str, int]]:
         """Return run and rank of the processes without a message for ``seconds``, of ranks that have not
@@ -229,6 +229,8 @@ class RankStates:
         """Record that a rank began a window. Rows with other stages are dropped."""
         with self._lock:
             state = self._state(hello)
+            if state is None:
+                return
             if state.stages != stages:
                 self._set_stages(state, stages)
             state.window, state.role = window, role
@@ -238,7 +240,9 @@ class RankStates:
         """Add steps that a rank finished."""
         with self._lock:
             state = self._state(hello)
-            if row_NC.shape[1] == state.newest.columns:  # otherwise from a replaced process
+            if state is None:
+                return
+            if row_NC.shape[1] == state.newest.columns:  # otherwise its window began before this state
                 state.newest.add(row_NC)
                 state.stepped_at = self._clock()
         if self._on_steps is not None:
@@ -247,14 +251,15 @@ class RankStates:
     def count_steps(self, hello: StreamHello, *, lost: int = 0, duplicates: int = 0) -> None:
         """Count steps of a rank that were lost or arrived twice."""
         with self._lock:
-            state = self._state(hello)
-            state.lost_steps = min(state.lost_steps + lost, _MOST_COUNTED)
-            state.duplicates += duplicates
+            if state := self._state(hello):
+                state.lost_steps = min(state.lost_steps + lost, _MOST_COUNTED)
+                state.duplicates += duplicates
 
     def set_left(self, hello: StreamHello) -> None:
         """Record that a rank's recorder was closed."""
         with self._lock:
-            self._state(hello).has_left = True
+            if state := self._state(hello):
+                state.has_left = True
 
     def remove_silent(self, seconds: float) -> set[str]:
         """Remove ranks without a message for ``seconds``, and return the runs of the others."""
@@ -280,11 +285,13 @@ class RankStates:
             self._last_fault.pop(peer, None)  # the newest of all comes last
             self._last_fault[peer] = reason[:300]
 
-    def _state(self, hello: StreamHello) -> _RankState:
+    def _state(self, hello: StreamHello) -> _RankState | None:
+        """Return the state of a process; None if another one has taken its rank's place."""
         key = hello.run_id, hello.rank
         if key not in self._ranks:
             self._ranks[key] = _RankState(_without_job(hello), self._clock(), connected_at=self._clock())
-        return self._ranks[key]
+        state = self._ranks[key]
+        return state if state.hello.incarnation == hello.incarnation else None
 
     def _set_stages(self, state: _RankState, stages: tuple[str, ...]) -> None:
         """Set the stages of a rank's rows, without earlier rows; as many are kept as there is room for."""

@@ -67,6 +67,19 @@ def test_late_rows_of_a_replaced_process_are_dropped() -> None:
     assert len(rank.row_NC) == 0
 
 
+def test_the_end_of_a_process_does_not_end_its_successor() -> None:
+    """As of a job that goes on for a while after the next attempt at the run has begun."""
+    live = opened()
+    live.add_rank(hello("b"))
+    live.open_window(hello("b"), 4, STAGES, None)
+    live.open_window(hello("a"), 7, STAGES, None)
+    live.add_steps(hello("a"), rows(0, 1))
+    live.count_steps(hello("a"), lost=1)
+    live.set_left(hello("a"))
+    (rank,) = live.snapshot().ranks
+    assert (rank.has_left, rank.window, rank.lost_steps, len(rank.row_NC)) == (False, 4, 0, 0)
+
+
 def test_ranks_that_are_silent_for_long_are_removed() -> None:
     seconds = [0.0]
     live = RankStates(lambda: seconds[0])
