@@ -15,6 +15,9 @@ from sfapp.storage.storage_address import scheme_of
 SPOOL_BYTES = 2**30
 """Default limit of the files that wait on disk for a bucket."""
 
+LISTING_SECONDS = 10.0
+"""Seconds after which a bucket that cannot be listed does not decide how windows are numbered."""
+
 NoteFailure = Callable[[str], None]
 
 
@@ -40,6 +43,17 @@ class PacketOutput:
 
         Args:
             rank: as in ``JobInfo.next_window``.
+        """
+        while (found := self.following_window_within(LISTING_SECONDS, run_id, rank)) is None:
+            pass
+        return found
+
+    def following_window_within(self, seconds: float, run_id: str, rank: int | None = None) -> int | None:
+        """Return the same, or None while the packets are still looked for, which ends after
+        LISTING_SECONDS; what is known then decides.
+
+        Args:
+            seconds: longest wait of the first call; later ones do not wait.
         """
         return 0
 

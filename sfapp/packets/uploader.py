@@ -14,12 +14,13 @@ import random
 import threading
 import time
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 
 from sfapp.errors import PacketError, StorageError, describe_error
 from sfapp.files import read_regular
 from sfapp.packets.job import following_window
-from sfapp.packets.output import NoteFailure, PacketOutput
+from sfapp.packets.output import LISTING_SECONDS, NoteFailure, PacketOutput
 from sfapp.packets.paths import SUFFIX, packet_path
 from sfapp.packets.spool import Spool, WaitingFile
 from sfapp.storage import ObjectPath, create_object, storage_of
@@ -39,9 +40,22 @@ _CLOSING_PAUSE_S = 0.3
 _PATIENCE_S = 3.0
 """Seconds without success after which closing stops to wait for the bucket."""
 
-_LISTING_SECONDS = 10.0
 _WARN_EVERY_S = 60.0
 _DIGEST_LENGTH = 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """Search for the packets of a run in the bucket.
+
+    Attributes:
+        stored: name and time of modification of those that were found.
+        deadline: until when it is waited for, in monotonic seconds.
+    """
+
+    thread: threading.Thread
+    stored: list[tuple[str, float]]
+    deadline: float
 
 
 class Uploader(PacketOutput):
@@ -80,6 +94,7 @@ class Uploader(PacketOutput):
         super().__init__(self._spool.folder)
         self._early: list[str] = []
         self._unreadable: set[Path] = set()
+        self._listings: dict[str, _Listing] = {}  # by run, while they are not done
         self._note: NoteFailure = self._early.append
         self._is_held = self._is_failing = self._is_closed = False
         self._size, self._looking_s = 0, 0.0
@@ -98,26 +113,31 @@ class Uploader(PacketOutput):
             self._spool.claim_all()
         self._start_thread()
 
-    def following_window(self, run_id: str, rank: int | None = None) -> int:
-        """Return the first window number that no packet of a run has, in the bucket and on this disk.
-
-        Waits for the bucket for a bounded time; if it cannot be listed, this disk decides.
-
-        Args:
-            rank: as in ``JobInfo.next_window``.
-        """
+    def following_window_within(self, seconds: float, run_id: str, rank: int | None = None) -> int | None:
+        """Return the first window number that no packet of a run has, in the bucket and on this disk; see
+        ``PacketOutput``. If the bucket cannot be listed, this disk decides."""
         run = packet_path(Path(), run_id, 0).parent.name
+        listing = self._listings.get(run)
+        if listing is None:
+            listing = self._listings[run] = self._begin_listing(run)
+            if listing.thread.ident is not None:
+                listing.thread.join(seconds)
+        if listing.thread.is_alive():
+            if time.monotonic() < listing.deadline:
+                return None
+            self._note(f"windows are numbered after those on this disk: {self._target} does not answer")
+        del self._listings[run]
+        return following_window([*self._spool.names_of(run), *listing.stored], rank)
+
+    def _begin_listing(self, run: str) -> _Listing:
+        """List a run on a thread that can be abandoned: a server may accept a request and never answer."""
         stored: list[tuple[str, float]] = []
-        # On a thread that can be abandoned, because a server may accept a request and never answer.
-        listing = threading.Thread(target=self._list, args=(run, stored), name="sfapp-listing", daemon=True)
+        thread = threading.Thread(target=self._list, args=(run, stored), name="sfapp-listing", daemon=True)
         try:
-            listing.start()
-            listing.join(_LISTING_SECONDS)
-            if listing.is_alive():
-                self._note(f"windows are numbered after those on this disk: {self._target} does not answer")
+            thread.start()
         except RuntimeError as error:
-            self._note(f"the thread {listing.name} was not started: {error}")
-        return following_window([*self._spool.names_of(run), *stored], rank)
+            self._note(f"the thread {thread.name} was not started: {error}")
+        return _Listing(thread, stored, time.monotonic() + LISTING_SECONDS)
 
     def _list(self, run: str, stored: list[tuple[str, float]]) -> None:
         folder = self._target / run

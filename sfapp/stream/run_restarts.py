@@ -20,6 +20,10 @@ from sfapp.packets.output import PacketOutput
 from sfapp.stream.messages import StreamHello
 from sfapp.terminal import quoted
 
+_LISTING_SECONDS = 1.0
+"""Seconds for which all ranks wait for a bucket that lists the packets of one run; ranks of that run wait
+longer."""
+
 
 class RunRestarts:
     """Attempts at one run, and the offset of each."""
@@ -86,10 +90,13 @@ class RunRestarts:
         """Return the offset behind all windows of the run.
 
         Raises:
-            StreamError: the run has no window numbers left.
+            StreamError: the run has no window numbers left, or has to wait for the bucket.
         """
         following = max(self._newest_on_disk(), -1 if newest is None else newest) + 1
-        following = max(following, self._output.following_window(self._run_id))
+        elsewhere = self._output.following_window_within(_LISTING_SECONDS, self._run_id)
+        if elsewhere is None:
+            raise StreamError(f"run {quoted(self._run_id)} has to wait: its packets in the bucket are listed")
+        following = max(following, elsewhere)
         offset = max(0, following - hello.first_window)
         if offset > MOST_WINDOW:
             raise StreamError(f"run {quoted(hello.run_id)} has no window numbers left")

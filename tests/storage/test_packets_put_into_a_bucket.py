@@ -17,6 +17,7 @@ import pytest
 
 import sfapp
 from sfapp.errors import RecorderError, StorageError
+from sfapp.packets import output
 from sfapp.packets import uploader as uploading
 from sfapp.packets.spool import SPOOL_VARIABLE
 from tests.storage.bucket_jobs import numbers_in, record, train, until, waiting_in
@@ -105,7 +106,8 @@ def test_a_recorder_does_not_wait_long_for_a_listing(bucket: Bucket, monkeypatch
         is_over.wait(60)
         handler.answer(*handler.forwarded())
 
-    monkeypatch.setattr(uploading, "_LISTING_SECONDS", 0.1)
+    for module in (output, uploading):
+        monkeypatch.setattr(module, "LISTING_SECONDS", 0.1)
     bucket.proxy.always = hang
     perf = record(bucket.url)
     assert perf.failures == (f"windows are numbered after those on this disk: {bucket.url} does not answer",)

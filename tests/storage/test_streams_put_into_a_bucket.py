@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from sfapp.storage import location
 from sfapp.stream import Aggregator
 from sfapp.stream.messages import Ack
 from tests.storage.bucket_jobs import numbers_in, waiting_in
-from tests.storage.object_server import SLOW_DOWN, Bucket
+from tests.storage.object_server import SLOW_DOWN, Bucket, ProxyHandler
 from tests.stream.streams import LOOPBACK, ManualRank, free_port, recorder, running, train, until
 
 pytestmark = pytest.mark.usefixtures("spool")
@@ -42,6 +43,37 @@ def test_an_aggregator_puts_packets_into_the_bucket(bucket: Bucket, spool: Path,
         assert aggregator.failures == ()
     assert numbers_in(bucket.url) == [0, 1, 2]
     assert waiting_in(spool) == []
+
+
+def test_runs_that_begin_while_the_bucket_does_not_answer_keep_no_other_waiting(bucket: Bucket) -> None:
+    is_over = threading.Event()
+
+    def hang(handler: ProxyHandler) -> None:
+        is_over.wait(60)
+        handler.answer(*handler.forwarded())
+
+    with running(aggregator_of(bucket.url)) as aggregator, ExitStack() as stack:
+        first, other = (
+            stack.enter_context(ManualRank(aggregator.endpoint, 0, name)) for name in ("first", "other")
+        )
+        first.send(first.hello(run_id="first"), first.opened(0), first.steps(1, [0, 1]))
+        until(lambda: aggregator.snapshot().ranks)
+        bucket.proxy.always = hang
+        other.send(other.hello(run_id="other"))
+        first.send(first.closed(3, 2))
+        assert first.receive_type(Ack, seconds=5.0).up_to_sequence == 4
+        is_over.set()
+        bucket.proxy.always = None
+
+        def is_known() -> bool:
+            other.send(other.hello(run_id="other"))  # as often as the aggregator asks for it
+            return len(aggregator.snapshot().ranks) == 2
+
+        until(is_known)
+        other.send(other.opened(0), other.steps(1, [0, 1]), other.closed(3, 2))
+        while other.receive_type(Ack).up_to_sequence < 4:
+            pass
+    assert len(read_windows([location(bucket.url)]).windows) == 2
 
 
 def test_a_rank_that_arrives_after_the_upload_is_added_on_reading(bucket: Bucket) -> None:
