@@ -29,6 +29,9 @@ from sfapp.stream.messages import MAX_MESSAGE_BYTES
 KEYS_VARIABLE = "SFAPP_STREAM_KEYS"
 """Environment variable with a session's keys as JSON, or the path of a file with them."""
 
+HEARTBEAT_SECONDS = 5
+"""Seconds without a message after which a connection is tried. It counts as lost three times as long."""
+
 _DOMAIN = "sfapp"
 _UNIX = "ipc://"
 _SQUASHED = 65534  # to which file servers map root
@@ -200,6 +203,13 @@ def bind(socket: zmq.Socket[bytes], endpoint: str, keys: Keys | None) -> str:
     """
     check_endpoint(endpoint, keys)
     _prepare(socket)
+    # Lost connections are found by the system, not by heartbeats. libzmq aborts the process at the second
+    # heartbeat to a peer that left while its messages were not read, as while a disk hangs
+    # (zeromq/libzmq#4364).
+    socket.tcp_keepalive = 1
+    socket.tcp_maxrt = 3000 * HEARTBEAT_SECONDS
+    socket.tcp_keepalive_idle = socket.tcp_keepalive_intvl = HEARTBEAT_SECONDS
+    socket.tcp_keepalive_cnt = 2
     if keys is not None:
         if not keys.server_secret:
             raise StreamError("these keys are for connecting only: they lack the server's secret")
@@ -243,6 +253,8 @@ def connect(socket: zmq.Socket[bytes], endpoint: str, keys: Keys | None) -> None
     """
     check_endpoint(endpoint, keys)
     _prepare(socket)
+    socket.heartbeat_ivl = 1000 * HEARTBEAT_SECONDS
+    socket.heartbeat_timeout = 3000 * HEARTBEAT_SECONDS
     socket.reconnect_ivl = 100
     socket.reconnect_ivl_max = 30_000
     if keys is not None:
@@ -274,5 +286,3 @@ def _prepare(socket: zmq.Socket[bytes]) -> None:
     socket.linger = 0
     socket.maxmsgsize = _LIMIT_BYTES
     socket.handshake_ivl = 10_000  # a connection that says nothing takes a file of the process until then
-    socket.heartbeat_ivl = 5_000  # detects a peer whose connection was lost silently
-    socket.heartbeat_timeout = 15_000

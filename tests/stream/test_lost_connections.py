@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -141,3 +143,12 @@ def test_windows_that_a_relay_could_not_pass_on_are_named_with_their_folder(tmp_
     left = tmp_path / "left-by-0"
     assert perf.failures == (f"stream: windows that were not acknowledged: 3; they are parts in {left}",)
     assert [len(window.step_N) for window in windows_in(left)] == [10, 10, 5]
+
+
+def test_a_client_that_leaves_while_the_server_reads_nothing_does_not_end_the_server() -> None:
+    """As while a disk hangs."""
+    server = subprocess.run(
+        [sys.executable, "-m", "tests.stream.busy_server"], capture_output=True, text=True, timeout=60
+    )
+    assert (server.returncode, server.stderr) == (0, "")
+    assert int(server.stdout.removeprefix("read ")) > 0
