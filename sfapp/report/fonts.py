@@ -38,13 +38,20 @@ def script_of(character: str) -> str:
 
 def system_folders() -> tuple[Path, ...]:
     """Return the folders in which typst looks for the fonts of this machine."""
-    home = Path.home()
+    try:
+        homes: tuple[Path, ...] = (Path.home(),)
+    except RuntimeError:  # The user has none, as the one of a container may.
+        homes = ()
     if sys.platform == "darwin":
-        return home / "Library/Fonts", Path("/Library/Fonts"), Path("/System/Library/Fonts")
+        return (
+            *(home / "Library/Fonts" for home in homes),
+            Path("/Library/Fonts"),
+            Path("/System/Library/Fonts"),
+        )
     if sys.platform == "win32":
         return (Path(os.environ.get("SYSTEMROOT", "C:/Windows")) / "Fonts",)
     shared = Path("/usr/share/fonts"), Path("/usr/local/share/fonts")
-    return (*shared, home / ".fonts", home / ".local/share/fonts")
+    return (*shared, *(home / name for home in homes for name in (".fonts", ".local/share/fonts")))
 
 
 def _font_files(folders: Iterable[Path]) -> Iterator[Path]:

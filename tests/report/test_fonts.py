@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sfapp.assets import assets
-from sfapp.report.fonts import missing_in, script_of
+from sfapp.report.fonts import missing_in, script_of, system_folders
 
 
 def font(ranges: list[tuple[int, int]], kind: int) -> bytes:
@@ -47,6 +47,17 @@ def test_a_damaged_font_has_no_characters(tmp_path: Path, damage: bytes) -> None
     (tmp_path / "bad.ttf").write_bytes(damage)
     (tmp_path / "gone.ttf").symlink_to(tmp_path / "nowhere")
     assert missing_in("A", [tmp_path, tmp_path / "no-folder"]) == {"A"}
+
+
+def test_a_user_without_a_home_has_the_fonts_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    mine = Path("/home/me")
+    monkeypatch.setattr(Path, "home", lambda: mine)
+    folders = system_folders()
+    monkeypatch.setattr(Path, "home", no_home)
+    assert system_folders() == tuple(each for each in folders if mine not in each.parents)
 
 
 @pytest.mark.parametrize(
