@@ -40,6 +40,9 @@ PORTS: Mapping[int, str] = {8642: "sfapp serve", 29765: "sfapp aggregate", 29766
 """Default ports, and the commands that listen on them."""
 
 _FILE_SECONDS = 5.0
+_TRIED_BYTES = 4096
+"""Size of the file that is written to a folder: a full disk, or a quota, still lets empty ones be made."""
+
 _CONNECT_SECONDS = 3.0
 _MAX_PROC_BYTES = 1 << 16
 _MAX_ANSWER_BYTES = 1 << 16
@@ -196,8 +199,9 @@ def read_folder(output: Path) -> FolderReading:
             place = place.parent
         if not place.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(place))
-        with tempfile.TemporaryFile(dir=place):
-            pass
+        with tempfile.TemporaryFile(dir=place, buffering=0) as file:
+            file.write(bytes(_TRIED_BYTES))
+            os.fsync(file.fileno())  # A network file system says only then that a quota is used up.
         return FolderReading(path=str(output), exists=exists, free_bytes=shutil.disk_usage(place).free)
     except OSError as error:
         return FolderReading(path=str(output), exists=exists, refusal=describe_error(error))

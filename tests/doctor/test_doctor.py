@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
 import sys
 import time
@@ -170,6 +171,17 @@ def test_a_folder_is_tried_where_it_will_be_made(tmp_path: Path) -> None:
     later = read_folder(tmp_path / "a" / "b")
     assert (later.exists, later.refusal, list(tmp_path.iterdir())) == (False, "", [])
     assert (later.free_bytes or 0) > 0
+
+
+def test_a_folder_beyond_a_quota_cannot_be_written_although_the_disk_has_room(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        folder = read_folder(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "File too large" in folder.refusal
+    assert result("folder", folder=folder).status == "failed"
 
 
 def test_what_does_not_answer_is_abandoned() -> None:
