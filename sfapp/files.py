@@ -119,6 +119,23 @@ def read_regular(path: str | Path, most: int, *, follow_links: bool = True) -> b
     return content
 
 
+def subfolders(folder: Path) -> list[Path]:
+    """Return the folders in a folder, and links to such; none if it is no folder or may not be read.
+
+    What cannot be looked at is left out. ``Path.glob`` ends at a link that cannot be followed, or raises.
+
+    Raises:
+        OSError: the folder cannot be read for another reason.
+    """
+    found = []
+    with suppress(FileNotFoundError, NotADirectoryError, PermissionError), os.scandir(folder) as entries:
+        for entry in entries:
+            with suppress(OSError):  # Such as a link into a folder of another user.
+                if entry.is_dir():
+                    found.append(Path(entry.path))
+    return found
+
+
 def modified_ns(status: os.stat_result) -> int:
     """Return a file's modification time, ns since 1970, limited to the years 1823 to 2116.
 

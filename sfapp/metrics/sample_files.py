@@ -6,6 +6,7 @@ counted; the last line of a growing file may be incomplete and is read later.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Annotated
 import msgspec
 
 from sfapp.errors import MetricsError
-from sfapp.files import open_regular
+from sfapp.files import open_regular, subfolders
 from sfapp.model.parse import UNREADABLE_JSON
 from sfapp.model.samples import AnySample
 from sfapp.model.stages import MAX_NAME_LENGTH
@@ -30,9 +31,6 @@ CHUNK_BYTES = 2 * 2**20
 
 PIECE_BYTES = 2 * MAX_LINE_BYTES
 """Bytes per read where time and memory are short: some hundred samples."""
-
-_FOLDER_PATTERNS = (FOLDER, f"*/{FOLDER}", f"*/*/{FOLDER}")
-"""Folders of samples below a packet directory: in a run's folder, or one level further down."""
 
 
 class SampleFileHeader(msgspec.Struct, frozen=True, tag_field="kind", tag="segment", kw_only=True):
@@ -81,16 +79,14 @@ def metrics_folder(root: Path, run_id: str) -> Path:
 
 
 def find_folders(roots: Iterable[Path]) -> list[Path]:
-    """Return every folder of samples below these packet directories, sorted."""
-    return sorted(
-        {
-            path
-            for root in roots
-            if root.is_dir()
-            for pattern in _FOLDER_PATTERNS
-            for path in root.glob(pattern)
-        }
-    )
+    """Return every folder of samples below these packet directories, sorted: in a run's folder, or one level
+    further down."""
+    found: set[Path] = set()
+    for root in roots:
+        runs = subfolders(root)
+        places = (root, *runs, *(place for run in runs for place in subfolders(run)))
+        found.update(path for place in places if os.path.isdir(path := place / FOLDER))
+    return sorted(found)
 
 
 def segments_in(folders: Iterable[Path]) -> list[Path]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from sfapp.errors import CaptureError
-from sfapp.files import read_regular
+from sfapp.files import read_regular, subfolders
 from sfapp.model.capture import CaptureRequest
 from sfapp.model.parse import UNREADABLE_JSON
 from sfapp.model.stacks import RankStacks, ThreadStack
@@ -156,11 +156,13 @@ def newest_dumps(folder: Path) -> Path | None:
 
     None if there is none: then the folder is of another kind.
     """
+    places = [folder] if folder.name == FOLDER else []
+    places += [each / FOLDER for each in (folder, *subfolders(folder))]
     found = [
         path
-        for pattern in (f"*{DUMPS_SUFFIX}", f"{FOLDER}/*{DUMPS_SUFFIX}", f"*/{FOLDER}/*{DUMPS_SUFFIX}")
-        for path in folder.glob(pattern)
-        if path.parent.name == FOLDER and path.is_dir() and not path.is_symlink()
+        for place in places
+        for path in subfolders(place)
+        if path.name.endswith(DUMPS_SUFFIX) and not path.is_symlink()
     ]
     return max(found, key=lambda path: path.name, default=None)  # Names begin with the time of the request.
 

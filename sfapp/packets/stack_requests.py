@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sfapp.errors import CaptureError, SfappError
+from sfapp.files import subfolders
 from sfapp.model.capture import MAX_REASON, MAX_STACK_RANKS, CaptureRequest, RankCapture
 from sfapp.packets.captures import read_rank, write_rank_capture
 from sfapp.packets.newest_steps import FOLDER, NAME, read_newest_steps
@@ -74,12 +75,11 @@ def _folders(root: Path, run_id: str | None) -> list[str]:
     if run_id is not None:
         return [folder_name(run_id)]
     try:
-        with os.scandir(root) as entries:
-            found = [
-                (max(each.stat().st_mtime_ns, _changed(Path(each.path) / FOLDER)), each.name)
-                for each in list(entries)[:_MOST_FOLDERS]
-                if each.is_dir() and not each.name.startswith(".")
-            ]
+        found = [
+            (max(_changed(each), _changed(each / FOLDER)), each.name)
+            for each in subfolders(root)[:_MOST_FOLDERS]
+            if not each.name.startswith(".")
+        ]
     except OSError:
         return []
     return [name for _, name in sorted(found, reverse=True)]

@@ -99,6 +99,13 @@ def test_files_are_found_in_the_folders_of_runs(tmp_path: Path) -> None:
     assert sorted(path.name for path in found) == ["a.jsonl", "b.jsonl", "c.jsonl"]
 
 
+def test_a_link_that_cannot_be_followed_hides_no_samples_of_other_runs(tmp_path: Path) -> None:
+    for name in "abc":
+        (tmp_path / f"link-{name}").symlink_to("x" * 300)
+        (tmp_path / name / "metrics").mkdir(parents=True)
+    assert find_folders([tmp_path]) == [tmp_path / name / "metrics" for name in "abc"]
+
+
 def test_a_large_file_is_read_a_small_part_at_a_time(tmp_path: Path) -> None:
     # given 8 MB of samples
     path = tmp_path / "20260101T000000Z.jsonl"

@@ -120,6 +120,16 @@ def test_a_rank_that_was_asked_and_left_no_dump_may_hold_the_job(tmp_path: Path)
         assert (found.ranks_without_dump, [each.rank for each in found.suspects]) == ((1,), [1])
 
 
+def test_a_link_that_cannot_be_followed_hides_neither_a_run_nor_its_dumps(tmp_path: Path) -> None:
+    put(tmp_path, job_window(0, {}, "run"))
+    request = new_stacks_request("run", [0])
+    write_file(tmp_path, request, "dump", 0, b"{}")
+    for name in ("a", "z"):
+        (tmp_path / name).symlink_to("x" * 300)
+    assert find_run(tmp_path) == RunPlace(tmp_path, "run", 8)
+    assert newest_dumps(tmp_path) == dump_path(tmp_path, request, 0).parent
+
+
 def test_a_run_is_found_by_its_newest_packet_and_its_stacks_are_printed_escaped(tmp_path: Path) -> None:
     for run_id in ("old", "a/new"):
         put(tmp_path, job_window(0, {}, run_id))
