@@ -124,7 +124,7 @@ def find_files(paths: Sequence[Path], suffixes: tuple[str, ...]) -> list[Path]:
                 each
                 for each in path.rglob("*")
                 if each.name.endswith(suffixes)
-                and each.is_file()
+                and _may_be_file(each)
                 and not any(part.startswith(".") for part in each.relative_to(path).parts)
             )
         elif path.exists():
@@ -132,3 +132,10 @@ def find_files(paths: Sequence[Path], suffixes: tuple[str, ...]) -> list[Path]:
         else:
             raise TraceError("no such file or folder", path=str(path))
     return sorted(found)
+
+
+def _may_be_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # Such as a link into a folder of another user: reading it says why it cannot be read.
+        return True

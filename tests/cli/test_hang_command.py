@@ -167,3 +167,10 @@ def test_counters_beyond_64_bits_are_not_used(dumps: Path) -> None:
     result = hang(dumps)
     assert result.exit_code == 0, result.output
     assert result.output.startswith("Rank 2 holds the job.")
+
+
+def test_a_link_that_cannot_be_followed_is_left_out_and_named(dumps: Path) -> None:
+    (dumps / "nccl_trace_rank_9").symlink_to("x" * 300)
+    result = hang(dumps, columns=200)
+    assert result.exit_code == 0
+    assert "File name too long" in result.output
