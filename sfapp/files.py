@@ -136,6 +136,18 @@ def subfolders(folder: Path) -> list[Path]:
     return found
 
 
+def user_state_folder() -> Path:
+    """Return the folder in which programs keep state of this user.
+
+    Raises:
+        FileNotFoundError: the user has no home directory.
+    """
+    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    if state.startswith("~"):  # That would be a folder of this name in the current one.
+        raise FileNotFoundError(errno.ENOENT, "the user has no home directory", state)
+    return Path(state)
+
+
 def modified_ns(status: os.stat_result) -> int:
     """Return a file's modification time, ns since 1970, limited to the years 1823 to 2116.
 

@@ -21,7 +21,7 @@ from sfapp.cli.shared_options import FiniteRange
 from sfapp.cli.signals import cancelled_by_signals, wait_for_stop_signal
 from sfapp.cli.top import FolderOrAddress
 from sfapp.errors import AlertError, DeliveryError
-from sfapp.files import read_regular
+from sfapp.files import read_regular, user_state_folder
 from sfapp.storage import location
 from sfapp.terminal import printable
 
@@ -191,12 +191,18 @@ def _source(
 
 
 def _state_of(where: Path | str) -> Path:
-    """Return the default path of the state: in the folder, or among the files of this user."""
+    """Return the default path of the state: in the folder, or among the files of this user.
+
+    Raises:
+        AlertError: the user has no home directory.
+    """
     if isinstance(where, Path):
         return (where if where.is_dir() else where.parent) / ".sfapp" / "alerts.json"
-    home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     digest = sha256(where.partition("?")[0].rstrip("/").encode()).hexdigest()[:16]
-    return Path(home) / "sfapp" / f"alerts-{digest}.json"
+    try:
+        return user_state_folder() / "sfapp" / f"alerts-{digest}.json"
+    except FileNotFoundError as error:
+        raise AlertError(f"{error.strerror}: name a file for the state with --state") from error
 
 
 def _lines_of(path: Path) -> list[str]:

@@ -23,7 +23,7 @@ from itertools import count
 from pathlib import Path
 from typing import BinaryIO
 
-from sfapp.files import open_regular, remove_leftovers
+from sfapp.files import open_regular, remove_leftovers, user_state_folder
 from sfapp.packets.paths import SUFFIX
 
 SPOOL_VARIABLE = "SFAPP_SPOOL"
@@ -227,10 +227,7 @@ def spools_folder() -> Path:
     chosen = os.environ.get(SPOOL_VARIABLE)
     if chosen:
         return Path(chosen).absolute()
-    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    if state.startswith("~"):  # That would be a folder of this name in the current one.
-        raise FileNotFoundError(errno.ENOENT, "the user has no home directory", state)
-    return Path(state, "sfapp", "spool").absolute()
+    return (user_state_folder() / "sfapp" / "spool").absolute()
 
 
 def _label(target: str) -> str:
