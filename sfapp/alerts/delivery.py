@@ -43,11 +43,13 @@ class AlertOptions:
         interval: shortest time between two messages to a target, seconds; what happens meanwhile is sent
             together.
         link_base: address of the app that shows problems; None for messages without links.
+        once: whether nothing is sent after the first message, for the words of a failure.
     """
 
     interval: float = 60.0
     pauses: Pauses = field(default_factory=Pauses)
     link_base: str | None = None
+    once: bool = False
 
 
 class TargetQueue:
@@ -113,7 +115,8 @@ class TargetQueue:
         if not isinstance(error, DeliveryError):
             reason = describe_error(error)
             _LOG.error("a message could not be sent, and is tried again", exc_info=error)
-        self._report(f"not sent: {reason}; next attempt in {rest:g} s")
+        later = "the next call tries again" if self._options.once else f"next attempt in {rest:g} s"
+        self._report(f"not sent: {reason}; {later}")
 
     def _keep(self, after: Known) -> None:
         """Write what the target knows; report once that it cannot be written, and that it can again."""

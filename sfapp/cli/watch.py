@@ -139,13 +139,14 @@ def watch(
             source = resources.enter_context(opened)
         if cancel.is_set():  # Problems that were not read yet would count as removed.
             sys.exit(1 if once else 0)
-        options = AlertOptions(interval=interval, pauses=pauses, link_base=link_base or source.link_base)
-        delivered = _watch(source, targets, options, state_path or _state_of(where), once)
+        base = link_base or source.link_base
+        options = AlertOptions(interval=interval, pauses=pauses, link_base=base, once=once)
+        delivered = _watch(source, targets, options, state_path or _state_of(where))
     sys.exit(0 if delivered else 1)
 
 
 def _watch(
-    source: AlertSource, targets: Sequence[AlertTarget], options: AlertOptions, state_path: Path, once: bool
+    source: AlertSource, targets: Sequence[AlertTarget], options: AlertOptions, state_path: Path
 ) -> bool:
     """Notify until a signal, or once; return whether everything was delivered."""
     from sfapp.alerts.alert_state import AlertState
@@ -153,7 +154,7 @@ def _watch(
 
     with AlertState.open(state_path) as state, wait_for_stop_signal() as stop:
         queues = [TargetQueue(target, state, options, stop, _report) for target in targets]
-        if once:
+        if options.once:
             return notify_once(source, queues)
         _report(f"watching {source.place}; Ctrl-C stops")
         notify_until(stop, source, queues, _report)
