@@ -154,13 +154,16 @@ def send(target: AlertTarget, message: AlertMessage, stop: threading.Event) -> N
                 raise
 
 
-def notify_once(source: AlertSource, queues: Sequence[TargetQueue]) -> bool:
+def notify_once(stop: threading.Event, source: AlertSource, queues: Sequence[TargetQueue]) -> bool:
     """Notify all targets of the present problems; return whether all have accepted it.
+
+    Args:
+        stop: ends the wait for the problems.
 
     Raises:
         SfappError: the problems cannot be read.
     """
-    present = source.problems()
+    present = source.problems(stop)
     for queue in queues:
         if present is not None:
             queue.consider(present, datetime.now(UTC))
@@ -180,8 +183,8 @@ def notify_until(
     present: list[ListedProblem] | None = None
     while not stop.is_set():
         try:
-            present = source.problems()
-            if is_silent:
+            present = source.problems(stop)
+            if is_silent and not stop.is_set():
                 report(f"{source.place} answers again")
             is_silent = False
         except (RemoteError, StorageError) as error:  # It may be restarted, or be reached again.

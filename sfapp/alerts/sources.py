@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Protocol
@@ -38,7 +39,7 @@ APP_SECONDS = 2.0
 """Time between two requests to an app."""
 
 _STOP_SECONDS = 0.25
-"""Longest time until a folder's source notices that it is to stop."""
+"""Longest time until a source notices that it is to stop."""
 
 
 class AlertSource(Protocol):
@@ -51,8 +52,11 @@ class AlertSource(Protocol):
     place: str
     link_base: str | None
 
-    def problems(self) -> list[ListedProblem] | None:
+    def problems(self, stop: threading.Event | None = None) -> list[ListedProblem] | None:
         """Return the present problems, the costliest first; None if they are not all read yet.
+
+        Args:
+            stop: whether to wait no longer for an app that does not answer.
 
         Raises:
             SfappError: they cannot be read now.
@@ -103,7 +107,7 @@ class FolderProblems:
                     thread.join()
                 source._workspace.close()
 
-    def problems(self) -> list[ListedProblem]:
+    def problems(self, stop: threading.Event | None = None) -> list[ListedProblem]:
         """Return the present problems (``AlertSource.problems``)."""
         if self._fault is not None:
             raise self._fault
@@ -177,8 +181,23 @@ class AppProblems:
         self.link_base: str | None = self.place
         self._query = "" if run_id is None else f"?run={quote(run_id, safe='')}"
 
-    def problems(self) -> list[ListedProblem] | None:
+    def problems(self, stop: threading.Event | None = None) -> list[ListedProblem] | None:
         """Return the present problems (``AlertSource.problems``)."""
+        answer = Future[list[ListedProblem] | None]()
+
+        def ask() -> None:
+            try:
+                answer.set_result(self._ask())
+            except BaseException as error:  # noqa: BLE001  # It is raised on the thread that waits.
+                answer.set_exception(error)
+
+        threading.Thread(target=ask, name="sfapp-watch", daemon=True).start()
+        while not wait([answer], _STOP_SECONDS).done:
+            if stop is not None and stop.is_set():
+                return None  # The thread is left behind with its request.
+        return answer.result()
+
+    def _ask(self) -> list[ListedProblem] | None:
         try:
             if self._client.get("/healthz", _Health).store == "reading":
                 return None

@@ -155,7 +155,7 @@ def _watch(
     with AlertState.open(state_path) as state, wait_for_stop_signal() as stop:
         queues = [TargetQueue(target, state, options, stop, _report) for target in targets]
         if options.once:
-            return notify_once(source, queues)
+            return notify_once(stop, source, queues)
         _report(f"watching {source.place}; Ctrl-C stops")
         notify_until(stop, source, queues, _report)
     return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from sfapp.alerts import sources
 from sfapp.alerts.delivery import notify_until
-from sfapp.alerts.sources import FolderProblems
+from sfapp.alerts.sources import AppProblems, FolderProblems
 from tests.app.recorded_job import job_window, put
 
 
@@ -33,3 +34,17 @@ def test_a_folder_is_watched_on_while_its_notes_cannot_be_read(
         notify_until(stop, source, [], report)
     assert "cannot be read: not a regular file; it is asked again" in lines[0]
     assert "answers again" in lines[1]
+
+
+def test_a_watch_that_is_stopped_waits_for_no_answer_of_an_app() -> None:
+    stop, lines = threading.Event(), list[str]()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        source = AppProblems(f"http://127.0.0.1:{silent.getsockname()[1]}", None, None)
+        thread = threading.Thread(target=notify_until, args=(stop, source, [], lines.append))
+        thread.start()
+        connection, _ = silent.accept()
+        with connection:
+            stop.set()
+            thread.join(5)
+            assert not thread.is_alive()
+    assert not lines
