@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from sfapp.accounting.problems import NS_PER_HOUR
+from sfapp.accounting.problems import NS_PER_HOUR, OVERDUE
 from sfapp.model.onsets import StepEstimate
 from sfapp.model.problems import Cost, Problem
 from sfapp.model.samples import AggregatorSample, StandstillSample
@@ -93,6 +93,7 @@ class Standstill:
             ended=step if self.has_ended else None,
             began_at=self.began_at,
             ended_at=self.at if self.has_ended else None,
+            stale_from=None if self.has_ended else self.at + OVERDUE,
             cost=Cost(lost_ns, lost_ns, lost_ns, 1, lost_ns, lost_ns * roll.world_size / NS_PER_HOUR),
             roll_call=roll,
         )

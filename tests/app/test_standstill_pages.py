@@ -22,6 +22,7 @@ from sfapp.service.problems import listed
 from sfapp.service.standstills import present_standstill, standstills
 from sfapp.service.workspace import Workspace
 from sfapp.store import Store
+from sfapp.views.text.problems import problem_text
 from tests.app.live_job import LIVE, SENTENCE, STANDING, LiveJob, stand_still
 from tests.app.page_elements import href, one
 from tests.app.simulation import simulated, until_read
@@ -50,6 +51,21 @@ def test_the_data_of_a_live_job_and_of_its_problems_hold_the_standstill(tmp_path
     document = problem.document()
     assert (document["kind"], document["ranks"], document["status"]) == ("standstill", (3,), "ongoing")
     assert document["roll_call"]["groups"][0]["spans"] == ((3, 3),)
+
+
+def test_a_standstill_is_not_ongoing_for_ever_if_its_job_and_its_aggregator_were_killed(
+    tmp_path: Path,
+) -> None:
+    killed = time.time() - 3600
+    LiveJob(tmp_path).go(until=killed)
+    stand_still(tmp_path, killed - 184, at=killed)
+    with Store.open([tmp_path], memory=True) as store:
+        store.ingest()
+        (found,) = listed(Workspace(store, [tmp_path]).problems())
+    text = problem_text(found.problem, found.status)
+    assert (found.is_stale, text.status) == (True, "not ended")
+    assert text.until == "not ended when recording stopped"
+    assert text.total.endswith("lost")
 
 
 async def test_a_standstill_is_the_headline_of_its_live_page_and_the_first_problem(

@@ -203,7 +203,8 @@ def _total(problem: Problem, is_stale: bool) -> str:
 
 def _until(problem: Problem, is_stale: bool) -> str:
     if problem.kind == "standstill":
-        ended = "the job stands still" if problem.ended is None else "ended"
+        lasts = _STALE if is_stale else "the job stands still"
+        ended = lasts if problem.ended is None else "ended"
         return f"{ended}{_at_time(problem.ended_at, problem.began_at)}"
     if problem.ended is None:
         return _STALE if is_stale else "the run's latest window has it"
