@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Literal
 
@@ -53,6 +54,7 @@ class KnownProblem(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
         ranks: digest of its ranks. lost_ns: its cost per step, ns; None if that is not known.
         at: when the target was notified last, seconds since 1970.
         missing_since: since when it is not found, seconds since 1970.
+        window: its latest window; None if it has none.
     """
 
     run_id: str
@@ -62,6 +64,7 @@ class KnownProblem(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     lost_ns: float | None = None
     at: float = 0.0
     missing_since: float | None = None
+    window: int | None = None
 
 
 Known = Mapping[str, KnownProblem]
@@ -90,7 +93,8 @@ def changes_since(
     """Return what has changed, in the order of the problems, and what the target knows once it was notified.
 
     Args:
-        known: None at a target's first look: it is notified of ongoing problems, and of none that have ended.
+        known: None at a target's first look: it is notified of ongoing problems of runs that are recorded,
+            and of none that have ended.
         now: seconds since 1970.
     """
     before, is_first = dict(known or {}), known is None
@@ -108,6 +112,8 @@ def changes_since(
         elif last is not None and last.is_ongoing and listed.status in ("ongoing", "returned", "muted"):
             # It is compared with what the target was notified of, so that slow changes add up.
             fresh = msgspec.structs.replace(last, missing_since=None)
+        else:
+            fresh = msgspec.structs.replace(fresh, is_ongoing=False)
         after[problem.id] = fresh
     for name, missing in before.items():
         # A time ahead is of a clock that was set back since: it would keep the problem for as long.
@@ -128,10 +134,12 @@ def _change(
     if listed.status == "ended":
         is_news = not is_first if last is None else last.is_ongoing
         return "ended" if is_news else None
+    is_over = listed.problem.is_stale(datetime.fromtimestamp(now, UTC))
     if last is None:
-        return "began"
+        return None if is_first and is_over else "began"
     if not last.is_ongoing:
-        return "returned"
+        is_same = is_over and last.window == listed.problem.latest_window
+        return None if is_same else "returned"
     is_recent = 0 <= now - last.at < CHANGE_SECONDS  # not if the clock was set back since
     return "changed" if not is_recent and _differs(last, listed) else None
 
@@ -157,6 +165,7 @@ def _known(listed: ListedProblem, at: float) -> KnownProblem:
         ranks=blake2b(json.dumps(problem.ranks).encode(), digest_size=8).hexdigest(),
         lost_ns=None if cost is None else cost.lost_ns / max(1, cost.steps),
         at=at,
+        window=problem.latest_window,
     )
 
 

@@ -79,6 +79,17 @@ def test_the_first_look_reports_what_is_ongoing_and_nothing_that_has_ended() -> 
     assert looks((0.0, [problem("a"), problem("b", status="ended")]), (1.0, [])) == [["began"], []]
 
 
+def test_the_first_look_reports_no_problem_of_a_run_that_is_no_longer_recorded() -> None:
+    # Given a run whose next window is overdue
+    gone = problem(stale_from=datetime.fromtimestamp(0, UTC))
+    assert looks((1.0, [gone]), (2.0, [gone]), (100.0, [])) == [[], [], []]
+    # When it is recorded again and still has the problem, then that has returned, also if it is over by now
+    for later in (problem(windows=(3, 4)), problem(windows=(3, 4), stale_from=gone.problem.stale_from)):
+        assert looks((1.0, [gone]), (2.0, [later]), (3.0, [later])) == [[], ["returned"], []]
+    # A problem that was found since the first look is reported, however late
+    assert looks((1.0, []), (2.0, [gone])) == [[], ["began"]]
+
+
 def test_what_began_and_ended_between_two_looks_is_reported_as_ended() -> None:
     assert looks((0.0, []), (1.0, [problem(status="ended")]), (2.0, [problem(status="ended")])) == [
         [],

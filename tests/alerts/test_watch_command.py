@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.app.recorded_job import job_window, put
+from tests.app.recorded_job import put, recent_window
 from tests.builders import CALLBACKS, MS
 from tests.commands import run_sfapp
 
@@ -24,7 +24,7 @@ def test_a_user_without_a_home_names_a_file_for_the_state(
 
 def test_a_call_for_cron_that_fails_promises_no_attempt_of_its_own(tmp_path: Path) -> None:
     for number in range(3):
-        put(tmp_path, job_window(number, {} if number < 2 else {(CALLBACKS, 3): 60 * MS}))
+        put(tmp_path, recent_window(number, {} if number < 2 else {(CALLBACKS, 3): 60 * MS}))
     result = run_sfapp("watch", tmp_path, "--once", "--notify", "command:false")
     assert (result.returncode, "the next call tries again" in result.stdout) == (1, True)
     assert "next attempt" not in result.stdout

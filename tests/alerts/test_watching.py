@@ -28,7 +28,7 @@ from sfapp.store import Store
 from tests.alerts.test_changes import problem
 from tests.alerts.webhook_server import WebhookServer, webhook_server
 from tests.app.live_job import LiveJob, stand_still
-from tests.app.recorded_job import job_window, put
+from tests.app.recorded_job import put, recent_window
 from tests.builders import CALLBACKS, MS
 from tests.cli.test_top_hostile_server import OK, serving
 from tests.commands import Finished, run_sfapp, stopped_while_reading
@@ -58,7 +58,7 @@ def changes(server: WebhookServer) -> list[tuple[str, str]]:
 def test_each_change_is_sent_once_also_after_a_restart(tmp_path: Path, server: WebhookServer) -> None:
     root = tmp_path / "packets"
     for number in range(3):
-        put(root, job_window(number, {} if number < 2 else SLOW))
+        put(root, recent_window(number, {} if number < 2 else SLOW))
     # When a rank is late, then a message reports it, and after a restart there is none
     assert watch_once(root, server, "--link-base", "https://sfapp.example.org").returncode == 0
     (message,) = server.take()
@@ -66,7 +66,7 @@ def test_each_change_is_sent_once_also_after_a_restart(tmp_path: Path, server: W
     assert message.content["changes"][0]["link"].startswith("https://sfapp.example.org/problems/")
     assert watch_once(root, server).stdout == ""
     # When it has ended at a time at which nothing is sent, then the message follows
-    put(root, job_window(3, {}))
+    put(root, recent_window(3, {}))
     always = ("--quiet-hours", "00:00-12:00", "--quiet-hours", "12:00-00:00")
     assert watch_once(root, server, *always).returncode == 0
     assert changes(server) == []
@@ -87,8 +87,8 @@ def test_each_change_is_sent_once_also_after_a_restart(tmp_path: Path, server: W
 
 def test_a_folder_that_is_followed_and_a_state_that_is_in_use(tmp_path: Path, server: WebhookServer) -> None:
     root, stop, lines = tmp_path / "packets", threading.Event(), []
-    put(root, job_window(0, {}))
-    put(root, job_window(1, {}))
+    put(root, recent_window(0, {}))
+    put(root, recent_window(1, {}))
     with AlertState.open(tmp_path / "state.json") as state, FolderProblems.open(root, None, True) as source:
         with (
             pytest.raises(AlertError, match="another process sends alerts"),
@@ -100,7 +100,7 @@ def test_a_folder_that_is_followed_and_a_state_that_is_in_use(tmp_path: Path, se
         thread = threading.Thread(target=notify_until, args=(stop, source, [queue], lines.append))
         thread.start()
         try:
-            put(root, job_window(2, SLOW))
+            put(root, recent_window(2, SLOW))
             assert server.arrived.wait(10)
         finally:
             stop.set()
@@ -115,7 +115,7 @@ def test_what_happens_soon_after_a_message_waits_for_the_next_one(
     # Given a target that has just received a message about one of two problems
     root, stop, now = tmp_path / "packets", threading.Event(), datetime.now(UTC)
     for number in range(3):
-        put(root, job_window(number, {} if number < 2 else SLOW))
+        put(root, recent_window(number, {} if number < 2 else SLOW))
     stand_still(root, time.time() - 184)
     with AlertState.open(tmp_path / "state.json") as state, FolderProblems.open(root, None, False) as source:
         both = source.problems()
@@ -148,7 +148,7 @@ def test_a_state_on_a_full_disk_is_reported_once_and_written_when_there_is_room(
 ) -> None:
     root, path, lines = tmp_path / "packets", tmp_path / "state.json", list[str]()
     for number in range(3):
-        put(root, job_window(number, {} if number < 2 else SLOW))
+        put(root, recent_window(number, {} if number < 2 else SLOW))
 
     def full(*_: object, **__: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -186,7 +186,7 @@ def test_an_unexpected_error_of_a_target_ends_no_other_message(
     # Given two targets, one of which fails unexpectedly, in its delivery and in its message
     root, stop, now, lines = tmp_path / "packets", threading.Event(), datetime.now(UTC), list[str]()
     for number in range(3):
-        put(root, job_window(number, {} if number < 2 else SLOW))
+        put(root, recent_window(number, {} if number < 2 else SLOW))
 
     def fail(*_: object) -> None:
         raise ZeroDivisionError("at once")
@@ -262,7 +262,7 @@ def served(application: FastAPI) -> Iterator[str]:
 def test_an_app_reports_the_same_problems_as_its_folder(tmp_path: Path, server: WebhookServer) -> None:
     root = tmp_path / "packets"
     for number in range(3):
-        put(root, job_window(number, {} if number < 2 else SLOW))
+        put(root, recent_window(number, {} if number < 2 else SLOW))
     stand_still(root, time.time() - 184)
     with Store.open([root], memory=True) as store:
         workspace = Workspace(store, [root])
@@ -377,7 +377,7 @@ def test_a_file_that_is_no_state_is_kept(
 
 def test_stopped_while_it_reads_it_sends_nothing(tmp_path: Path, server: WebhookServer) -> None:
     """Problems of packets that were not read yet would count as removed."""
-    put(tmp_path, job_window(0, SLOW))
+    put(tmp_path, recent_window(0, SLOW))
     with stopped_while_reading():
         result = watch_once(tmp_path, server)
         assert (result.returncode, result.stderr) == (1, "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +41,14 @@ def job_window(number: int, fault: Fault, run_id: str = RUN) -> Window:
         started_at=f"2026-03-01T10:{number % 60:02d}:00Z",
         ended_at=f"2026-03-01T10:{number % 60:02d}:04Z",
     )
+
+
+def recent_window(number: int, fault: Fault) -> Window:
+    """The same window of a job that is recorded now: the next one is not overdue."""
+    window = job_window(number, fault)
+    began = datetime.now(UTC) + timedelta(minutes=number - 5)
+    started_at, ended_at = (each.isoformat() for each in (began, began + timedelta(seconds=4)))
+    return replace(window, manifest=replace(window.manifest, started_at=started_at, ended_at=ended_at))
 
 
 def waiting_window(

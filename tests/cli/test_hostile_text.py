@@ -15,7 +15,7 @@ import pytest
 
 from sfapp.cli import main
 from tests.app.live_job import LiveJob
-from tests.app.recorded_job import job_window, put
+from tests.app.recorded_job import job_window, put, recent_window
 from tests.builders import CALLBACKS, MS
 from tests.commands import run_sfapp
 from tests.hostile_text import HOSTILE_TEXT, TERMINAL, with_hostile_names
@@ -29,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run, a streaming job, a rejected file and a dump, each with hostile text wherever there is text."""
     root = tmp_path_factory.mktemp("hostile")
     for number in range(3):
-        put(root, with_hostile_names(job_window(number, {(CALLBACKS, 3): 60 * MS})))
+        put(root, with_hostile_names(recent_window(number, {(CALLBACKS, 3): 60 * MS})))
     LiveJob(root, run=f"live {HOSTILE_TEXT}", host=HOSTILE_TEXT).go(until=time.time() + 600)
     (root / f"{NAME}.parquet").write_text(HOSTILE_TEXT)
     (root / "trace_rank_0").write_bytes(

@@ -16,7 +16,7 @@ from sfapp.packets import packet_path
 from sfapp.storage import location
 from sfapp.store import scan
 from tests.alerts.webhook_server import webhook_server
-from tests.app.recorded_job import Fault, job_window, put
+from tests.app.recorded_job import Fault, job_window, put, recent_window
 from tests.builders import CALLBACKS, MS
 from tests.commands import run_sfapp
 from tests.storage.object_server import Bucket, refused
@@ -26,7 +26,7 @@ SLOW: Fault = {(CALLBACKS, 3): 60 * MS}
 
 def job_in(bucket: Bucket, folder: Path) -> str:
     for number in range(3):
-        put(folder, job_window(number, {} if number < 2 else SLOW))
+        put(folder, recent_window(number, {} if number < 2 else SLOW))
     return bucket.upload(folder)
 
 
