@@ -24,7 +24,7 @@ PREFIX = "sfapp/"
 
 _CACHE_BYTES = 1 << 26
 
-_REFUSED = re.compile(r"[^A-Za-z0-9_. -]|^\.+$")
+_REFUSED = re.compile(r"[^A-Za-z0-9_. -]|^[. ]*$")
 """What MLflow refuses in the name of a value, with all values of the same request, and slashes, which begin a
 group."""
 

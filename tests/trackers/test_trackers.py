@@ -188,3 +188,7 @@ def test_thousands_of_stages_without_a_latin_letter_are_named_within_seconds() -
     names = tracked_stage_names([chr(0x4E00 + index) for index in range(4_096)]).values()
     assert time.monotonic() - began < 5
     assert list(names) == ["_", *(f"_ {number}" for number in range(2, 4_097))]
+
+
+def test_a_stage_of_spaces_has_a_name() -> None:
+    assert list(tracked_stage_names([" ", "  ", ". ."]).values()) == ["_", "_ 2", "_ 3"]
