@@ -67,15 +67,28 @@ def _copy(target: Path) -> None:
     """
     try:
         target.mkdir(parents=True)
-        sample = _copied(sample_packets(), target / "sample")
-        examples = _copied(assets() / EXAMPLES, target / "examples")
     except OSError as error:
         raise SfappError(f"cannot copy the packets to {str(target)!r}: {error.strerror}") from error
+    try:
+        sample = _copied(sample_packets(), target / "sample")
+        examples = _copied(assets() / EXAMPLES, target / "examples")
+    except SfappError:
+        shutil.rmtree(target, ignore_errors=True)  # A part of a copy would be in the way of the next call.
+        raise
     click.echo(f"The sample job is in {sample}, the worked examples are in {examples}.")
 
 
 def _copied(packets: Path, target: Path) -> Path:
-    return Path(shutil.copytree(packets, target, ignore=_other_files))
+    """Copy packets to a new folder.
+
+    Raises:
+        SfappError: it cannot be written.
+    """
+    try:
+        return Path(shutil.copytree(packets, target, ignore=_other_files))
+    except OSError as error:
+        why = error.args[0][0][2] if isinstance(error, shutil.Error) else error.strerror
+        raise SfappError(f"cannot copy the packets to {str(target)!r}: {why}") from error
 
 
 def _other_files(folder: str, names: list[str]) -> list[str]:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import resource
 import sys
+import tempfile
 import tomllib
 from pathlib import Path
 
 import httpx
+import pytest
 
 from sfapp.assets import sample_packets
 from sfapp.model.view import WindowKey
 from sfapp.views.address import window_page
 from tests.app.served import PROGRAM, served
+from tests.commands import run_sfapp
 
 ROOT = Path(__file__).parents[2]
 LARGEST_BYTES = 500_000
@@ -36,6 +40,23 @@ def test_the_demo_serves_a_copy_of_the_sample_and_leaves_nothing(tmp_path: Path)
         code, error = server.stop()
     assert (code, error) == (0, "")
     assert not folder.parent.exists()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("options", [(), ("--copy", "copy")], ids=["served", "copied"])
+def test_a_disk_without_room_for_the_sample_is_named_and_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, limits[1]))
+    try:
+        result = run_sfapp("demo", *options, cwd=tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert result.returncode == 2
+    assert "cannot copy the packets to" in result.stderr
+    assert "File too large" in result.stderr
     assert list(tmp_path.iterdir()) == []
 
 
