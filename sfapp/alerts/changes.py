@@ -40,7 +40,8 @@ DROP_SECONDS = 30 * 86_400.0
 """Time after which a problem that is not found any more is dropped from the state."""
 
 MAX_KNOWN = 20_000
-"""Maximum number of known problems; those that were seen last are kept."""
+"""Number of known problems above which those that are not found are dropped; those that were found last are
+kept."""
 
 _FACTOR = 2.0
 
@@ -48,7 +49,7 @@ _LONGEST_TITLE = 200
 
 
 class KnownProblem(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What a target knows of one problem.
+    """What a target knows of one problem; of one that is not ongoing, the latest window only.
 
     Attributes:
         ranks: digest of its ranks. lost_ns: its cost per step, ns; None if that is not known.
@@ -113,7 +114,8 @@ def changes_since(
             # It is compared with what the target was notified of, so that slow changes add up.
             fresh = msgspec.structs.replace(last, missing_since=None)
         else:
-            fresh = msgspec.structs.replace(fresh, is_ongoing=False)
+            # Of a store of many runs, most have ended: the state keeps no words of these.
+            fresh = KnownProblem(run_id="", title="", is_ongoing=False, window=fresh.window)
         after[problem.id] = fresh
     for name, missing in before.items():
         # A time ahead is of a clock that was set back since: it would keep the problem for as long.
@@ -170,7 +172,10 @@ def _known(listed: ListedProblem, at: float) -> KnownProblem:
 
 
 def _bounded(known: dict[str, KnownProblem]) -> dict[str, KnownProblem]:
-    """Return at most ``MAX_KNOWN`` problems: those that are found, then those that were found last."""
+    """Return the problems that are found and, up to ``MAX_KNOWN`` in all, those that were found last.
+
+    One that is found and dropped would be reported again at each look.
+    """
     if len(known) <= MAX_KNOWN:
         return known
 
@@ -179,4 +184,5 @@ def _bounded(known: dict[str, KnownProblem]) -> dict[str, KnownProblem]:
         return float("-inf") if since is None else -since
 
     newest = sorted(known, key=age)
-    return {name: known[name] for name in newest[:MAX_KNOWN]}
+    found = sum(each.missing_since is None for each in known.values())
+    return {name: known[name] for name in newest[: max(MAX_KNOWN, found)]}

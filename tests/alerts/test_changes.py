@@ -172,6 +172,18 @@ def test_the_state_is_bounded() -> None:
     assert "0" not in kept
 
 
+@pytest.mark.parametrize("status", ["ongoing", "ended"])
+def test_however_many_problems_a_store_has_each_is_reported_once(status: ProblemStatus) -> None:
+    # Given more problems than are kept of those that are not found
+    number = MAX_KNOWN + 10
+    every = [problem(str(each), status=status) for each in range(number)]
+    # When a target looks at them again, then there is no news
+    changes, known = changes_since({}, every, 0.0)
+    assert len(changes) == number
+    changes, known = changes_since(known, every, 1.0)
+    assert (changes, len(known)) == ([], number)
+
+
 def message(*present: ListedProblem, link_base: str | None = None) -> AlertMessage:
     changes, _ = changes_since(None, present, 0.0)
     return message_of(changes, NOW, link_base)
