@@ -12,7 +12,7 @@ from sfapp.storage.interface import (
 )
 from sfapp.storage.interruptible import RequestPool, waited_s
 from sfapp.storage.local_storage import as_text
-from sfapp.storage.locations import local_paths, location, path_in, resolved, storage_of
+from sfapp.storage.locations import local_paths, location, path_in, resolved, resolved_file, storage_of
 from sfapp.storage.object_path import ObjectPath
 from sfapp.storage.object_writes import (
     ObjectVersion,
@@ -48,6 +48,7 @@ __all__ = [
     "redacted",
     "replace_version",
     "resolved",
+    "resolved_file",
     "storage_of",
     "waited_s",
 ]

@@ -8,12 +8,14 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from sfapp.errors import StorageError
 from sfapp.storage.interface import Storage, StoragePath
 from sfapp.storage.local_storage import LocalStorage
 from sfapp.storage.object_path import ObjectPath
 from sfapp.storage.object_storage import ObjectStorage
 from sfapp.storage.storage_address import local_path_of, parse_address, scheme_of
 from sfapp.storage.storage_options import StorageOptions
+from sfapp.terminal import quoted
 
 _LOCAL = LocalStorage()
 
@@ -43,9 +45,21 @@ def location(
 
 
 def resolved(path: StoragePath) -> StoragePath:
-    """Return the absolute path, without links."""
+    """Return the absolute path, without links.
+
+    Raises:
+        StorageError: it is in a home directory that does not exist, or links form a loop.
+    """
     found = location(path)
-    return found if isinstance(found, ObjectPath) else found.expanduser().resolve()
+    return found if isinstance(found, ObjectPath) else resolved_file(found)
+
+
+def resolved_file(path: Path) -> Path:
+    """Return the absolute path of a file or folder of this machine, without links (``resolved``)."""
+    try:
+        return path.expanduser().resolve()
+    except RuntimeError as error:
+        raise StorageError(f"{quoted(str(path))} is no place: {error}") from error
 
 
 def storage_of(path: StoragePath) -> Storage[Any]:

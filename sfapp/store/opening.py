@@ -19,7 +19,7 @@ from sfapp import __version__
 from sfapp.errors import StoreError
 from sfapp.files import open_regular
 from sfapp.packets.memory_budget import available_memory
-from sfapp.storage import StoragePath, local_paths, resolved
+from sfapp.storage import StoragePath, local_paths, resolved, resolved_file
 from sfapp.store.database import Cursor, Database, first_line, set_aside, spare_folder
 from sfapp.store.lock import StoreLock, busy_from_duckdb
 from sfapp.store.schema import (
@@ -99,7 +99,7 @@ def open_database(roots: Sequence[StoragePath], db: Path | None, *, memory: bool
     if memory:
         return open_in_memory()
     if db is not None:
-        return open_file(Path(db).expanduser().resolve())
+        return open_file(resolved_file(Path(db)))
     if not isinstance(roots[0], Path):
         return open_in_memory(
             f"the store of {roots[0]} is in memory and built again at every start; give --db FILE to keep it"

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from sfapp.errors import StorageError
-from sfapp.storage import ObjectPath, location, path_in, redacted, storage_of
+from sfapp.storage import ObjectPath, location, path_in, redacted, resolved, storage_of
 from sfapp.storage.object_errors import fault_of
+from sfapp.store import Store
 from sfapp.store.lock import without_secrets
 from tests.commands import run_sfapp
 
@@ -116,3 +117,11 @@ def test_the_extra_that_an_address_needs_is_named(monkeypatch: pytest.MonkeyPatc
         2,
         "sfapp: s3://bucket needs obstore: pip install 'sfapp[s3]'\n",
     )
+
+
+def test_a_path_in_a_home_that_does_not_exist_is_an_error_that_names_it(tmp_path: Path) -> None:
+    path = Path("~no-such-user/x")
+    with pytest.raises(StorageError, match=f"'{path}' is no place"):
+        resolved(path)
+    with pytest.raises(StorageError, match=f"'{path}' is no place"), Store.open([tmp_path], db=path):
+        pass
