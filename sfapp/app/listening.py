@@ -18,6 +18,7 @@ from sfapp.app.stopping import PunctualServer
 from sfapp.app.token_gate import MIN_TOKEN
 from sfapp.app.websocket_protocol import BoundedWebSocketProtocol
 from sfapp.errors import ServeError
+from sfapp.process_limits import allow_open_files
 
 MAX_WEBSOCKET_MESSAGE = 4 << 20
 """Size limit of a message from a page, in bytes; a selection of plotted points is the largest."""
@@ -124,6 +125,7 @@ def serve_until_signal(
         lifespan="on",
         timeout_graceful_shutdown=2,
     )
+    allow_open_files()  # Clients that say nothing would keep packets from being read.
     gc.freeze()  # what was loaded stays, so looking for garbage takes milliseconds instead of tenths
     server = PunctualServer(config, close=close, abandon=abandon)
     with _stopped_by_signals(server):

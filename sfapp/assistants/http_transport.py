@@ -12,12 +12,18 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from sfapp.app.in_turn import InTurn
 from sfapp.app.listening import bind, check_reach, check_token, serve_until_signal
 from sfapp.app.security import MAX_BODY, WILDCARDS, SecurityMiddleware, allowed_hosts
 from sfapp.assistants.mcp_server import build_server
 from sfapp.errors import ServeError
 from sfapp.service.workspace import Workspace
 from sfapp.terminal import quoted
+
+_LONGEST_CALL_S = 3600.0
+"""Seconds after which a call no longer counts among those that are answered at once."""
+
+_BUSY = PlainTextResponse("sfapp answers other calls; try again later\n", 503)
 
 PATH = "/mcp"
 """Path of the one address."""
@@ -71,12 +77,22 @@ def secured_application(workspace: Workspace, options: HttpOptions) -> ASGIApp:
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )
     return SecurityMiddleware(
-        _CompletePosts(application),
+        _CompletePosts(CallTurns(application)),
         hosts=allowed_hosts(options.host),
         any_address=options.host in WILDCARDS,
         token=options.token,
         cookie="sfapp-mcp",
     )
+
+
+class CallTurns(InTurn):
+    """Middleware whose calls take turns, each until it ends, so that none is made for a client that left."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        super().__init__(app, _BUSY, held_s=_LONGEST_CALL_S)
+
+    def takes_turn(self, scope: Scope) -> bool:
+        return bool(scope["type"] == "http")
 
 
 class _CompletePosts:

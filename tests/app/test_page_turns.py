@@ -14,7 +14,7 @@ import pytest
 from starlette.responses import PlainTextResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from sfapp.app.in_turn import AT_ONCE
+from sfapp.app.in_turn import AT_ONCE, InTurn
 from sfapp.app.page_turns import PageTurns
 from tests.app.served import served
 
@@ -42,7 +42,7 @@ class Builder:
 class Visitor:
     """A client of the application."""
 
-    def __init__(self, turns: PageTurns, path: str) -> None:
+    def __init__(self, turns: InTurn, path: str) -> None:
         self.status: int | None = None
         self._sent: asyncio.Queue[Message] = asyncio.Queue()
         self._sent.put_nowait({"type": "http.request", "body": b"", "more_body": False})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -20,7 +21,7 @@ from sfapp.errors import ServeError
 from sfapp.model.view import WindowKey
 from sfapp.views.address import run_page, window_page
 from tests.app.recorded_job import job_window, put
-from tests.app.served import PROGRAM, Served, refused, served
+from tests.app.served import COMMAND, PROGRAM, Served, refused, served
 
 RUN_IDS = ("two\nlines", "job.json", "job.csv", "~job.json", "job.json\n", "a/b", "..", "~", "über'\"\\")
 """Run ids that mean something to routes and browsers."""
@@ -224,3 +225,12 @@ def test_every_run_has_its_pages_whatever_its_name(server: Served) -> None:
         assert visitor.post("/windows").status_code == 405
         assert visitor.head("/windows").status_code == 200
         assert "evil" not in visitor.get("/", headers={"X-Forwarded-Prefix": "/evil"}).text
+
+
+def test_a_server_may_open_as_many_connections_as_the_system_allows(tmp_path: Path) -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limited = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (256, {hard})); {PROGRAM[-1]}"
+    with served(tmp_path, cwd=tmp_path, command=(*PROGRAM[:-1], limited, *COMMAND[len(PROGRAM) :])) as server:
+        assert httpx.get(f"{server.url}healthz").status_code == 200
+        soft, _ = resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)
+    assert soft == min(hard, 2**18)
