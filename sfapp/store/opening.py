@@ -58,9 +58,10 @@ _EXPANSION = 32
 """Multiple of the file's size that the values of a store may take, if it is more than
 ``_LEAST_EXPANDED_BYTES``. Those of jobs take about five times the size."""
 
-_VALUE_BYTES = 8
-
 _LONGEST_SHOWN = 60
+_VALUE_BYTES = 8
+_TEXT_BYTES = "strlen(decode(encode({})))"
+"""Bytes of a text; an error if it is not UTF-8, which DuckDB itself finds only when it returns the text."""
 
 _FOREIGN_KINDS = (
     ("view", "duckdb_views", f"NOT internal AND view_name <> '{CELLS.name}'"),
@@ -359,7 +360,6 @@ def _read_through(connection: Cursor, file_bytes: int) -> str:
         for column in table.columns:
             if _has_foreign_value(connection, table, column):
                 return f"its column {table.name}.{column.name} has a value that no window can have"
-    for table in TABLES:
         connection.execute(f"SELECT bit_xor(hash(each)) FROM {table.name} AS each").fetchall()
     return ""
 
@@ -383,7 +383,7 @@ def _own_sizes(table: SchemaTable) -> Iterator[str]:
     for column in table.columns:
         name = quote_identifier(column.name)
         if column.type in ("VARCHAR", "JSON"):
-            yield f"strlen({name})"
+            yield _TEXT_BYTES.format(name)
         elif column.type.endswith("[]"):
             yield f"{_VALUE_BYTES} * len({name})"
         elif column.type.startswith("MAP"):
@@ -395,6 +395,6 @@ def _sizes_of_parts(table: SchemaTable) -> Iterator[str]:
     for column in table.columns:
         name = quote_identifier(column.name)
         if column.type == "VARCHAR[]":
-            yield f"strlen(array_to_string({name}, ''))"
+            yield _TEXT_BYTES.format(f"array_to_string({name}, ' ')")
         elif column.type.startswith("MAP"):
-            yield f"strlen(array_to_string(map_keys({name}), ''))"
+            yield _TEXT_BYTES.format(f"array_to_string(map_keys({name}), ' ')")
