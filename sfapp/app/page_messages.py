@@ -2,7 +2,8 @@
 
 A message of Socket.IO may announce ten billion attachments of up to 1 MB each, and those that came are kept
 until the last one has. NiceGUI reads the others without looking at their types: each wrong one would leave a
-traceback. The same holds for a form that is sent to a file chooser without a file.
+traceback. The same holds for a form that is sent to a file chooser without a file, or with one that the disk
+does not take.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from starlette.responses import Response
 
 from sfapp.app.field_values import is_possible
 from sfapp.app.repeated_errors import RepeatedErrors
+from sfapp.errors import describe_error
 from sfapp.terminal import first_line
 
 LONGEST_REASON = 200
@@ -142,6 +144,14 @@ async def _uploaded_file(part: UploadFile | str) -> FileUpload:
     return await create_file_upload(part)
 
 
+def _refuse_file(request: Request, error: Exception) -> Response:
+    """Answer a page's file that cannot be kept until it is read."""
+    if request.method != "POST":  # Nothing but files is posted.
+        raise error
+    _logger.warning("a file that a page sent could not be kept: %s", describe_error(error))
+    return Response(status_code=507)
+
+
 def _discard(_request: Request, _left: Exception) -> Response:
     """Answer a request whose client left in the middle of a file."""
     return Response(status_code=400)
@@ -195,4 +205,5 @@ def check_messages() -> None:
     _write_to_the_log(core.sio.logger)
     _write_to_the_log(core.sio.eio.logger)
     core.app.add_exception_handler(ClientDisconnect, _discard)
+    core.app.add_exception_handler(OSError, _refuse_file)
     setattr(upload, create_file_upload.__name__, _uploaded_file)

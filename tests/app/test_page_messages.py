@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import socket
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -196,6 +197,20 @@ def test_a_form_that_no_page_sends_is_refused_in_words(recorded: Path, tmp_path:
     assert (text.status_code, damaged.status_code) == (400, 400)
     assert text.json()["detail"] == "a part of the form is not a file"
     assert written == ""
+
+
+def test_a_file_that_the_disk_does_not_take_is_refused_in_one_line(recorded: Path, tmp_path: Path) -> None:
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))"
+    command = (sys.executable, "-c", f"{limit}; from sfapp.cli import main; main()", "serve", "--no-browser")
+    with served(recorded, "--memory", cwd=tmp_path, command=command) as server:
+        page = httpx.get(server.url + "incidents", follow_redirects=True).text
+        chooser = re.search(r"/_nicegui/client/[0-9a-f-]+/upload/[0-9]+", page)
+        assert chooser is not None
+        answer = httpx.post(server.url.rstrip("/") + chooser[0], files={"file": ("a.json", b" " * (2 << 20))})
+        _, written = server.stop()
+    assert (answer.status_code, answer.reason_phrase) == (507, "Insufficient Storage")
+    assert len(written.splitlines()) == 1
+    assert "a file that a page sent could not be kept: OSError: [Errno 27] File too large" in written
 
 
 def test_what_a_visitor_has_logged_does_not_steer_the_server_s_terminal(

@@ -38,6 +38,9 @@ MOST_LISTED = 500
 ORDERS = {"changed": "Last change", "severity": "Severity"}
 """Sort orders of the list, descending: the value of the URL parameter and its text."""
 
+_EMIT_ANSWER = "({xhr}) => emit(xhr.status ? `${xhr.status} ${xhr.statusText}` : '')"
+"""What the server, or a proxy before it, answered to an upload that failed; empty without an answer."""
+
 
 def build(workspace: Workspace) -> tuple[Handler, ...]:
     """Return the page's handler."""
@@ -139,6 +142,7 @@ class IncidentsPage:
         upload = ui.upload(
             on_upload=self._imported, on_rejected=self._too_large, auto_upload=True, max_file_size=MAX_UPLOAD
         )
+        upload.on("failed", self._refused, js_handler=_EMIT_ANSWER)
         upload.props("accept=.json").classes("visually-hidden").mark("import")
         upload.props["inert"] = True  # the button below opens it; nothing in it is to be focused
         button = with_keys(label_text("Import…", "button", "badge"), label="Import an exported incident")
@@ -153,6 +157,11 @@ class IncidentsPage:
             return
         unchanged = "Nothing new to import"
         ui.notify(f"{format.counted(added, 'edit')} imported" if added else unchanged, type="positive")
+
+    def _refused(self, event: events.GenericEventArguments) -> None:
+        event.sender.run_method("reset")  # Otherwise the next upload would send this file again.
+        answer = format.clip(str(event.args)) or "nothing"
+        self._toolbar.show_error(f"The file was not imported: its upload was answered with {answer}")
 
     def _too_large(self) -> None:
         self._toolbar.show_error(

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import BrowserContext, Locator, Page, expect
 
 from tests.app.recorded_job import HOSTILE
 
@@ -81,3 +81,34 @@ def test_from_a_step_to_an_incident(page: Page, tmp_path: Path) -> None:
         page.get_by_role("button", name="Import an exported incident").click()
     chooser.value.set_files(file)
     expect(page.get_by_text("Nothing new to import")).to_be_visible()
+
+
+def test_an_upload_of_an_import_that_is_refused_or_breaks_off_is_reported(
+    context: BrowserContext, tmp_path: Path
+) -> None:
+    page = context.new_page()  # The browser writes failed requests to its console.
+    page.goto("/incidents")
+    file = tmp_path / "incident.json"
+    file.write_text("{}")
+
+    def choose() -> None:
+        with page.expect_file_chooser() as chooser:
+            page.get_by_role("button", name="Import an exported incident").click()
+        chooser.value.set_files(file)
+
+    try:
+        # When a proxy takes smaller files only, and when it ends the connection
+        page.route("**/upload/*", lambda route: route.fulfill(status=413), times=1)
+        choose()
+        expect(page.get_by_text("not imported: its upload was answered with 413 ")).to_be_visible()
+        page.route("**/upload/*", lambda route: route.abort(), times=1)
+        choose()
+        expect(page.get_by_text("not imported: its upload was answered with nothing")).to_be_visible()
+        # Then none of them is sent again with the next one
+        uploads: list[str] = []
+        page.on("request", lambda request: uploads.append(request.url) if "/upload/" in request.url else None)
+        choose()
+        expect(page.get_by_text("incident.json was not imported: the file is not")).to_be_visible()
+        assert len(uploads) == 1
+    finally:
+        page.close()
