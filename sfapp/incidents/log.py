@@ -25,10 +25,11 @@ from sfapp.terminal import quoted
 NAME = "incidents.jsonl"
 
 MAX_BYTES = 256 << 20
-"""Size limit of a log and of its lines, bytes: about a million edits."""
+"""Size limit of a log and of its lines, bytes."""
 
-MAX_LINES = MAX_BYTES >> 6
-"""Limit of the number of lines: an edit has 100 bytes and more, and each line costs time and memory."""
+MAX_LINES = MAX_BYTES >> 10
+"""Limit of the number of lines: an edit of 100 bytes takes 1 to 3 kB of memory and 0.1 ms, however short its
+texts are. Those of people have 200 bytes and more."""
 
 _LOCK_S = 10.0
 """Seconds for which an edit waits for another process's, which takes milliseconds, with a compaction half a
@@ -104,11 +105,8 @@ class IncidentLog:
                     new = b"".join(
                         dict.fromkeys(line for event, line in lines if event.id not in self._edits)
                     )
-                    if new and self._line_bytes + len(new) > MAX_BYTES:
-                        raise IncidentError(
-                            f"{self.shown} is full: its edits have {MAX_BYTES >> 20} MB; export what is "
-                            "still needed, move the file away and import the export"
-                        )
+                    if new:
+                        self._refuse_beyond_bounds(new)
                     _write(file, new)
                     self._read_on()
                     self._compact_if_large(file)
@@ -118,6 +116,14 @@ class IncidentLog:
                     "may be written, on a file system that has locks"
                 ) from error
             return self._state()
+
+    def _refuse_beyond_bounds(self, new: bytes) -> None:
+        # ``_line`` is the next line, and one that was cut off may be ended before the new ones.
+        if self._line_bytes + len(new) > MAX_BYTES or self._line + new.count(b"\n") > MAX_LINES:
+            raise IncidentError(
+                f"{self.shown} is full: it holds at most {MAX_BYTES >> 20} MB and {MAX_LINES:,} lines of "
+                "edits; export what is still needed, move the file away and import the export"
+            )
 
     def _state(self) -> IncidentState:
         if self._known is None:
@@ -167,7 +173,7 @@ class IncidentLog:
         return IncidentError(f"{self.shown} has over {MAX_BYTES >> 20} MB: it is not a log of notes")
 
     def _take_in(self, content: bytes) -> None:
-        if self._line + content.count(b"\n") > MAX_LINES:
+        if content.count(b"\n") > MAX_LINES:
             self._reset()
             raise IncidentError(f"{self.shown} has over {MAX_LINES:,} lines: it is not a log of notes")
         *lines, rest = content.split(b"\n")
@@ -187,7 +193,7 @@ class IncidentLog:
         try:
             if self._refused_bytes > MAX_BYTES:
                 raise PackError(f"not unpacked, after damaged packs of over {MAX_BYTES >> 20} MB")
-            lines = unpack(line, most, MAX_LINES - self._line)
+            lines = unpack(line, most, MAX_LINES + 1 - self._line)
         except PackError as error:
             self._refused_bytes += error.unpacked
             self._note_fault(error)
@@ -199,6 +205,8 @@ class IncidentLog:
     def _note_line(self, line: bytes) -> None:
         self._line_bytes += len(line) + 1
         try:
+            if self._line > MAX_LINES:
+                raise IncidentError(f"not read, after {MAX_LINES:,} others")
             event = decode(line) if line else None
         except IncidentError as error:
             self._note_fault(error)

@@ -11,6 +11,7 @@ import pytest
 
 from sfapp.errors import IncidentError
 from sfapp.incidents import IncidentLog, document_of, parse, state_from_events
+from sfapp.incidents import log as log_module
 from sfapp.incidents.compaction import pack
 from sfapp.incidents.events import Undo, decode
 from sfapp.model.view import WindowKey
@@ -115,6 +116,42 @@ def test_a_log_of_millions_of_lines_is_refused_within_bounded_memory(log: Incide
         assert tracemalloc.get_traced_memory()[1] < 100 << 20
     finally:
         tracemalloc.stop()
+
+
+def test_the_largest_log_takes_less_memory_than_a_gigabyte_however_short_its_edits_are(
+    log: IncidentLog,
+) -> None:
+    log.path.parent.mkdir()
+    pin = {"window": "r/1", "step": 1, "stage": "d", "rank": 1, "plot": "p", "region": ["a:0:1"] * 8}
+    edits = 5_000
+    lines = (json.dumps(edit(id=f"{n:08}", fields={"text": "x", "pin": pin})) for n in range(edits))
+    log.path.write_bytes(pack("".join(f"{line}\n" for line in lines).encode()))
+    tracemalloc.start()
+    try:
+        assert len(log.state().notes) == edits
+        assert tracemalloc.get_traced_memory()[0] / edits * log_module.MAX_LINES < 1 << 30
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_log_with_as_many_lines_as_it_may_hold_refuses_an_edit_and_stays_readable(
+    log: IncidentLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_module, "MAX_LINES", 10)
+    ada = author(log, "Ada")
+    for number in range(8):
+        ada.write_note(str(number))
+    with log.path.open("ab") as file:
+        file.write(b"cut off")
+    ada.write_note("8")
+    with pytest.raises(IncidentError, match="is full: it holds at most 256 MB and 10 lines of edits"):
+        ada.write_note("9")
+    # Neither do packs bring more lines into it
+    more = json.dumps(edit(fields={"text": "x"})).encode() + b"\n"
+    log.path.write_bytes(pack(log.path.read_bytes()) + more)
+    for each in (log, IncidentLog(log.path)):
+        assert [note.text for note in each.state().notes] == [str(number) for number in range(9)]
+    assert "line 11: not read, after 10 others; kept and skipped" in log.state().notices
 
 
 def test_of_many_lines_that_cannot_be_read_some_are_named_and_all_are_counted(log: IncidentLog) -> None:
