@@ -10,17 +10,26 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from typing import Annotated
 
+import anyio.from_thread
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
-from fastapi import Path as PathParameter
 from starlette.responses import PlainTextResponse, Response
 
 from sfapp.accounting import suspect_fix
-from sfapp.app import api_docs, finder, fleet_api, problems_api, stragglers_api, window_tables_api
+from sfapp.app import (
+    api_docs,
+    finder,
+    fleet_api,
+    incidents_api,
+    problems_api,
+    stragglers_api,
+    window_tables_api,
+)
 from sfapp.app.address import run_of
 from sfapp.app.answers import BUSY, MAX_ROWS, REFUSALS, CsvResponse, csv_answer, json_answer, saved_as
 from sfapp.app.asked_window import asked_view, judge_asked, window_document
 from sfapp.app.data_turns import DataTurns
 from sfapp.app.downloads import MadeDownload, download_turns
+from sfapp.app.incidents_api import shown_incidents
 from sfapp.app.known_options import refuse_unknown_options
 from sfapp.app.methods import MethodsMiddleware
 from sfapp.app.prometheus import Metrics
@@ -33,7 +42,6 @@ from sfapp.errors import (
     StoreFailedError,
     WindowNotFoundError,
 )
-from sfapp.incidents import document_of
 from sfapp.model.fix import Fix
 from sfapp.model.parameters import schema_of
 from sfapp.model.parse import RUN_WINDOW
@@ -147,7 +155,7 @@ def build(application: FastAPI, workspace: Workspace) -> Metrics:
     _add_stacks(routes, workspace)
     _add_compare(routes, workspace)
     _add_glossary(routes)
-    _add_incidents(routes, workspace)
+    incidents_api.add(routes, workspace)
     finder.build(routes, workspace)
     application.include_router(monitored)
     application.include_router(routes)
@@ -174,6 +182,7 @@ def _add_health(routes: APIRouter, workspace: Workspace, metrics: Metrics) -> No
 
     @routes.get("/metrics", summary="Metrics as Prometheus text", response_class=PlainTextResponse)
     def prometheus() -> Response:
+        anyio.from_thread.run(workspace.incident_service.shown)
         return Response(metrics.text(), media_type=metrics.media_type)
 
 
@@ -266,7 +275,7 @@ def _add_runs(routes: APIRouter, workspace: Workspace) -> None:
         name = run_of(request, ".json")
         found: dict[str, object] = {"run": asdict(workspace.run(name))}
         found["windows"] = workspace.timeline(WindowQuery(name))
-        problems, marks = workspace.problems(name), workspace.incident_log.state()
+        problems, marks = workspace.problems(name), shown_incidents(workspace)
         found |= {"reference": workspace.reference(name), "episodes": episodes_in(problems)}
         found["problems"] = [one.document() for one in listed(problems, marks)]
         return json_answer(found)
@@ -341,22 +350,6 @@ def _add_glossary(routes: APIRouter) -> None:
     @routes.get("/glossary.json", summary="Every label, gate, reason, kind of culprit and of evidence")
     def glossary_json() -> Response:
         return json_answer(glossary())
-
-
-def _add_incidents(routes: APIRouter, workspace: Workspace) -> None:
-    log = workspace.incident_log
-
-    @routes.get("/incidents.json", summary="Every incident and note, with its state and every edit; "
-                     "can be imported")  # fmt: skip
-    def incidents_json() -> Response:
-        return json_answer(document_of(log.state()))
-
-    @routes.get("/incident/{incident}.json", summary="One incident with its notes, with its "
-        "state and every edit; can be imported")  # fmt: skip
-    def incident_json(
-        incident: Annotated[str, PathParameter(description="its id, or a unique prefix")],
-    ) -> Response:
-        return json_answer(document_of(log.state(), incident))
 
 
 async def _explain(_: Request, error: Exception) -> Response:

@@ -9,6 +9,7 @@ from fastapi import Path as PathParameter
 from starlette.responses import Response
 
 from sfapp.app.answers import CsvResponse, csv_answer, json_answer
+from sfapp.app.incidents_api import shown_incidents
 from sfapp.errors import StoreError
 from sfapp.model.search_words import MAX_SEARCH
 from sfapp.service.problem_query import ORDERS, ProblemQuery, problem_row
@@ -48,7 +49,7 @@ Asked = Annotated[ProblemQuery, Depends(_asked)]
 
 
 def _found(workspace: Workspace, asked: ProblemQuery) -> list[ListedProblem]:
-    return asked.select(listed(workspace.problems(asked.run), workspace.incident_log.state()))
+    return asked.select(listed(workspace.problems(asked.run), shown_incidents(workspace)))
 
 
 def add(routes: APIRouter, workspace: Workspace) -> None:
@@ -73,5 +74,5 @@ def add(routes: APIRouter, workspace: Workspace) -> None:
         problem: Annotated[str, PathParameter(description="its id, or one of its other ids")],
         run: Annotated[str | None, Query(description="its run, if that is a built-in example")] = None,
     ) -> Response:
-        (found,) = listed([workspace.problem(problem, run)], workspace.incident_log.state())
+        (found,) = listed([workspace.problem(problem, run)], shown_incidents(workspace))
         return json_answer(found.document())

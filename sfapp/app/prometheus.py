@@ -14,7 +14,6 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from sfapp.errors import IncidentError
 from sfapp.model.problems import ProblemKind, ProblemStatus
 from sfapp.service.problems import listed
 from sfapp.service.workspace import Workspace
@@ -71,10 +70,8 @@ class Metrics(Collector):
     def _problems(self) -> Iterator[Metric]:
         """Yield the number of problems by kind and status, zeros included, and the time that they cost."""
         workspace = self._workspace
-        try:
-            marks = workspace.incident_log.state()
-        except IncidentError:  # Then none is muted, which is shown on the pages.
-            marks = None
+        # Of a log that cannot be read, this is the last one that could; at first none is muted, as on pages.
+        marks = workspace.incident_service.state
         found = listed(workspace.problems(locates=False), marks)
         counts = Counts((one.problem.kind, one.status) for one in found)
         problems = GaugeMetricFamily(

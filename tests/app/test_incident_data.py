@@ -1,0 +1,57 @@
+"""Data that show notes, incidents and decisions about problems, however large their log is."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from sfapp.incidents import IncidentLog
+from sfapp.service import incidents
+from sfapp.service.workspace import Workspace
+from tests.app.data_client import client_of
+from tests.app.recorded_job import RUN
+from tests.app.second_editor import second_editor
+
+ADDRESSES = ("/problems.json", "/problems.csv", f"/runs/{RUN}.json", "/incidents.json")
+
+
+@pytest.fixture
+def can_read(own_workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Until this is set, reading the log does not end."""
+    own_workspace.store.ingest()
+    second_editor(own_workspace.incident_log).open_incident("Slow callback")
+    set_at_the_end, read = threading.Event(), IncidentLog.state
+    monkeypatch.setattr(IncidentLog, "state", lambda log: (set_at_the_end.wait(30), read(log))[1])
+    monkeypatch.setattr(incidents, "PAGE_WAIT_S", 0.05)
+    yield set_at_the_end
+    set_at_the_end.set()
+
+
+async def test_data_do_not_wait_for_a_log_that_takes_long_to_read(
+    own_workspace: Workspace, can_read: threading.Event
+) -> None:
+    async with client_of(own_workspace) as client, asyncio.timeout(10):
+        for address in ADDRESSES:
+            refused = await client.get(address)
+            assert refused.status_code == 400
+            assert "is still being read" in refused.json()["error"]
+        metrics = await client.get("/metrics")
+        assert "sfapp_problems" in metrics.text
+        can_read.set()
+        await own_workspace.incident_service.current()
+        assert (await client.get("/incidents.json")).json()["incidents"][0]["title"] == "Slow callback"
+
+
+async def test_data_show_what_was_read_last_while_a_replaced_log_takes_long(
+    own_workspace: Workspace, can_read: threading.Event
+) -> None:
+    can_read.set()
+    async with client_of(own_workspace) as client, asyncio.timeout(10):
+        assert (await client.get("/incidents.json")).status_code == 200
+        can_read.clear()
+        own_workspace.incident_log.path.write_bytes(b"\n")
+        for address in ADDRESSES:
+            assert (await client.get(address)).status_code == 200
