@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated
 
 import anyio.from_thread
@@ -9,9 +10,10 @@ from fastapi import APIRouter
 from fastapi import Path as PathParameter
 from starlette.responses import Response
 
-from sfapp.app.answers import json_answer
+from sfapp.app.answers import BUSY
+from sfapp.app.downloads import MadeDownload, download_turns
 from sfapp.errors import IncidentError
-from sfapp.incidents import IncidentState, document_of
+from sfapp.incidents import IncidentState, document_parts
 from sfapp.service.workspace import Workspace
 
 
@@ -29,15 +31,23 @@ def shown_incidents(workspace: Workspace) -> IncidentState:
 
 def add(routes: APIRouter, workspace: Workspace) -> None:
     """Add the routes."""
+    turns = download_turns()
+
+    def exported(incident: str | None = None) -> Response:
+        # Of any number of edits: an answer that is made as a whole is kept until its client has read it.
+        def parts() -> Iterator[bytes]:
+            return document_parts(shown_incidents(workspace), incident)
+
+        return MadeDownload(parts, turns, media_type="application/json", headers={})
 
     @routes.get("/incidents.json", summary="Every incident and note, with its state and every edit; "
-                     "can be imported")  # fmt: skip
-    def incidents_json() -> Response:
-        return json_answer(document_of(shown_incidents(workspace)))
+                     "can be imported", responses=BUSY)  # fmt: skip
+    async def incidents_json() -> Response:
+        return exported()
 
     @routes.get("/incident/{incident}.json", summary="One incident with its notes, with its "
-        "state and every edit; can be imported")  # fmt: skip
-    def incident_json(
+        "state and every edit; can be imported", responses=BUSY)  # fmt: skip
+    async def incident_json(
         incident: Annotated[str, PathParameter(description="its id, or a unique prefix")],
     ) -> Response:
-        return json_answer(document_of(shown_incidents(workspace), incident))
+        return exported(incident)

@@ -5,7 +5,7 @@ An import reads the edits only; ``incidents`` and ``notes`` are for people and o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
@@ -26,6 +26,9 @@ MAX_BYTES = 64 << 20
 """Size limit of an imported file, bytes."""
 
 
+_AT_ONCE = 200
+"""Incidents, notes, marks or edits in one part of a document."""
+
 _KEYS = ("reference", "a", "b", "c")
 """Query parameters of a page that name a window or a run."""
 
@@ -45,16 +48,45 @@ def document_of(state: IncidentState, incident_id: str | None = None) -> dict[st
     Raises:
         IncidentNotFoundError: there is no such incident.
     """
-    events = state.events if incident_id is None else events_of(state, state.incident(incident_id).id)
-    shown = state_from_events(events)
+    document: dict[str, Any] = msgspec.to_builtins(_document(state, incident_id))
+    return document
+
+
+def document_parts(state: IncidentState, incident_id: str | None = None) -> Iterator[bytes]:
+    """Return the same as JSON, in parts that are made as they are read.
+
+    Raises:
+        IncidentNotFoundError: there is no such incident.
+    """
+    return _parts(_document(state, incident_id))
+
+
+def _document(state: IncidentState, incident_id: str | None) -> dict[str, Any]:
+    shown = state
+    if incident_id is not None:
+        shown = state_from_events(events_of(state, state.incident(incident_id).id))
     return {
         "format": FORMAT,
         "version": VERSION,
-        "incidents": msgspec.to_builtins(shown.incidents),
-        "notes": msgspec.to_builtins(shown.notes),
-        "problems": msgspec.to_builtins(shown.marks),
-        "events": msgspec.to_builtins(events),
+        "incidents": shown.incidents,
+        "notes": shown.notes,
+        "problems": shown.marks,
+        "events": shown.events,
     }
+
+
+def _parts(document: dict[str, Any]) -> Iterator[bytes]:
+    begin = b"{"
+    for name, value in document.items():
+        yield begin + msgspec.json.encode(name) + b":"
+        begin = b","
+        if not isinstance(value, tuple):
+            yield msgspec.json.encode(value)
+            continue
+        for at in range(0, len(value), _AT_ONCE):
+            yield (b"," if at else b"[") + msgspec.json.encode(value[at : at + _AT_ONCE])[1:-1]
+        yield b"]" if value else b"[]"
+    yield b"}"
 
 
 def events_of(state: IncidentState, incident_id: str) -> tuple[Event, ...]:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from sfapp.incidents import IncidentLog
+from sfapp.app import incidents_api
+from sfapp.app.downloads import AT_ONCE
+from sfapp.incidents import IncidentLog, document_parts
 from sfapp.service import incidents
 from sfapp.service.workspace import Workspace
 from tests.app.data_client import client_of
@@ -43,6 +47,31 @@ async def test_data_do_not_wait_for_a_log_that_takes_long_to_read(
         can_read.set()
         await own_workspace.incident_service.current()
         assert (await client.get("/incidents.json")).json()["incidents"][0]["title"] == "Slow callback"
+
+
+async def test_two_exports_are_made_at_once_however_slowly_they_are_read(
+    own_workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each would otherwise keep the whole of a large log."""
+    incident = second_editor(own_workspace.incident_log).open_incident("Slow callback")
+    lock, present, most = threading.Lock(), 0, 0
+
+    def slow_parts(*arguments: Any) -> Iterator[bytes]:
+        nonlocal present, most
+        with lock:
+            present += 1
+            most = max(most, present)
+        time.sleep(0.02)
+        yield from document_parts(*arguments)
+        with lock:
+            present -= 1
+
+    monkeypatch.setattr(incidents_api, "document_parts", slow_parts)
+    addresses = ["/incidents.json", f"/incident/{incident}.json"] * 5
+    async with client_of(own_workspace) as client:
+        answers = await asyncio.gather(*map(client.get, addresses))
+    assert [answer.json()["incidents"][0]["id"] for answer in answers] == [incident] * 10
+    assert most == AT_ONCE
 
 
 async def test_data_show_what_was_read_last_while_a_replaced_log_takes_long(

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from sfapp.errors import IncidentError
-from sfapp.incidents import IncidentLog, document_of, parse, renamed
+from sfapp.errors import IncidentError, IncidentNotFoundError
+from sfapp.incidents import IncidentLog, document_of, document_parts, parse, renamed
 from sfapp.model.incidents import Pin
 from sfapp.model.view import WindowKey
-from tests.incidents.incident_editors import write_incident
+from tests.incidents.incident_editors import author, write_incident
 
 
 def test_an_exported_incident_comes_back_identical_and_only_once(log: IncidentLog, tmp_path: Path) -> None:
@@ -32,6 +33,22 @@ def test_everything_can_be_exported_at_once(log: IncidentLog, tmp_path: Path) ->
     elsewhere = IncidentLog(tmp_path / "other.jsonl")
     elsewhere.append(parse(json.dumps(document_of(log.state())).encode()))
     assert elsewhere.state() == log.state()
+
+
+def test_an_export_in_parts_is_the_same_and_no_part_has_much_of_it(log: IncidentLog) -> None:
+    empty = log.state()
+    incident_id = write_incident(log)
+    ada = author(log, "Ada")
+    for number in range(900):
+        ada.write_note(f"note {number}")
+    state = log.state()
+    for exported, incident in ((empty, None), (state, None), (state, incident_id)):
+        whole = msgspec.json.encode(document_of(exported, incident))
+        assert b"".join(document_parts(exported, incident)) == whole
+    parts = list(document_parts(state))
+    assert max(map(len, parts)) < sum(map(len, parts)) / 5
+    with pytest.raises(IncidentNotFoundError):
+        document_parts(state, "absent")
 
 
 @pytest.mark.parametrize(
