@@ -7,6 +7,7 @@ import io
 import json
 import re
 import threading
+import time
 import zipfile
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 from nicegui import ui
 from nicegui.testing import User
 
+from sfapp.app.panels.report_dialog import AT_ONCE, ReportDialog
 from sfapp.errors import WindowNotFoundError
 from sfapp.incidents import IncidentEditor
 from sfapp.model import Gates, Window
@@ -79,6 +81,36 @@ async def test_a_failure_is_shown_and_can_be_retried(watching_user: User, packet
     await user.should_see("Failed:", retries=50)
     # And another one can be asked for
     await user.should_see(marker="report-start")
+
+
+async def test_two_reports_are_made_at_once_until_their_pages_are_left(user: User) -> None:
+    making, left = threading.Semaphore(0), []
+
+    def make(_: ReportOptions, progress: ReportProgress) -> tuple[str, bytes]:
+        making.release()
+        try:
+            while True:
+                progress.report("collecting")
+                time.sleep(0.01)
+        except CancelledReportError:
+            left.append(progress)
+            raise
+
+    await user.open("/")
+    with user:
+        dialogs = [ReportDialog("a window", lambda: make) for _ in range(64)]
+    for dialog in dialogs:
+        dialog.start()
+    # Then two are being made, and threads are left for pages
+    async with asyncio.timeout(10):
+        for _ in range(AT_ONCE):
+            assert await asyncio.to_thread(making.acquire, timeout=5)
+        assert not await asyncio.to_thread(making.acquire, timeout=0.2)
+        # And once their page is left, none goes on
+        assert user.client is not None
+        user.client.delete()
+        while len(left) < len(dialogs):
+            await asyncio.sleep(0.01)
 
 
 def made(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 from nicegui import background_tasks, ui
@@ -13,6 +14,12 @@ from sfapp.errors import SfappError
 from sfapp.report import REPORT_FORMATS
 from sfapp.report.workspace_report import CancelledReportError, ReportMaker, ReportOptions, ReportProgress
 from sfapp.views import format
+
+AT_ONCE = 2
+"""Maximum number of reports that are created at the same time; others wait. Each may take minutes."""
+
+_threads = ThreadPoolExecutor(AT_ONCE, "sfapp-reports")
+"""Threads of their own: pages need those of the event loop."""
 
 
 def report_button(what: str, make: Callable[[], ReportMaker]) -> ui.element:
@@ -59,6 +66,7 @@ class ReportDialog:
                 self._close = self._button("Close", self._dialog.close)
             self._timer = ui.timer(0.1, self._show_progress, active=False)
         self._show(working=False, message="")
+        ui.context.client.on_delete(self.cancel)
 
     def open(self) -> None:
         """Open the dialog."""
@@ -82,7 +90,8 @@ class ReportDialog:
     async def _work(self, make: ReportMaker, options: ReportOptions, progress: ReportProgress) -> None:
         message = "Cancelled"
         try:
-            name, content = await asyncio.to_thread(make, options, progress)
+            loop = asyncio.get_running_loop()
+            name, content = await loop.run_in_executor(_threads, make, options, progress)
             with suppress(CancelledReportError):
                 progress.report("downloading")
                 ui.download.content(content, name)
@@ -97,7 +106,7 @@ class ReportDialog:
 
     def _show_progress(self) -> None:
         if self._progress is not None:
-            self._message.text = self._progress.activity or "Starting"
+            self._message.text = self._progress.activity or "Waiting for other reports"
 
     def _show(self, working: bool, message: str) -> None:
         self._timer.active = working
