@@ -97,25 +97,23 @@ class IncidentLog:
             IncidentError: a field is out of bounds, the log is full, or the file cannot be written.
         """
         lines = [(event, encode(event)) for event in checked(events)]
-        with self._lock:
-            try:
-                self.path.parent.mkdir(exist_ok=True)
-                with self._locked() as file:
-                    self._read_on()
-                    new = b"".join(
-                        dict.fromkeys(line for event, line in lines if event.id not in self._edits)
-                    )
-                    if new:
-                        self._refuse_beyond_bounds(new)
-                    _write(file, new)
-                    self._read_on()
-                    self._compact_if_large(file)
-            except OSError as error:
-                raise IncidentError(
-                    f"{self.shown} cannot be written: {error.strerror}; notes need a folder that "
-                    "may be written, on a file system that has locks"
-                ) from error
-            return self._state()
+        try:
+            self.path.parent.mkdir(exist_ok=True)
+            # The file first: while others keep it locked, the log can be read, and edits wait side by side.
+            with self._locked() as file, self._lock:
+                self._read_on()
+                new = b"".join(dict.fromkeys(line for event, line in lines if event.id not in self._edits))
+                if new:
+                    self._refuse_beyond_bounds(new)
+                _write(file, new)
+                self._read_on()
+                self._compact_if_large(file)
+                return self._state()
+        except OSError as error:
+            raise IncidentError(
+                f"{self.shown} cannot be written: {error.strerror}; notes need a folder that "
+                "may be written, on a file system that has locks"
+            ) from error
 
     def _refuse_beyond_bounds(self, new: bytes) -> None:
         # ``_line`` is the next line, and one that was cut off may be ended before the new ones.

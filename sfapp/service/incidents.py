@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from sfapp.errors import IncidentError, describe_error
@@ -36,6 +37,9 @@ WATCH_PAUSE = 2.0
 
 PAGE_WAIT_S = 2.0
 """Seconds that a page waits for the content: the largest log that is allowed takes half a minute to read."""
+
+_edit_threads = ThreadPoolExecutor(16, "sfapp-edits")
+"""Threads of their own: edits may wait for a log that another process keeps locked, and pages must not."""
 
 _LOG = logging.getLogger("sfapp")
 
@@ -114,7 +118,8 @@ class IncidentService:
         Raises:
             IncidentError: the file cannot be written, or a text is too long.
         """
-        written = await asyncio.to_thread(edit, IncidentEditor(self.log, name))
+        loop = asyncio.get_running_loop()
+        written = await loop.run_in_executor(_edit_threads, edit, IncidentEditor(self.log, name))
         await self.current()
         return written
 
@@ -124,7 +129,8 @@ class IncidentService:
         Raises:
             IncidentError: it is no such file, or the log cannot be written.
         """
-        added = await asyncio.to_thread(lambda: import_events(self.log, parse(content)))
+        loop = asyncio.get_running_loop()
+        added = await loop.run_in_executor(_edit_threads, lambda: import_events(self.log, parse(content)))
         await self.current()
         return added
 

@@ -7,6 +7,8 @@ import resource
 import signal
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -61,6 +63,28 @@ def test_a_log_that_another_process_keeps_locked_is_an_error_that_leaves_it_read
         assert [note.text for note in log.state().notes] == ["before"]
     author(log, "Grace").write_note("after")
     assert [note.text for note in log.state().notes] == ["before", "after"]
+
+
+def test_edits_wait_side_by_side_for_a_log_that_is_locked_and_it_can_be_read_meanwhile(
+    log: IncidentLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    author(log, "Ada").write_note("before")
+    monkeypatch.setattr("sfapp.incidents.log._LOCK_S", 1.0)
+
+    def edit(name: str) -> str:
+        with pytest.raises(IncidentError) as refused:
+            author(log, name).write_note("meanwhile")
+        return str(refused.value)
+
+    with log.path.open("rb") as other, ThreadPoolExecutor(8) as threads:
+        fcntl.flock(other, fcntl.LOCK_SH)
+        began = time.monotonic()
+        refusals = [threads.submit(edit, name) for name in "abcdefgh"]
+        time.sleep(0.1)
+        assert [note.text for note in log.state().notes] == ["before"]
+        assert time.monotonic() - began < 1.0
+        assert all("another process has locked it" in refusal.result() for refusal in refusals)
+        assert time.monotonic() - began < 4.0  # 8 s and more one after the other
 
 
 def test_a_torn_last_line_is_kept_reported_and_written_after(log: IncidentLog) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import threading
 from pathlib import Path
 
@@ -74,6 +75,24 @@ async def test_a_page_does_not_wait_for_a_log_that_takes_long_to_read(
     assert [note.text for note in (await asyncio.wait_for(states.get(), 10)).notes] == ["There."]
     assert incident_service.problem == ""
     assert await incident_service.shown() is incident_service.state
+
+
+async def test_pages_do_not_wait_for_edits_of_a_log_that_another_process_keeps_locked(
+    incident_service: IncidentService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await incident_service.write("Ada", lambda author: [author.write_note("Here.")])
+    monkeypatch.setattr("sfapp.incidents.log._LOCK_S", 2.0)
+    with incident_service.log.path.open("rb") as other:
+        fcntl.flock(other, fcntl.LOCK_SH)
+        edits = [
+            asyncio.create_task(incident_service.write("Ada", lambda author: [author.write_note("There.")]))
+            for _ in range(40)
+        ]
+        async with asyncio.timeout(1.0):
+            await asyncio.sleep(0.1)
+            assert [note.text for note in (await incident_service.shown()).notes] == ["Here."]
+        refusals = await asyncio.gather(*edits, return_exceptions=True)
+    assert all("another process has locked it" in str(refusal) for refusal in refusals)
 
 
 class FailingLog(IncidentLog):
