@@ -372,7 +372,7 @@ OPENED_OTHERWISE = {
     "app/address.py": "sfapp's own assets",
     "app/server.py": "sfapp's own assets",
     "report/html.py": "sfapp's own assets",
-    "report/pdf.py": "sfapp's own templates",
+    "typesetter.py": "sfapp's own templates",
     "importers/perfetto_export.py": "an entry of a zip archive that is being written",
 }
 """By file: why it may open something in another way than ``sfapp.files``, which refuses pipes and devices."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence, Set
-from functools import cache
-from importlib import resources
 from typing import Any
 
 import msgspec
-import typst
 
 from sfapp.assets import assets
 from sfapp.errors import ReportError
@@ -18,8 +17,14 @@ from sfapp.report.fonts import missing_in, script_of, system_folders
 from sfapp.report.parts import CollectedPlot, Part, Remark, Report, ReportComparison, Section
 from sfapp.report.plots import ReportPlot
 from sfapp.report.svg import to_svg
-from sfapp.terminal import without_controls
+from sfapp.terminal import first_line, without_controls
+from sfapp.typesetter import OTHER_SCRIPTS
 from sfapp.views import format
+
+_SECONDS = 120.0
+"""Time limit of typesetting; 1,000 windows take 20 s."""
+
+_TYPESETTER = (sys.executable, "-P", "-m", "sfapp.typesetter")
 
 _SIZE = re.compile(r'viewBox="0 0 ([0-9.]+) ([0-9.]+)"')
 _UNBREAKABLE = re.compile(r"\S{48,}")
@@ -41,25 +46,26 @@ def to_pdf(report: Report) -> bytes:
     if missing:
         facts = [*data["facts"], ["fonts", _without_font(missing)]]
         text = _as_code_points(msgspec.json.encode({**data, "facts": facts}).decode(), missing)
-    try:
-        return typst.compile(
-            _template(),
-            sys_inputs={"report": text},
-            font_paths=_fonts(other_scripts=bool(others)),
-            timestamp=0,
-        )
-    except typst.TypstError as error:
-        raise ReportError(f"the PDF cannot be typeset: {error.message}") from error
+    return _typeset(text, other_scripts=bool(others))
 
 
-@cache
-def _fonts(other_scripts: bool = False) -> typst.Fonts:
-    """Return our fonts and typst's, so that a report looks the same everywhere: Latin, Greek and Cyrillic.
+def _typeset(text: str, other_scripts: bool) -> bytes:
+    """Return the document with these data, as the template takes them.
 
-    Args:
-        other_scripts: use the fonts of this machine, too, for characters that ours lack.
+    Raises:
+        ReportError: it cannot be typeset, or takes too much time or memory.
     """
-    return typst.Fonts(include_system_fonts=other_scripts, font_paths=[str(assets() / "fonts")])
+    command = [*_TYPESETTER, OTHER_SCRIPTS] if other_scripts else _TYPESETTER
+    try:
+        done = subprocess.run(command, input=text.encode(), capture_output=True, timeout=_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise ReportError(f"the PDF was not typeset within {_SECONDS:g} s; choose HTML") from None
+    except OSError as error:
+        raise ReportError(f"the PDF cannot be typeset: {error.strerror}") from error
+    if done.returncode:
+        reason = first_line(done.stderr.decode(errors="replace"), 200) or f"ended with {done.returncode}"
+        raise ReportError(f"the PDF cannot be typeset: {reason}; choose HTML")
+    return done.stdout
 
 
 def _without_font(missing: Set[str]) -> str:
@@ -75,11 +81,6 @@ def _as_code_points(text: str, missing: Set[str]) -> str:
     """Return a text with characters that no font has as ``[U+4E3B U+673A]``."""
     runs = re.compile(f"[{re.escape(''.join(sorted(missing)))}]+")
     return runs.sub(lambda found: f"[{' '.join(f'U+{ord(each):04X}' for each in found[0])}]", text)
-
-
-@cache
-def _template() -> bytes:
-    return (resources.files("sfapp.report") / "templates" / "report.typ").read_bytes()
 
 
 def _data(report: Report) -> Mapping[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import sys
 import time
 from dataclasses import replace
 
@@ -19,8 +20,9 @@ from sfapp.incidents import draft_incident, state_from_events
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.report import Remark, Report, Section, document
 from sfapp.report import pdf as pdf_format
-from sfapp.report.pdf import _data, _fonts, _template, to_pdf
+from sfapp.report.pdf import _data, to_pdf
 from sfapp.service.window_evidence import EvidenceFile
+from sfapp.typesetter import fonts, template
 from tests.builders import ddp_job, window_of
 from tests.report.report_cases import (
     HARM,
@@ -123,9 +125,9 @@ def test_the_same_report_gives_the_same_bytes() -> None:
 def test_it_complies_with_the_standard_for_accessible_pdf_without_warnings() -> None:
     data = msgspec.json.encode(_data(sick_window())).decode()
     made, complaints = typst.compile_with_warnings(
-        _template(),
+        template(),
         sys_inputs={"report": data},
-        font_paths=_fonts(),
+        font_paths=fonts(),
         pdf_standards=["ua-1"],
     )
     assert made is not None
@@ -152,6 +154,30 @@ def test_any_text_can_be_typeset(text: str) -> None:
     note = Remark(None, text, text, text, (text,))
     made = Report(text, text, ((text, text),), (note,), text, "1.2.3")
     assert to_pdf(made).startswith(b"%PDF-")
+
+
+def test_ten_thousand_parts_are_typeset() -> None:
+    made = Report("Large", "", (), (Remark(None, "words", "", "Ada", ()),) * 10_100, "", "1")
+    assert len(read(to_pdf(made)).pages) > 100
+
+
+def test_this_process_does_not_keep_the_memory_of_typesetting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(typst, "compile")
+    assert to_pdf(sick_window()).startswith(b"%PDF-")
+
+
+def test_typesetting_that_takes_too_long_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pdf_format, "_SECONDS", 0.001)
+    with pytest.raises(ReportError, match=r"not typeset within 0\.001 s; choose HTML"):
+        to_pdf(sick_window())
+
+
+def test_typesetting_that_ends_early_as_at_the_limit_of_memory_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pdf_format, "_TYPESETTER", (sys.executable, "-c", "import os; os._exit(9)"))
+    with pytest.raises(ReportError, match="cannot be typeset: ended with 9; choose HTML"):
+        to_pdf(sick_window())
 
 
 def test_names_longer_than_a_line_stay_on_the_page() -> None:
