@@ -64,7 +64,8 @@ def write_verdicts(database: Database, target: StoragePath) -> DatasetReport:
     """Write the verdicts of a store into a dataset, which the store has read before.
 
     A file that was refused when it was read may hold the only verdicts of packets that are gone: it is not
-    replaced, and nothing is written of its run, or removed.
+    replaced, and nothing is written of its run, or removed. A folder in the place of a file, or the reverse,
+    is left too.
 
     Raises:
         ChangedMeanwhileError: a file in a bucket is no longer as it was read.
@@ -85,8 +86,12 @@ def write_verdicts(database: Database, target: StoragePath) -> DatasetReport:
             for path, verdicts in files:
                 windows += verdicts.table.num_rows
                 there.add(str(path))
-                if _put(path, encode_verdicts(verdicts), known.get(str(path))):
-                    new.append(path)
+                try:
+                    if _put(path, encode_verdicts(verdicts), known.get(str(path))):
+                        new.append(path)
+                except (IsADirectoryError, NotADirectoryError, FileExistsError) as error:
+                    left.append(name := as_text(path))
+                    refused[name] = str(error.strerror)
         _sync_folders(new, target)
         if left:
             raise _unreadable(left, refused[left[0]])

@@ -263,7 +263,7 @@ class TestAdding:
         assert (report.added, report.unchanged, written.written) == (0, 12, 0)
         assert files_in(target) == before
 
-    @pytest.mark.parametrize("fault", ["damaged", "of another version", "a pipe"])
+    @pytest.mark.parametrize("fault", ["damaged", "of another version", "a pipe", "a folder"])
     def test_a_file_that_cannot_be_read_is_never_replaced(
         self, packets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
     ) -> None:
@@ -276,21 +276,32 @@ class TestAdding:
         elif fault == "a pipe":
             of_a.unlink()
             os.mkfifo(of_a)
+        elif fault == "a folder":
+            of_a.unlink()
+            of_a.mkdir()
         else:
             with monkeypatch.context() as patch:
                 patch.setattr("sfapp.store.verdict_encoding.SCHEMA_VERSION", 99)
                 ingested(tmp_path / "newer", packets)
             shutil.copy(tmp_path / "newer" / of_a.relative_to(target), of_a)
-        content = None if fault == "a pipe" else of_a.read_bytes()
+        content = of_a.read_bytes() if of_a.is_file() else None
         packet_path(packets, "a", 0).unlink()
         put(packets, window("b", 7))
         for _ in range(2):
             with pytest.raises(StoreError, match=r"run=a/.*is not replaced.*move it away"):
                 ingested(target, packets)
-        assert of_a.is_fifo() if content is None else of_a.read_bytes() == content
+        assert (of_a.read_bytes() if of_a.is_file() else None) == content
         assert decode_verdicts(of_b.read_bytes()).table.num_rows == 6
         of_a.rename(tmp_path / "away")
         assert ingested(target, packets)[1].windows == 12
+
+    def test_a_file_in_the_place_of_a_folder_is_named(self, packets: Path, tmp_path: Path) -> None:
+        target = tmp_path / "verdicts"
+        target.mkdir()
+        (target / "run=a").write_text("no folder")
+        with pytest.raises(StoreError, match=r"run=a/.*is not replaced.*move it away"):
+            ingested(target, packets)
+        assert {name.split("/")[0] for name in files_in(target)} == {"run=b", "run=run%3D1%2Fx"}
 
     def test_the_order_in_which_packets_are_added_does_not_matter(
         self, packets: Path, tmp_path: Path
