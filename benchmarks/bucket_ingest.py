@@ -8,13 +8,15 @@ import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
 import obstore
+import psutil
 
 from benchmarks.harness import Result, side_by_side
-from benchmarks.ingest import PACKETS, RANKS, STEPS, write_packets
+from benchmarks.ingest import PACKETS, RANKS, STEPS, on_cores, write_packets
 from benchmarks.listing_server import listed_bucket
 from benchmarks.s3_server import make_bucket, s3_environment, s3_server
 from sfapp.storage import StoragePath, location, storage_of
@@ -30,16 +32,19 @@ OBJECTS, LARGE_RUNS = 100_000, 50
 def run() -> Iterator[Result]:
     """Yield the result for 2,000 packets of 32 × 100 × 6, and for a bucket of 100,000 objects."""
     yield _noticed()
-    yield _ingested()
-
-
-def _ingested() -> Result:
-    """Return the ratio from opening an empty store file to closing it."""
     with tempfile.TemporaryDirectory() as folder, s3_server() as port:
         root = Path(folder) / "packets"
         write_packets(root)
         os.environ.update(s3_environment(port))
         _upload(root, port)
+        yield _ingested(root, "with the server on the same cores")
+        with _apart_from_children():
+            yield _ingested(root, "on one core, with the server on another")
+
+
+def _ingested(root: Path, where: str) -> Result:
+    """Return the ratio from opening an empty store file to closing it."""
+    with tempfile.TemporaryDirectory() as folder:
         numbers = count()
 
         def ingest(path: StoragePath) -> None:
@@ -51,11 +56,22 @@ def _ingested() -> Result:
         bucket = location(f"s3://{BUCKET}")
         yardstick, value = side_by_side(lambda: ingest(root), lambda: ingest(bucket), runs=3)
     return Result(
-        f"ingest of {PACKETS:,} packets of {RANKS} × {STEPS} × 6 from S3 / a folder",
+        f"ingest of {PACKETS:,} packets of {RANKS} × {STEPS} × 6 from S3 / a folder, {where}",
         value,
         1.5,
         yardstick=yardstick,
     )
+
+
+@contextmanager
+def _apart_from_children() -> Iterator[None]:
+    """Let this process use one core within the block, and its present children, the server, the others."""
+    cores = sorted(os.sched_getaffinity(0))
+    children = psutil.Process().children(recursive=True)
+    for child in children:
+        child.cpu_affinity(cores[1:])
+    with on_cores(1):
+        yield
 
 
 def _noticed() -> Result:
