@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Protocol
@@ -26,7 +26,7 @@ from sfapp.model.stages import MAX_NAME_LENGTH
 from sfapp.service.app_client import AppClient
 from sfapp.service.problems import ListedProblem, listed
 from sfapp.service.workspace import Workspace
-from sfapp.storage import StoragePath
+from sfapp.storage import RequestPool, StoragePath
 from sfapp.store import Store
 
 FOLDER_SECONDS = 10.0
@@ -180,18 +180,11 @@ class AppProblems:
         self.place = self._client.place
         self.link_base: str | None = self.place
         self._query = "" if run_id is None else f"?run={quote(run_id, safe='')}"
+        self._requests = RequestPool(1)
 
     def problems(self, stop: threading.Event | None = None) -> list[ListedProblem] | None:
         """Return the present problems (``AlertSource.problems``)."""
-        answer = Future[list[ListedProblem] | None]()
-
-        def ask() -> None:
-            try:
-                answer.set_result(self._ask())
-            except BaseException as error:  # noqa: BLE001  # It is raised on the thread that waits.
-                answer.set_exception(error)
-
-        threading.Thread(target=ask, name="sfapp-watch", daemon=True).start()
+        answer = self._requests.submit(self._ask)
         while not wait([answer], _STOP_SECONDS).done:
             if stop is not None and stop.is_set():
                 return None  # The thread is left behind with its request.

@@ -44,8 +44,9 @@ class PacketOutput:
         Args:
             rank: as in ``JobInfo.next_window``.
         """
-        while (found := self.following_window_within(LISTING_SECONDS, run_id, rank)) is None:
-            pass
+        found = None
+        while found is None:
+            found = self.following_window_within(LISTING_SECONDS, run_id, rank)
         return found
 
     def following_window_within(self, seconds: float, run_id: str, rank: int | None = None) -> int | None:
@@ -53,7 +54,7 @@ class PacketOutput:
         LISTING_SECONDS; what is known then decides.
 
         Args:
-            seconds: longest wait of the first call; later ones do not wait.
+            seconds: how long the search is waited for, from its begin, which may be in an earlier call.
         """
         return 0
 

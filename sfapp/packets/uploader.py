@@ -50,12 +50,12 @@ class _Listing:
 
     Attributes:
         stored: name and time of modification of those that were found.
-        deadline: until when it is waited for, in monotonic seconds.
+        began_at: in monotonic seconds.
     """
 
     thread: threading.Thread
     stored: list[tuple[str, float]]
-    deadline: float
+    began_at: float
 
 
 class Uploader(PacketOutput):
@@ -120,10 +120,10 @@ class Uploader(PacketOutput):
         listing = self._listings.get(run)
         if listing is None:
             listing = self._listings[run] = self._begin_listing(run)
-            if listing.thread.ident is not None:
-                listing.thread.join(seconds)
         if listing.thread.is_alive():
-            if time.monotonic() < listing.deadline:
+            listing.thread.join(max(0.0, listing.began_at + seconds - time.monotonic()))
+        if listing.thread.is_alive():
+            if time.monotonic() < listing.began_at + LISTING_SECONDS:
                 return None
             self._note(f"windows are numbered after those on this disk: {self._target} does not answer")
         del self._listings[run]
@@ -137,7 +137,7 @@ class Uploader(PacketOutput):
             thread.start()
         except RuntimeError as error:
             self._note(f"the thread {thread.name} was not started: {error}")
-        return _Listing(thread, stored, time.monotonic() + LISTING_SECONDS)
+        return _Listing(thread, stored, time.monotonic())
 
     def _list(self, run: str, stored: list[tuple[str, float]]) -> None:
         folder = self._target / run

@@ -36,7 +36,7 @@ WATCH_PAUSE = 2.0
 """Seconds between checks of the file, the longest delay until another process's edit appears."""
 
 PAGE_WAIT_S = 2.0
-"""Seconds that a page waits for the content: the largest log that is allowed takes half a minute to read."""
+"""Seconds that a page waits for the content: the largest log that is allowed takes ten to read."""
 
 _edit_threads = ThreadPoolExecutor(16, "sfapp-edits")
 """Threads of their own: edits may wait for a log that another process keeps locked, and pages must not."""

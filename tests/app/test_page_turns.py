@@ -16,6 +16,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from sfapp.app.in_turn import AT_ONCE, InTurn
 from sfapp.app.page_turns import PageTurns
+from sfapp.assistants.http_transport import CallTurns
 from tests.app.served import served
 
 
@@ -75,9 +76,10 @@ async def test_a_few_pages_are_built_at_once_and_all_in_the_end() -> None:
     assert builder.most == AT_ONCE + 1  # with the file
 
 
-async def test_no_page_is_built_for_a_client_that_has_left() -> None:
+@pytest.mark.parametrize("kind", [PageTurns, CallTurns], ids=["pages", "calls of assistants"])
+async def test_nothing_is_made_for_a_client_that_has_left(kind: Callable[[Builder], InTurn]) -> None:
     builder = Builder()
-    turns = PageTurns(builder)
+    turns = kind(builder)
     visitors = [Visitor(turns, f"/{number}") for number in range(20)]
     await settle(lambda: builder.present == AT_ONCE)
     for visitor in visitors[AT_ONCE:-1]:

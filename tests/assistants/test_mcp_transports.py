@@ -17,9 +17,6 @@ import httpx
 import pytest
 from mcp import Client, StdioServerParameters, stdio_client
 
-from sfapp.app.in_turn import AT_ONCE
-from sfapp.assistants.http_transport import CallTurns
-from tests.app.test_page_turns import Builder, Visitor, settle
 from tests.commands import run_sfapp
 
 PACKETS = Path(__file__).parents[2] / "sample_data" / "packets" / "gpt-small-rank-lost"
@@ -66,19 +63,6 @@ async def test_over_stdio_and_over_http_a_client_gets_the_same_answer(server: su
     server.send_signal(signal.SIGTERM)
     _, error = server.communicate(timeout=20)
     assert (server.returncode, error) == (0, "")
-
-
-async def test_no_call_is_answered_for_a_client_that_has_left() -> None:
-    application = Builder()
-    turns = CallTurns(application)
-    clients = [Visitor(turns, f"/{number}") for number in range(20)]
-    await settle(lambda: application.present == AT_ONCE)
-    for client in clients[AT_ONCE:-1]:
-        client.leave()
-    await settle(lambda: all(client.answer.done() for client in clients[AT_ONCE:-1]))
-    application.end.set()
-    await clients[-1].answer
-    assert application.built == [*(f"/{number}" for number in range(AT_ONCE)), "/19"]
 
 
 def leave_in_a_body(url: str) -> None:

@@ -82,3 +82,15 @@ def contents(path: Path) -> dict[str, list[str]]:
             table.name: sorted(map(repr, database.execute(f"SELECT * FROM {table.name}").fetchall()))
             for table in TABLES
         }
+
+
+def change_store(folder: Path, statement: str) -> Path:
+    """Put a run and its store into a folder, change the store as another program could, return its path."""
+    put_run(folder)
+    with Store.open([folder]) as store:
+        store.ingest()
+        path = store.path
+    assert path is not None
+    with duckdb.connect(path) as database:
+        database.execute(statement)
+    return path

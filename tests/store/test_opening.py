@@ -15,7 +15,7 @@ import pytest
 
 from sfapp.errors import DamagedStoreError, StoreBusyError, StoreError
 from sfapp.store import Store, opening
-from tests.store.jobs import numbers, put, put_run, window
+from tests.store.jobs import change_store, numbers, put, put_run, window
 
 HOLD_STORE = """
 import sys
@@ -49,17 +49,6 @@ def running(code: str, argument: Path) -> Iterator[subprocess.Popen[str]]:
     finally:
         process.kill()
         process.communicate()
-
-
-def change_store(folder: Path, statement: str) -> None:
-    """Put a run with a store into a folder, then change the store as another program could."""
-    put_run(folder)
-    with Store.open([folder]) as store:
-        store.ingest()
-        path = store.path
-    assert path is not None
-    with duckdb.connect(path) as database:
-        database.execute(statement)
 
 
 def test_the_store_is_next_to_the_packets(tmp_path: Path) -> None:

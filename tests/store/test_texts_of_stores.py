@@ -5,12 +5,11 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
-import duckdb
 import numpy as np
 import pytest
 
 from sfapp.store import Store
-from tests.store.jobs import put_run
+from tests.store.jobs import change_store
 
 _FIRST_BLOCK, _BLOCK_BYTES = 3 * 4096, 256 << 10
 
@@ -46,13 +45,7 @@ def _checksum(block: bytes) -> int:
 )
 def test_a_store_with_a_text_that_is_not_utf8_is_built_again(tmp_path: Path, statement: str) -> None:
     """Each ingest would end with it, for good."""
-    put_run(tmp_path)
-    with Store.open([tmp_path]) as store:
-        store.ingest()
-        path = store.path
-    assert path is not None
-    with duckdb.connect(path) as database:
-        database.execute(statement)
+    path = change_store(tmp_path, statement)
     _change_text(path, b"an unmistakable text", b"an unmistakable \xff\xfe\xfdt")
     with Store.open([tmp_path]) as store:
         assert "UTF8" in store.note
