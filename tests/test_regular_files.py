@@ -160,7 +160,7 @@ def test_an_aggregator_names_the_pipe_that_it_cannot_write_to(tmp_path: Path) ->
     hello = StreamHello(v=VERSION, rank=0, incarnation="i", run_id="run", attempt="a", world_size=2)
 
     with at_once(), pytest.raises(SfappError, match="not a regular file"):
-        RunRestarts(tmp_path, "run").entry(hello, None)
+        RunRestarts(tmp_path, "run").entry(hello, None, 0.0)
 
 
 def linked_to_a_start_up_file(link: Path, tmp_path: Path) -> Path:
@@ -188,7 +188,7 @@ def test_nothing_is_appended_through_a_link_next_to_packets(tmp_path: Path) -> N
         IncidentEditor(log, "Eve").write_note("$(touch /tmp/harm)")
     hello = StreamHello(v=VERSION, rank=0, incarnation="$(id)", run_id="run", attempt="a", world_size=2)
     with pytest.raises(SfappError, match="cannot write"):
-        RunRestarts(packets, "run").entry(hello, None)
+        RunRestarts(packets, "run").entry(hello, None, 0.0)
     samples.add([ProcessSample(at_ns=0, node_rank=0, rank=0, rss_bytes=1)])
 
     assert samples.lost == 1

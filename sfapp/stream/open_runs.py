@@ -62,12 +62,14 @@ class OpenRuns:
         self.touch(hello.run_id, now)
         return run
 
-    def touch(self, run_id: str, now: float) -> None:
-        """Note that a message of a run has arrived."""
+    def touch(self, run_id: str, now: float, attempt: str | None = None) -> None:
+        """Note that a message of a run has arrived, from a process of this attempt if that is known."""
         run = self._runs.get(run_id)
         if run is not None:
             run.active_at = now
             self._runs.move_to_end(run_id)
+            if attempt is not None:
+                run.restarts.hear(attempt, now)
 
     def leave(self, hello: StreamHello, attempt: str) -> None:
         """Note that a process has left its attempt, or is silent."""

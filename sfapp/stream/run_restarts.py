@@ -24,6 +24,13 @@ _LISTING_SECONDS = 1.0
 """Seconds for which all ranks wait for a bucket that lists the packets of one run; ranks of that run wait
 longer."""
 
+_ALIVE_SECONDS = 5.0
+"""Seconds in which a process of a start is heard, after a restart of the aggregator, too: it sends a
+heartbeat each second. A rank that closes its recorder waits longer."""
+
+_MOST_WAITING = 100_000
+"""Largest number of processes whose first hello is remembered until their start is known."""
+
 
 class RunRestarts:
     """Attempts at one run, and the offset of each."""
@@ -34,35 +41,49 @@ class RunRestarts:
         self._folder = packet_path(self._output.folder, run_id, 0).parent
         self._attempts = Attempts.read(self._folder)
         self._present: defaultdict[str, set[str]] = defaultdict(set)  # processes by their attempt's label
+        self._heard_at: dict[str, float] = {}  # when a process of each attempt last sent something
+        self._waiting_since: dict[str, float] = {}  # processes whose attempt is not known yet
+
+    def hear(self, label: str, now: float) -> None:
+        """Note that a process of an attempt has sent something."""
+        self._heard_at[label] = now
 
     def leave(self, label: str, incarnation: str) -> None:
         """Note that a process has left its attempt, or is silent."""
         self._present[label].discard(incarnation)
 
-    def entry(self, hello: StreamHello, newest: int | None) -> RestartEntry:
+    def entry(self, hello: StreamHello, newest: int | None, now: float) -> RestartEntry | None:
         """Return the attempt of this process and the offset of its window numbers.
+
+        None means that it is not known yet which start the process belongs to: it has to say hello again.
 
         Args:
             newest: highest number of a window of the run that is in memory, or None.
+            now: in monotonic seconds.
 
         Raises:
             StreamError: the file cannot be written or is full, or the run has no window numbers left.
         """
         known = self._attempts.entry(hello.attempt, hello.incarnation)
-        entry = self._new_entry(hello, newest) if known is None else known
-        self._present[entry.label].add(hello.incarnation)
-        return entry
+        if known is None and (known := self._new_entry(hello, newest, now)) is None:
+            return None
+        self._waiting_since.pop(hello.incarnation, None)
+        self._present[known.label].add(hello.incarnation)
+        return known
 
-    def _new_entry(self, hello: StreamHello, newest: int | None) -> RestartEntry:
-        """Return and write the entry of a process that has none."""
+    def _new_entry(self, hello: StreamHello, newest: int | None, now: float) -> RestartEntry | None:
+        """Return and write the entry of a process that has none, or None if it has to wait."""
         try:
             with self._output.locked(self._folder):
-                turn, offset = self._turn_of(hello)
-                is_first = offset is None
-                if offset is None and (self._folder / RESTARTS_FILE).exists():
+                turn = self._turn_of(hello, now)
+                if turn is not None and self._is_new(hello, turn) and (self._folder / RESTARTS_FILE).exists():
                     # Another aggregator of the folder may have decided it meanwhile.
                     self._attempts = Attempts.read(self._folder)
-                    turn, offset = self._turn_of(hello)
+                    turn = self._turn_of(hello, now)
+                if turn is None:
+                    return None
+                offset = self._attempts.offset(hello.attempt, turn)
+                is_first = offset is None
                 if offset is None:
                     offset = self._following_offset(hello, newest)
                 entry = RestartEntry(hello.attempt, turn, hello.rank, hello.incarnation, offset)
@@ -74,17 +95,27 @@ class RunRestarts:
         self._attempts.add(entry)
         return entry
 
-    def _turn_of(self, hello: StreamHello) -> tuple[int, int | None]:
-        """Return the turn that a process belongs to, and the turn's offset if it is decided.
+    def _turn_of(self, hello: StreamHello, now: float) -> int | None:
+        """Return the turn that a process belongs to, or None if it has to wait to know.
 
-        A start whose ranks did not agree on its name is over once all of its processes have left: the next
-        may begin with a rank that never connected.
+        Starts may have the same name if their ranks did not agree on one, and a start may begin with a rank
+        that never connected in the one before. It belongs to that one only if a process of it is alive: if
+        one sends something after this hello.
         """
         turn = self._attempts.turn_of(hello.attempt, hello.rank)
-        is_over = self._present.get(attempt_label(hello.attempt, turn)) == set()
-        if is_over and hello.attempt.startswith(NOT_AGREED):
-            turn += 1
-        return turn, self._attempts.offset(hello.attempt, turn)
+        if self._is_new(hello, turn) or not hello.attempt.startswith(NOT_AGREED):
+            return turn
+        if len(self._waiting_since) > _MOST_WAITING:
+            self._waiting_since.clear()
+        since = self._waiting_since.setdefault(hello.incarnation, now)
+        label = attempt_label(hello.attempt, turn)
+        if self._heard_at.get(label, float("-inf")) > since:
+            return turn
+        have_all_left = self._present.get(label) == set()
+        return turn + 1 if have_all_left or now - since >= _ALIVE_SECONDS else None
+
+    def _is_new(self, hello: StreamHello, turn: int) -> bool:
+        return self._attempts.offset(hello.attempt, turn) is None
 
     def _following_offset(self, hello: StreamHello, newest: int | None) -> int:
         """Return the offset behind all windows of the run.

@@ -192,7 +192,7 @@ class StreamReceiver:
             return
         stream.route, stream.received_at = route, now
         self._live.touch(stream.hello)
-        self._runs.touch(stream.hello.run_id, now)
+        self._runs.touch(stream.hello.run_id, now, stream.attempt)
         if isinstance(message, Element):
             self._take_element(stream, message, now)
         elif isinstance(message, Heartbeat):
@@ -217,7 +217,9 @@ class StreamReceiver:
         if hello.run_id not in self._runs and self._runs.is_full:
             self._make_room(hello.run_id, now)
         newest = self.assembler.newest.get(hello.run_id)
-        entry = self._runs.join(hello, now).restarts.entry(hello, newest)
+        entry = self._runs.join(hello, now).restarts.entry(hello, newest, now)
+        if entry is None:
+            return
         if stream is None:
             stream = self._streams[hello.incarnation] = RankStream.begin(hello, entry, route, now)
         self._hello_bytes += grown

@@ -15,11 +15,11 @@ from sfapp.errors import StreamError
 from sfapp.files import lock_file
 from sfapp.model.parse import MOST_WINDOW
 from sfapp.packets import WindowDraft, packet_path, read_windows, run_lock
-from sfapp.packets.attempts import RESTARTS_FILE
+from sfapp.packets.attempts import RESTARTS_FILE, RestartEntry
 from sfapp.packets.job import NOT_AGREED
 from sfapp.packets.run_lock import run_locked
 from sfapp.stream import run_restarts, window_assembly
-from sfapp.stream.messages import VERSION, Ack, Bye, Echo, Heartbeat, StreamHello
+from sfapp.stream.messages import VERSION, Ack, Bye, Echo, Heartbeat, Resend, StreamHello
 from sfapp.stream.run_restarts import RunRestarts
 from sfapp.stream.window_buffer import RankRows
 from tests.stream.streams import ManualRank, aggregating, files_in, until, windows_in
@@ -30,39 +30,48 @@ def hello(incarnation: str, rank: int, attempt: str = "a") -> StreamHello:
     return StreamHello(**head, run_id="run", attempt=attempt, world_size=2)
 
 
+def entry_of(
+    restarts: RunRestarts, hello: StreamHello, newest: int | None = None, now: float = 0.0
+) -> RestartEntry:
+    """Return the entry of a process that need not wait."""
+    entry = restarts.entry(hello, newest, now)
+    assert entry is not None
+    return entry
+
+
 def test_a_truncated_line_is_skipped(tmp_path: Path) -> None:
     # given a file whose last line is incomplete
-    RunRestarts(tmp_path, "run").entry(hello("first", 0), None)
+    entry_of(RunRestarts(tmp_path, "run"), hello("first", 0))
     path = packet_path(tmp_path, "run", 0).parent / RESTARTS_FILE
     path.write_bytes(path.read_bytes()[:-9])
     # when offsets of the attempt's ranks are chosen, and windows are written
     after, processes = RunRestarts(tmp_path, "run"), (hello("second", 1), hello("first", 0))
-    assert [after.entry(process, None).offset for process in processes] == [0, 0]
+    assert [entry_of(after, process).offset for process in processes] == [0, 0]
     packet_path(tmp_path, "run", 7).touch()
     # then the next aggregator reads both, and moves another attempt behind those windows
     again = RunRestarts(tmp_path, "run")
-    assert [again.entry(process, None).offset for process in processes] == [0, 0]
-    assert again.entry(hello("third", 0, "b"), None).offset == 8
+    assert [entry_of(again, process).offset for process in processes] == [0, 0]
+    assert entry_of(again, hello("third", 0, "b")).offset == 8
 
 
 def test_the_format_of_a_line_is_unchanged(tmp_path: Path) -> None:
-    RunRestarts(tmp_path, "run").entry(hello("first", 1), newest=4)
+    entry_of(RunRestarts(tmp_path, "run"), hello("first", 1), newest=4)
     (line,) = (packet_path(tmp_path, "run", 0).parent / ".stream.jsonl").read_text().splitlines()
     assert line == '{"attempt":"a","turn":0,"rank":1,"incarnation":"first","offset":5}'
 
 
 @pytest.mark.parametrize("line", [b'{"attempt":"\xff"}', b'{"more":' + b"[" * 100_000, b"[]", b"\0"])
 def test_a_damaged_line_does_not_end_the_aggregator(tmp_path: Path, line: bytes) -> None:
-    RunRestarts(tmp_path, "run").entry(hello("first", 0), newest=4)
+    entry_of(RunRestarts(tmp_path, "run"), hello("first", 0), newest=4)
     with (packet_path(tmp_path, "run", 0).parent / RESTARTS_FILE).open("ab") as file:
         file.write(line + b"\n")
-    assert RunRestarts(tmp_path, "run").entry(hello("first", 0), None).offset == 5
+    assert entry_of(RunRestarts(tmp_path, "run"), hello("first", 0)).offset == 5
 
 
 def test_a_rank_of_the_last_turn_begins_the_next_even_if_it_is_not_in_an_earlier_one(tmp_path: Path) -> None:
     restarts = RunRestarts(tmp_path, "run")
     processes = (hello("first", 0), hello("second", 0), hello("third", 1), hello("fourth", 1))
-    assert [restarts.entry(process, None).turn for process in processes] == [0, 1, 1, 2]
+    assert [entry_of(restarts, process).turn for process in processes] == [0, 1, 1, 2]
 
 
 def test_a_rank_that_never_connected_begins_the_next_start_once_the_others_have_left(tmp_path: Path) -> None:
@@ -71,22 +80,56 @@ def test_a_rank_that_never_connected_begins_the_next_start_once_the_others_have_
     with ExitStack() as stack:
         aggregator = stack.enter_context(aggregating(tmp_path, close_after=0.1))
 
-        def delivered(rank: int, process: str) -> ManualRank:
+        def connected(rank: int, process: str) -> ManualRank:
             peer = stack.enter_context(ManualRank(aggregator.endpoint, rank, process))
             peer.send(peer.hello(attempt=attempt, world_size=2))
-            peer.send(peer.opened(0), peer.steps(1, [0, 1]), peer.closed(3, 2))
             return peer
 
-        alone = delivered(0, "first")
-        while alone.receive_type(Ack).up_to_sequence < 4:
-            pass
-        alone.send(Bye(**alone.head, sequence=4))
-        until(lambda: all(rank.has_left for rank in aggregator.snapshot().ranks))
-        for peer in (delivered(1, "second"), delivered(0, "third")):
+        def deliver(peer: ManualRank) -> None:
+            peer.send(peer.opened(0), peer.steps(1, [0, 1]), peer.closed(3, 2))
             while peer.receive_type(Ack).up_to_sequence < 4:
                 pass
+
+        alone = connected(0, "first")
+        deliver(alone)
+        alone.send(Bye(**alone.head, sequence=4))
+        until(lambda: all(rank.has_left for rank in aggregator.snapshot().ranks))
+        second = connected(1, "second")
+        deliver(second)
+        # The other rank of that start says hello again once the first is known to be alive.
+        third = connected(0, "third")
+        third.send(third.opened(0))
+        assert third.receive_type(Resend).hello
+        second.send(Heartbeat(**second.head, sent=4, sent_ns=0))
+        second.receive_type(Echo)
+        third.send(third.hello(attempt=attempt, world_size=2))
+        deliver(third)
     found = [(window.number, window.ranks.rank, window.manifest.attempt) for window in windows_in(tmp_path)]
     assert found == [(0, (0,), attempt), (1, (0, 1), f"{attempt}/1")]
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["same aggregator", "another aggregator"])
+@pytest.mark.parametrize("alive", [True, False], ids=["alive", "killed"])
+def test_a_rank_that_never_connected_joins_a_start_only_if_a_process_of_it_is_alive(
+    tmp_path: Path, restarted: bool, alive: bool
+) -> None:
+    attempt = f"{NOT_AGREED}0.2.29500"
+    first, late = hello("first", 0, attempt), hello("late", 1, attempt)
+    # given a start of which one process has said hello, and is not known to have ended
+    restarts = RunRestarts(tmp_path, "run")
+    label = entry_of(restarts, first).label
+    restarts.hear(label, 1.0)
+    if restarted:
+        restarts = RunRestarts(tmp_path, "run")
+    # when the other rank says hello for the first time
+    assert restarts.entry(late, None, 2.0) is None
+    if alive:
+        entry_of(restarts, first, now=4.0)
+        restarts.hear(label, 4.0)
+    else:
+        assert restarts.entry(late, None, 6.9) is None
+    # then it belongs to that start, or begins the next one
+    assert entry_of(restarts, late, now=7.0).turn == (0 if alive else 1)
 
 
 def test_a_rank_that_restarts_without_end_is_refused_while_the_file_can_be_read(
@@ -95,16 +138,16 @@ def test_a_rank_that_restarts_without_end_is_refused_while_the_file_can_be_read(
     monkeypatch.setattr(run_restarts, "MAX_BYTES", 200)
     restarts = RunRestarts(tmp_path, "run")
     for number in range(3):
-        restarts.entry(hello(f"process {number}", 0), None)
+        entry_of(restarts, hello(f"process {number}", 0))
     with pytest.raises(StreamError, match="was restarted too often"):
-        restarts.entry(hello("another process", 0), None)
+        entry_of(restarts, hello("another process", 0))
 
 
 def test_a_file_with_a_huge_number_takes_no_window_numbers_from_the_run(tmp_path: Path) -> None:
     path = packet_path(tmp_path, "run", MOST_WINDOW)
     path.parent.mkdir(parents=True)
     path.touch()
-    assert RunRestarts(tmp_path, "run").entry(hello("first", 0), newest=4).offset == 5
+    assert entry_of(RunRestarts(tmp_path, "run"), hello("first", 0), newest=4).offset == 5
 
 
 def test_two_aggregators_of_a_folder_lose_no_rank_of_a_window(tmp_path: Path) -> None:
@@ -211,9 +254,9 @@ def test_an_attempt_has_the_offset_that_another_aggregator_gave_it(tmp_path: Pat
     one, other = RunRestarts(tmp_path, "run"), RunRestarts(tmp_path, "run")
     packets[0].parent.mkdir()
     packets[0].touch()
-    assert one.entry(hello("p0", 0), None).offset == 1
+    assert entry_of(one, hello("p0", 0)).offset == 1
     packets[1].touch()
-    assert other.entry(hello("p1", 1), None).offset == 1
+    assert entry_of(other, hello("p1", 1)).offset == 1
 
 
 def test_a_run_that_stays_locked_is_written_once_it_is_free(tmp_path: Path) -> None:
