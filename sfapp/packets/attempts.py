@@ -36,13 +36,17 @@ class RestartEntry(msgspec.Struct, frozen=True):
     Attributes:
         turn: distinguishes attempts of the same name. A process of a rank that is already in the last turn
             begins the next one.
+        offset: added to the process's numbers of windows. Ranks that do not agree on their start may count
+            from different numbers.
+        first: number in the run of the attempt's first window; files of older versions do not have it.
     """
 
     attempt: str
     turn: Annotated[int, Meta(ge=0, le=MAX_VALUE)]
     rank: Annotated[int, Meta(ge=0, le=MAX_RANK_VALUE)]
     incarnation: str
-    offset: Annotated[int, Meta(ge=0, le=MAX_VALUE)]
+    offset: Annotated[int, Meta(ge=-MAX_VALUE, le=MAX_VALUE)]
+    first: Annotated[int, Meta(ge=0, le=MAX_VALUE)] | None = None
 
     @property
     def label(self) -> str:
@@ -59,7 +63,7 @@ class Attempts:
     def __init__(self) -> None:
         self._turns: defaultdict[str, dict[int, set[int]]] = defaultdict(dict)  # ranks by turn
         self._last_turn: dict[str, int] = {}
-        self._offset: dict[tuple[str, int], int] = {}
+        self._decided_by: dict[tuple[str, int], RestartEntry] = {}
         self._entries: dict[tuple[str, str], RestartEntry] = {}
 
     @classmethod
@@ -81,16 +85,16 @@ class Attempts:
         """Add a process."""
         self._turns[entry.attempt].setdefault(entry.turn, set()).add(entry.rank)
         self._last_turn[entry.attempt] = max(entry.turn, self._last_turn.get(entry.attempt, 0))
-        self._offset[entry.attempt, entry.turn] = entry.offset
+        self._decided_by.setdefault((entry.attempt, entry.turn), entry)
         self._entries[entry.attempt, entry.incarnation] = entry
 
     def entry(self, attempt: str, incarnation: str) -> RestartEntry | None:
         """Return the entry of a process, or None if it has none."""
         return self._entries.get((attempt, incarnation))
 
-    def offset(self, attempt: str, turn: int) -> int | None:
-        """Return the offset of an attempt, or None if no process of it is stored."""
-        return self._offset.get((attempt, turn))
+    def first_entry(self, attempt: str, turn: int) -> RestartEntry | None:
+        """Return the entry of an attempt's first process, or None if no process of it is stored."""
+        return self._decided_by.get((attempt, turn))
 
     def turn_of(self, attempt: str, rank: int) -> int:
         """Return the turn of a process that is not stored: the last one without its rank, or a new one."""
@@ -117,10 +121,11 @@ def placed(manifest: Manifest, rank: int, path: StoragePath) -> Manifest:
     attempts = Attempts() if file is None else _attempts_in(path.parent, file.stamp)
     known = attempts.entry(manifest.attempt, manifest.process)
     turn = attempts.turn_of(manifest.attempt, rank) if known is None else known.turn
-    number = manifest.window + (attempts.offset(manifest.attempt, turn) or 0)
+    known = known or attempts.first_entry(manifest.attempt, turn)
+    number = manifest.window + (0 if known is None else known.offset)
     return replace(
         manifest,
-        window=number if number <= MOST_WINDOW else manifest.window,
+        window=number if 0 <= number <= MOST_WINDOW else manifest.window,
         attempt=attempt_label(manifest.attempt, turn),
         process=None,
     )

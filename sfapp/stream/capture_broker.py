@@ -180,7 +180,7 @@ class CaptureBroker:
         request = self._requested(stream, message.capture)
         try:
             if isinstance(message, CaptureReport):
-                windows = tuple(window + stream.offset for window in message.state.windows)
+                windows = tuple(map(stream.number_in_run, message.state.windows))
                 rank = message.state.rank if request.kind == "stacks" else stream.hello.rank
                 if rank not in request.ranks:
                     raise CaptureError(f"rank {rank} was not asked")
@@ -244,7 +244,7 @@ class CaptureBroker:
         except PacketError as error:  # sending it again would not help
             self._failures.append(f"capture {piece.capture}: {error}")
             return
-        write_captured(events, self._root, run_id, piece.window + stream.offset, rank)
+        write_captured(events, self._root, run_id, stream.number_in_run(piece.window), rank)
 
 
 def _understands(stream: RankStream, request: CaptureRequest) -> bool:

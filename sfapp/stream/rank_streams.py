@@ -89,6 +89,17 @@ class RankStream:
         stream.acknowledged = hello.first
         return stream
 
+    def number_in_run(self, window: int) -> int:
+        """Return the number of one of its windows in the run.
+
+        Raises:
+            StreamError: a run has no window of that number.
+        """
+        number = window + self.offset
+        if not 0 <= number <= MOST_WINDOW:
+            raise StreamError(f"window {window} has the number {number} in its run, outside 0…10^18 − 1")
+        return number
+
     def lacks_hello_of(self, element: Element) -> bool:
         """Return whether an element begins a window of an attempt whose hello was lost."""
         if not isinstance(element, WindowOpened) or element.sequence < self.expected:
@@ -159,9 +170,7 @@ def _take_opened(
     _check_schema(stream.hello, opened)
     if stream.current is not None:
         raise StreamError(f"window {opened.window} begins inside window {stream.current.opened.window}")
-    number = opened.window + stream.offset
-    if number > MOST_WINDOW:
-        raise StreamError(f"window {opened.window} has the number {number} in its run, above 10^18 − 1")
+    number = stream.number_in_run(opened.window)
     rows = assembler.open(stream.hello, opened, number, stream.attempt)
     if rows is None:
         raise StreamError(f"window {opened.window} begins a second time")

@@ -82,11 +82,9 @@ class RunRestarts:
                     turn = self._turn_of(hello, now)
                 if turn is None:
                     return None
-                offset = self._attempts.offset(hello.attempt, turn)
-                is_first = offset is None
-                if offset is None:
-                    offset = self._following_offset(hello, newest)
-                entry = RestartEntry(hello.attempt, turn, hello.rank, hello.incarnation, offset)
+                is_first = self._is_new(hello, turn)
+                first, offset = self._numbers_of(hello, turn, newest)
+                entry = RestartEntry(hello.attempt, turn, hello.rank, hello.incarnation, offset, first)
                 # From the first line of a turn, the offset of its other ranks follows: it alone must survive
                 # a power failure, and a flush per rank would keep a thousand of them waiting.
                 self._write(entry, sync=is_first)
@@ -115,10 +113,24 @@ class RunRestarts:
         return turn + 1 if have_all_left or now - since >= _ALIVE_SECONDS else None
 
     def _is_new(self, hello: StreamHello, turn: int) -> bool:
-        return self._attempts.offset(hello.attempt, turn) is None
+        return self._attempts.first_entry(hello.attempt, turn) is None
 
-    def _following_offset(self, hello: StreamHello, newest: int | None) -> int:
-        """Return the offset behind all windows of the run.
+    def _numbers_of(self, hello: StreamHello, turn: int, newest: int | None) -> tuple[int | None, int]:
+        """Return the number of an attempt's first window, None if not known, and the offset of a process.
+
+        Ranks that agreed on the attempt agreed on the number that they count from, too.
+        """
+        decided = self._attempts.first_entry(hello.attempt, turn)
+        if decided is None:
+            first = self._following_number(hello, newest)
+        elif decided.first is None or not hello.attempt.startswith(NOT_AGREED):
+            return decided.first, decided.offset
+        else:
+            first = decided.first
+        return first, first - hello.first_window
+
+    def _following_number(self, hello: StreamHello, newest: int | None) -> int:
+        """Return a number behind all windows of the run, and not below those of the process.
 
         Raises:
             StreamError: the run has no window numbers left, or has to wait for the bucket.
@@ -127,11 +139,10 @@ class RunRestarts:
         elsewhere = self._output.following_window_within(_LISTING_SECONDS, self._run_id)
         if elsewhere is None:
             raise StreamError(f"run {quoted(self._run_id)} has to wait: its packets in the bucket are listed")
-        following = max(following, elsewhere)
-        offset = max(0, following - hello.first_window)
-        if offset > MOST_WINDOW:
+        following = max(following, elsewhere, hello.first_window)
+        if following > MOST_WINDOW:
             raise StreamError(f"run {quoted(hello.run_id)} has no window numbers left")
-        return offset
+        return following
 
     def _newest_on_disk(self) -> int:
         """Return the highest number of a packet of the run, or −1."""

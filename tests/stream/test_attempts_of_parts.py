@@ -19,6 +19,7 @@ from benchmarks.simulated_stream import (
 from sfapp.model import Window
 from sfapp.packets import Loaded, load_packet, packet_path, read_windows
 from sfapp.packets.attempts import RESTARTS_FILE
+from sfapp.packets.job import NOT_AGREED
 from sfapp.packets.read import Packet
 from sfapp.store import Store
 
@@ -38,7 +39,7 @@ class RestartedJob:
         self.exchange()
         assert [window.number for window in self.windows()] == [0, 1]
 
-    def start(self, attempt: str) -> None:
+    def start(self, attempt: str, first_windows: tuple[int, ...] = (0, 0)) -> None:
         self.ranks = [
             SimulatedRankProcess(
                 rank,
@@ -48,7 +49,7 @@ class RestartedJob:
                 self.clock,
                 self.disk,
                 lambda: None,
-                0,
+                first_windows[rank],
             )
             for rank in range(self.world)
         ]
@@ -64,7 +65,11 @@ class RestartedJob:
             for frame in process.link.up:
                 self.aggregator.receive(process.link, frame)
             process.link.up.clear()
+            for frame in process.link.down:
+                process.sender.receive(frame)
+            process.link.down.clear()
         self.aggregator.turn(is_idle=True)
+        self.clock.now += 1.0
 
     def end_without_aggregator(self) -> None:
         for process in self.ranks:
@@ -108,6 +113,32 @@ def test_parts_of_a_later_attempt_follow_the_windows_of_the_earlier_one(tmp_path
         assert sorted(store.window_numbers([RUN])[RUN]) == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("first_windows", [(0, 8), (8, 0), (1, 12)])
+def test_ranks_that_count_from_different_numbers_are_in_the_same_windows(
+    tmp_path: Path, first_windows: tuple[int, int]
+) -> None:
+    """As after an attempt of which one node kept more windows on its disk than another."""
+    job = RestartedJob(tmp_path)
+    job.start(f"{NOT_AGREED}1.2.29500", first_windows)
+    job.train(range(2 * WINDOW_STEPS))
+    for _ in range(4):
+        job.exchange()
+    # The aggregator is gone from here on.
+    job.train(range(2 * WINDOW_STEPS, 3 * WINDOW_STEPS))
+    job.end_without_aggregator()
+    assert len(job.windows()) == 4
+
+    job.copy_parts()
+
+    loaded, windows = job.load(), job.windows()
+    numbers = [window.number for window in windows]
+    assert numbers[:2] == [0, 1]
+    assert numbers[2:] == list(range(numbers[2], numbers[2] + 3))
+    assert all(window.ranks.rank == (0, 1) for window in windows)
+    assert [window.step_N.tolist()[0] for window in windows[2:]] == [0, WINDOW_STEPS, 2 * WINDOW_STEPS]
+    assert not loaded.conflicts
+
+
 @pytest.mark.parametrize("world", [1, 2])
 def test_parts_of_an_unknown_attempt_are_a_conflict_and_replace_nothing(tmp_path: Path, world: int) -> None:
     job = RestartedJob(tmp_path, world)
@@ -144,7 +175,8 @@ def test_a_second_attempt_of_the_same_name_is_another_one(tmp_path: Path) -> Non
     [
         {"turn": 0, "offset": 2**62},
         {"turn": 0, "offset": 2**80},
-        {"turn": 0, "offset": -1},
+        {"turn": 0, "offset": -2},
+        {"turn": 0, "offset": -(2**80)},
         {"turn": 10**12, "offset": 5},
     ],
 )

@@ -57,7 +57,15 @@ def test_a_truncated_line_is_skipped(tmp_path: Path) -> None:
 def test_the_format_of_a_line_is_unchanged(tmp_path: Path) -> None:
     entry_of(RunRestarts(tmp_path, "run"), hello("first", 1), newest=4)
     (line,) = (packet_path(tmp_path, "run", 0).parent / ".stream.jsonl").read_text().splitlines()
-    assert line == '{"attempt":"a","turn":0,"rank":1,"incarnation":"first","offset":5}'
+    assert line == '{"attempt":"a","turn":0,"rank":1,"incarnation":"first","offset":5,"first":5}'
+
+
+def test_a_line_without_the_number_of_the_first_window_is_read(tmp_path: Path) -> None:
+    """As aggregators of older versions wrote it."""
+    path = packet_path(tmp_path, "run", 0).parent / RESTARTS_FILE
+    path.parent.mkdir(parents=True)
+    path.write_text('{"attempt":"a","turn":0,"rank":1,"incarnation":"first","offset":5}\n')
+    assert entry_of(RunRestarts(tmp_path, "run"), hello("other", 0)).offset == 5
 
 
 @pytest.mark.parametrize("line", [b'{"attempt":"\xff"}', b'{"more":' + b"[" * 100_000, b"[]", b"\0"])
