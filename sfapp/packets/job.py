@@ -78,7 +78,8 @@ def following_window(files: Iterable[tuple[str, float]], rank: int | None = None
         if (name := _PACKET_NAME.match(each)) and int(name[1]) <= LAST_COUNTED
     ]
     if rank is not None:
-        started, own_suffixes = _process_start_time(), (None, f".rank{rank}")
+        age, own_suffixes = process_seconds(), (None, f".rank{rank}")
+        started = 0.0 if age is None else time.time() - age
         found = [
             (name, modified) for name, modified in found if name[2] in own_suffixes or modified < started
         ]
@@ -118,14 +119,13 @@ class JobRank:
         return JobRank(self.identity, self.job, reason, self.attempt)
 
 
-def _process_start_time() -> float:
-    """Return when this process started, in seconds since the epoch; 0 if the system does not provide it."""
+def process_seconds() -> float | None:
+    """Return the seconds since this process was started, or None if the system does not provide them."""
     try:
         ticks = int(process_fields("self")[STARTED])
-        age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
     except (OSError, AttributeError):
-        return 0.0
-    return time.time() - age
+        return None
 
 
 def _modified(path: Path) -> float:

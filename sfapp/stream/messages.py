@@ -85,6 +85,7 @@ class StreamHello(Message, frozen=True, kw_only=True, tag="hello"):
         attributes: attributes of the rank's machine and job; not sent if there are none.
         understands: kinds of capture requests that the recorder understands; older ones do not send it, and
             understand profiles only.
+        process_seconds: since the process was started, when the hello was made; not sent if not known.
         wrapper, parallelism, prefetch, model_fit, recorder, extra: fields of the packet (packet.md).
     """
 
@@ -98,6 +99,7 @@ class StreamHello(Message, frozen=True, kw_only=True, tag="hello"):
     hostname: Annotated[str, Meta(max_length=MAX_NAME_LENGTH)] = ""
     attributes: RankAttributes | UnsetType = UNSET
     understands: Annotated[tuple[Token, ...], Meta(max_length=16)] | UnsetType = UNSET
+    process_seconds: Annotated[float, Meta(ge=0)] | UnsetType = UNSET
     wrapper: Wrapper = "other"
     parallelism: Parallelism = Parallelism()
     prefetch: Prefetch = "unknown"

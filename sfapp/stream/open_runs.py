@@ -71,15 +71,8 @@ class OpenRuns:
             if attempt is not None:
                 run.restarts.hear(attempt, now)
 
-    def leave(self, hello: StreamHello, attempt: str) -> None:
-        """Note that a process has left its attempt, or is silent."""
-        run = self._runs.get(hello.run_id)
-        if run is not None:
-            run.restarts.leave(attempt, hello.incarnation)
-
-    def remove_stream(self, hello: StreamHello, attempt: str) -> None:
+    def remove_stream(self, hello: StreamHello) -> None:
         """Note that the stream of a process was removed."""
-        self.leave(hello, attempt)
         run = self._runs.get(hello.run_id)
         if run is not None:
             run.incarnations.discard(hello.incarnation)

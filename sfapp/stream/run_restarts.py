@@ -5,10 +5,10 @@ aggregator uses the same one.
 from __future__ import annotations
 
 import os
-from collections import defaultdict
 from pathlib import Path
 
 import msgspec
+from msgspec import UnsetType
 
 from sfapp.errors import StreamError
 from sfapp.files import open_regular, sync_folder
@@ -40,17 +40,12 @@ class RunRestarts:
         self._run_id = run_id
         self._folder = packet_path(self._output.folder, run_id, 0).parent
         self._attempts = Attempts.read(self._folder)
-        self._present: defaultdict[str, set[str]] = defaultdict(set)  # processes by their attempt's label
         self._heard_at: dict[str, float] = {}  # when a process of each attempt last sent something
         self._waiting_since: dict[str, float] = {}  # processes whose attempt is not known yet
 
     def hear(self, label: str, now: float) -> None:
         """Note that a process of an attempt has sent something."""
         self._heard_at[label] = now
-
-    def leave(self, label: str, incarnation: str) -> None:
-        """Note that a process has left its attempt, or is silent."""
-        self._present[label].discard(incarnation)
 
     def entry(self, hello: StreamHello, newest: int | None, now: float) -> RestartEntry | None:
         """Return the attempt of this process and the offset of its window numbers.
@@ -68,7 +63,7 @@ class RunRestarts:
         if known is None and (known := self._new_entry(hello, newest, now)) is None:
             return None
         self._waiting_since.pop(hello.incarnation, None)
-        self._present[known.label].add(hello.incarnation)
+        self.hear(known.label, now)
         return known
 
     def _new_entry(self, hello: StreamHello, newest: int | None, now: float) -> RestartEntry | None:
@@ -97,8 +92,8 @@ class RunRestarts:
         """Return the turn that a process belongs to, or None if it has to wait to know.
 
         Starts may have the same name if their ranks did not agree on one, and a start may begin with a rank
-        that never connected in the one before. It belongs to that one only if a process of it is alive: if
-        one sends something after this hello.
+        that never connected in the one before. A process belongs to a start that sent something after the
+        process was started: other processes of an earlier start had ended by then.
         """
         turn = self._attempts.turn_of(hello.attempt, hello.rank)
         if self._is_new(hello, turn) or not hello.attempt.startswith(NOT_AGREED):
@@ -106,11 +101,12 @@ class RunRestarts:
         if len(self._waiting_since) > _MOST_WAITING:
             self._waiting_since.clear()
         since = self._waiting_since.setdefault(hello.incarnation, now)
-        label = attempt_label(hello.attempt, turn)
-        if self._heard_at.get(label, float("-inf")) > since:
+        age = hello.process_seconds
+        started = since if isinstance(age, UnsetType) else now - age
+        if self._heard_at.get(attempt_label(hello.attempt, turn), float("-inf")) > started:
             return turn
-        have_all_left = self._present.get(label) == set()
-        return turn + 1 if have_all_left or now - since >= _ALIVE_SECONDS else None
+        # A hello that was on its way for long says that the process is younger than it is: ask again.
+        return turn + 1 if now - since >= _ALIVE_SECONDS else None
 
     def _is_new(self, hello: StreamHello, turn: int) -> bool:
         return self._attempts.first_entry(hello.attempt, turn) is None

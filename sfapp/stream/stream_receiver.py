@@ -203,7 +203,6 @@ class StreamReceiver:
             self._captures.receive(stream, message)
         elif isinstance(message, Bye):
             self._live.set_left(stream.hello)
-            self._runs.leave(stream.hello, stream.attempt)
             self.assembler.write_within(stream.undelivered, _BYE_SECONDS)
 
     def _take_hello(self, route: Route, hello: StreamHello, now: float) -> None:
@@ -378,7 +377,7 @@ class StreamReceiver:
     def _remove(self, stream: RankStream) -> None:
         del self._streams[stream.hello.incarnation]
         self._hello_bytes -= stream.hello_bytes
-        self._runs.remove_stream(stream.hello, stream.attempt)
+        self._runs.remove_stream(stream.hello)
 
     def _acknowledge(self) -> None:
         for stream in self._streams.values():

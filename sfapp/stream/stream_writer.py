@@ -19,7 +19,7 @@ from msgspec import UNSET
 from sfapp.errors import StreamError
 from sfapp.model.capture import CaptureKind
 from sfapp.model.standstill import PlaceSource, ReportedPlace
-from sfapp.packets.job import JobRank
+from sfapp.packets.job import JobRank, process_seconds
 from sfapp.packets.sink import STREAM_VARIABLE, LocalSinkFactory
 from sfapp.packets.window_rows import WindowBuffer
 from sfapp.stream.capture_mailbox import StreamCaptureMailbox
@@ -159,7 +159,7 @@ class StreamWriter:
             )
 
     def _make_hello(self, rank: JobRank, first: int) -> StreamHello:
-        identity, job = rank.identity, rank.job
+        identity, job, age = rank.identity, rank.job, process_seconds()
         return StreamHello(
             v=VERSION,
             rank=identity.rank,
@@ -174,6 +174,7 @@ class StreamWriter:
             hostname=identity.hostname,
             attributes=dict(identity.attributes) or UNSET,
             understands=get_args(CaptureKind),
+            process_seconds=UNSET if age is None else age,
             wrapper=job.wrapper,
             parallelism=job.parallelism,
             prefetch=job.prefetch,

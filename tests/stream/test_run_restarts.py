@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import UNSET, UnsetType
 
 import sfapp
 from sfapp.errors import StreamError
@@ -19,15 +20,17 @@ from sfapp.packets.attempts import RESTARTS_FILE, RestartEntry
 from sfapp.packets.job import NOT_AGREED
 from sfapp.packets.run_lock import run_locked
 from sfapp.stream import run_restarts, window_assembly
-from sfapp.stream.messages import VERSION, Ack, Bye, Echo, Heartbeat, Resend, StreamHello
+from sfapp.stream.messages import VERSION, Ack, Echo, Heartbeat, StreamHello
 from sfapp.stream.run_restarts import RunRestarts
 from sfapp.stream.window_buffer import RankRows
 from tests.stream.streams import ManualRank, aggregating, files_in, until, windows_in
 
+START = f"{NOT_AGREED}0.2.29500"
 
-def hello(incarnation: str, rank: int, attempt: str = "a") -> StreamHello:
+
+def hello(incarnation: str, rank: int, attempt: str = "a", age: float | UnsetType = UNSET) -> StreamHello:
     head: dict[str, Any] = {"v": VERSION, "rank": rank, "incarnation": incarnation}
-    return StreamHello(**head, run_id="run", attempt=attempt, world_size=2)
+    return StreamHello(**head, run_id="run", attempt=attempt, world_size=2, process_seconds=age)
 
 
 def entry_of(
@@ -82,61 +85,43 @@ def test_a_rank_of_the_last_turn_begins_the_next_even_if_it_is_not_in_an_earlier
     assert [entry_of(restarts, process).turn for process in processes] == [0, 1, 1, 2]
 
 
-def test_a_rank_that_never_connected_begins_the_next_start_once_the_others_have_left(tmp_path: Path) -> None:
-    """As when a rank dies at start-up, and ranks do not agree on a name for the start."""
-    attempt = f"{NOT_AGREED}0.2.29500"
-    with ExitStack() as stack:
-        aggregator = stack.enter_context(aggregating(tmp_path, close_after=0.1))
+@pytest.mark.parametrize(
+    ("started", "turn"), [(0.5, 0), (5.5, 0), (7.0, 1)], ids=["with it", "before its end", "after its end"]
+)
+def test_a_process_joins_the_start_that_sent_something_after_the_process_began(
+    tmp_path: Path, started: float, turn: int
+) -> None:
+    """A rank that never connected, in a job whose ranks do not agree on a name for each start."""
+    # given a start that was heard until second 6, and the first hello of its other rank, much later
+    restarts, first = RunRestarts(tmp_path, "run"), hello("first", 0, START)
+    restarts.hear(entry_of(restarts, first, now=1.0).label, 6.0)
 
-        def connected(rank: int, process: str) -> ManualRank:
-            peer = stack.enter_context(ManualRank(aggregator.endpoint, rank, process))
-            peer.send(peer.hello(attempt=attempt, world_size=2))
-            return peer
+    def late(now: float) -> RestartEntry | None:
+        return restarts.entry(hello("late", 1, START, now - started), None, now)
 
-        def deliver(peer: ManualRank) -> None:
-            peer.send(peer.opened(0), peer.steps(1, [0, 1]), peer.closed(3, 2))
-            while peer.receive_type(Ack).up_to_sequence < 4:
-                pass
+    # when hellos are repeated while it is not known whether a process of that start is alive
+    found = next(filter(None, map(late, (20.0, 21.0, 25.0))))
 
-        alone = connected(0, "first")
-        deliver(alone)
-        alone.send(Bye(**alone.head, sequence=4))
-        until(lambda: all(rank.has_left for rank in aggregator.snapshot().ranks))
-        second = connected(1, "second")
-        deliver(second)
-        # The other rank of that start says hello again once the first is known to be alive.
-        third = connected(0, "third")
-        third.send(third.opened(0))
-        assert third.receive_type(Resend).hello
-        second.send(Heartbeat(**second.head, sent=4, sent_ns=0))
-        second.receive_type(Echo)
-        third.send(third.hello(attempt=attempt, world_size=2))
-        deliver(third)
-    found = [(window.number, window.ranks.rank, window.manifest.attempt) for window in windows_in(tmp_path)]
-    assert found == [(0, (0,), attempt), (1, (0, 1), f"{attempt}/1")]
+    assert found.turn == turn
+    assert entry_of(restarts, hello("third", 0, START, 2.0), now=26.0).turn == 1
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["same aggregator", "another aggregator"])
 @pytest.mark.parametrize("alive", [True, False], ids=["alive", "killed"])
-def test_a_rank_that_never_connected_joins_a_start_only_if_a_process_of_it_is_alive(
+def test_a_process_of_unknown_age_joins_a_start_of_which_one_is_alive(
     tmp_path: Path, restarted: bool, alive: bool
 ) -> None:
-    attempt = f"{NOT_AGREED}0.2.29500"
-    first, late = hello("first", 0, attempt), hello("late", 1, attempt)
-    # given a start of which one process has said hello, and is not known to have ended
-    restarts = RunRestarts(tmp_path, "run")
-    label = entry_of(restarts, first).label
-    restarts.hear(label, 1.0)
+    """As recorders of older versions, and after a restart of the aggregator."""
+    restarts, first, late = RunRestarts(tmp_path, "run"), hello("first", 0, START), hello("late", 1, START)
+    label = entry_of(restarts, first, now=1.0).label
     if restarted:
         restarts = RunRestarts(tmp_path, "run")
-    # when the other rank says hello for the first time
     assert restarts.entry(late, None, 2.0) is None
     if alive:
         entry_of(restarts, first, now=4.0)
         restarts.hear(label, 4.0)
     else:
         assert restarts.entry(late, None, 6.9) is None
-    # then it belongs to that start, or begins the next one
     assert entry_of(restarts, late, now=7.0).turn == (0 if alive else 1)
 
 
