@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from sfapp.errors import StorageError
-from sfapp.packets.run_lock import run_locked
+from sfapp.packets.run_lock import RunLocks
 from sfapp.storage import StorageOptions, StoragePath, location
 from sfapp.storage.storage_address import scheme_of
 
@@ -32,6 +32,7 @@ class PacketOutput:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.replacing = threading.Lock()
+        self._locks = RunLocks()
 
     @classmethod
     def of(cls, root: Path | PacketOutput) -> PacketOutput:
@@ -59,8 +60,8 @@ class PacketOutput:
         return 0
 
     def locked(self, run_folder: Path) -> AbstractContextManager[None]:
-        """Keep other processes from replacing packets of a run within the block; see ``run_locked``."""
-        return run_locked(run_folder)
+        """Keep other processes from replacing packets of a run within the block; see ``RunLocks``."""
+        return self._locks.locked(run_folder)
 
     def has_claimed(self, path: Path) -> bool:
         """Return whether a packet of this path has left the folder, so that none may replace it."""

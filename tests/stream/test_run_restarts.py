@@ -18,7 +18,7 @@ from sfapp.model.parse import MOST_WINDOW
 from sfapp.packets import WindowDraft, packet_path, read_windows, run_lock
 from sfapp.packets.attempts import RESTARTS_FILE, RestartEntry
 from sfapp.packets.job import NOT_AGREED
-from sfapp.packets.run_lock import run_locked
+from sfapp.packets.run_lock import RunLocks
 from sfapp.stream import run_restarts, window_assembly
 from sfapp.stream.messages import VERSION, Ack, Echo, Heartbeat, StreamHello
 from sfapp.stream.run_restarts import RunRestarts
@@ -254,13 +254,36 @@ def test_an_attempt_has_the_offset_that_another_aggregator_gave_it(tmp_path: Pat
 
 def test_a_run_that_stays_locked_is_written_once_it_is_free(tmp_path: Path) -> None:
     with aggregating(tmp_path) as aggregator, ManualRank(aggregator.endpoint) as peer:
-        with run_locked(tmp_path / "run"):
+        with RunLocks().locked(tmp_path / "run"):
             peer.send(peer.hello(), peer.opened(0), peer.steps(1, [0]), peer.closed(2, 1))
             until(lambda: aggregator.snapshot().faults)
             assert not windows_in(tmp_path)
         peer.send(peer.hello(), peer.opened(0), peer.steps(1, [0]), peer.closed(2, 1))
         assert peer.receive_type(Ack).up_to_sequence == 3
     assert len(windows_in(tmp_path)) == 1
+
+
+def test_a_run_that_another_process_keeps_locked_is_waited_for_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The aggregator's only thread waits: ranks of other runs would get no answer."""
+    waits: list[float] = []
+
+    def lock(file: int, seconds: float) -> None:
+        waits.append(seconds)
+        lock_file(file, 0.0)
+
+    monkeypatch.setattr(run_lock, "lock_file", lock)
+    restarts = RunRestarts(tmp_path, "run")
+    with RunLocks().locked(tmp_path / "run"):
+        for rank in range(3):
+            with pytest.raises(StreamError, match="has locked the run"):
+                restarts.entry(hello(f"process {rank}", rank), None, 0.0)
+    assert [seconds > 0 for seconds in waits] == [True, True, False, False]
+    # Once the lock is free, it is waited for again.
+    for rank in range(2):
+        entry_of(restarts, hello(f"process {rank}", rank))
+    assert [seconds > 0 for seconds in waits[4:]] == [False, True]
 
 
 def test_a_lock_that_another_user_made_for_all_keeps_no_run_from_being_written(
