@@ -69,7 +69,10 @@ def runs_to_compare(cursor: Cursor, chosen: ReferenceChoices) -> list[str]:
         for run_id, windows, noise, *spread, by_hand in rows
     }
     wanted = _wanted(cursor, chosen, None)
-    return sorted(run for run in stored.keys() | wanted.keys() if stored.get(run) != wanted.get(run))
+    # A run without wanted windows must have no row, not even an invalidated one.
+    return sorted(
+        run for run in stored.keys() | wanted.keys() if run not in wanted or stored.get(run) != wanted[run]
+    )
 
 
 def update_reference(cursor: Cursor, chosen: ReferenceChoices, run_id: str) -> None:

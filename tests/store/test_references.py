@@ -140,6 +140,42 @@ def test_a_reference_can_be_chosen_by_hand(tmp_path: Path) -> None:
         assert compared_with(store) == {measured_reference(store)}
 
 
+def test_no_window_is_compared_with_windows_that_are_gone(tmp_path: Path) -> None:
+    # given a run of which only a window that cannot be compared with another remains
+    paths = put_run(tmp_path)
+    with Store.open([tmp_path]) as store:
+        store.ingest()
+        assert compared_with(store) != {None}
+        for path in paths[:-1]:
+            path.unlink()
+        store.ingest()
+        assert store.runs()[0].reference_window is None
+        assert compared_with(store) == {None}
+        # when that goes too, and the run is recorded again under its name
+        paths[-1].unlink()
+        store.ingest()
+        put(tmp_path, window(number=0, extra=SLOW_EVERYWHERE))
+        store.ingest()
+        # then its first window is compared with none of the recording before
+        assert compared_with(store) == {None}
+        assert store.windows().rows[0]["change"] is None
+
+
+def test_a_run_recorded_again_while_no_store_is_open_is_compared_with_itself(tmp_path: Path) -> None:
+    paths = put_run(tmp_path)
+    with Store.open([tmp_path]) as store:
+        store.ingest()
+    for path in paths:
+        path.unlink()
+    put(tmp_path, window(number=0, extra=SLOW_EVERYWHERE))
+    with Store.open([tmp_path]) as store:
+        store.ingest()
+        assert compared_with(store) == {None}
+        put(tmp_path, window(number=1, extra=SLOW_EVERYWHERE))
+        store.ingest()
+        assert compared_with(store) == {1}
+
+
 def test_a_chosen_window_that_goes_is_waited_for(tmp_path: Path) -> None:
     slow = put_run(tmp_path)[2]
     with Store.open([tmp_path]) as store:
