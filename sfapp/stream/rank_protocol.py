@@ -149,7 +149,7 @@ class RankProtocol:
 
     def send_due(self, send: Send, closing: bool) -> None:
         """Send what is due, until the connection accepts no more."""
-        self._queue.enforce_limits()
+        self._queue.enforce_limits(self._clock())
         if not self.refused:
             self._send_heartbeat(send, closing)
             self._send_elements(send)

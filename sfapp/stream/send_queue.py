@@ -23,6 +23,11 @@ from sfapp.stream.messages import VERSION, Gap, Message
 QUEUED = "queued to be streamed"
 """Reason in the manifest of a part that was written because the queue was full in memory."""
 
+_LOOK_SECONDS = 40.0
+"""Time between two looks for closed windows that wait in memory for their acknowledgement: longer than the
+aggregator waits for other ranks. Windows that wait since the last look are written to disk. A process that
+has to end at once can write a few hundred, not those of hours."""
+
 _ROWS_BYTES = 256 * 1024
 """Largest rows of one message, small enough for a relay that queues messages of a thousand ranks."""
 
@@ -38,6 +43,7 @@ class QueuedWindow:
         until: sequence after its last element, known once it is closed.
         discarded: numbers of the first and last window that this gap replaces.
         unreported: discarded steps of which no gap was sent to the aggregator.
+        was_waiting: whether it was closed when windows that wait were last looked for.
     """
 
     rank: JobRank
@@ -51,6 +57,7 @@ class QueuedWindow:
     size: int = 0
     discarded: tuple[int, int] | None = None
     unreported: int = 0
+    was_waiting: bool = False
 
     @property
     def end(self) -> int:
@@ -93,6 +100,7 @@ class SendQueue:
         self._end = 0  # sequence after the last closed window
         self._lock = threading.Lock()
         self._in_memory = self._on_disk = 0
+        self._look_at = float("-inf")
         self._read: tuple[Path, WindowBuffer] | None = None
 
     # ---- the training thread --------------------------------------------------------------------
@@ -178,8 +186,16 @@ class SendQueue:
             self.lost_steps -= window.unreported  # they had arrived before they were discarded
             self._remove_file(window)
 
-    def enforce_limits(self) -> None:
-        """Write the oldest windows to disk above the memory limit, discard them above the disk limit."""
+    def enforce_limits(self, now: float) -> None:
+        """Write windows to disk that have waited for long, and the oldest above the memory limit; discard
+        the oldest above the disk limit.
+
+        Args:
+            now: monotonic seconds.
+        """
+        if now >= self._look_at:
+            self._look_at = now + _LOOK_SECONDS
+            self._write_waiting()
         while self._in_memory > self._memory_limit:
             self._write_to_disk(next(window for window in self._closed() if window.buffer is not None))
             while self._on_disk > self._disk_limit:
@@ -213,25 +229,49 @@ class SendQueue:
                 return None
         return self._read[1]
 
+    def _write_waiting(self) -> None:
+        """Write the windows that wait since the last look, while there is room on disk."""
+        for window in self._closed():
+            if window.was_waiting and window.steps and window.buffer is not None:
+                if self._on_disk + window.size > self._disk_limit:
+                    return
+                try:
+                    self._write_part(window)
+                except PacketError as error:
+                    self._failures.append(f"window {window.number} waits in memory: {error}")
+                    return
+            window.was_waiting = True
+
     def _write_to_disk(self, window: QueuedWindow) -> None:
-        """Write a window as this rank's part, which readers can use if it is never delivered."""
+        """Write a window for which there is no room in memory; discard it if that fails."""
+        if not window.steps:
+            with self._lock:
+                self._in_memory -= window.size
+            self._discard(window)
+            return
+        try:
+            self._write_part(window)
+        except PacketError as error:
+            with self._lock:
+                self._in_memory -= window.size
+            self._discard(window, str(error))
+
+    def _write_part(self, window: QueuedWindow) -> None:
+        """Write a window as this rank's part, which readers can use if it is never delivered.
+
+        Raises:
+            PacketError: it cannot be written.
+        """
         from sfapp.packets import packet_path, write_packet
 
         buffer = window.buffer
         assert buffer is not None
         rank = window.rank.of_process(self._incarnation)
         job, identity = rank.job, buffer.schema.identify(rank.identity)
+        path = packet_path(job.root, job.run_id, buffer.number, identity.rank, job.process)
+        size = write_packet(part_draft(job, buffer, identity, QUEUED), path)
         with self._lock:
             self._in_memory -= window.size
-        if not buffer.filled:
-            self._discard(window)
-            return
-        try:
-            path = packet_path(job.root, job.run_id, buffer.number, identity.rank, job.process)
-            size = write_packet(part_draft(job, buffer, identity, QUEUED), path)
-        except PacketError as error:
-            self._discard(window, str(error))
-            return
         window.path, window.size, window.buffer = path, size, None
         self._on_disk += size
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 import threading
+import time
 from collections import deque
 from dataclasses import replace
 from pathlib import Path
@@ -115,7 +116,7 @@ class StreamWriter:
             return False
         self._queue.close(rank, buffer)
         if not self._sender.start_again():
-            self._queue.enforce_limits()  # the sender's work otherwise
+            self._queue.enforce_limits(time.monotonic())  # the sender's work otherwise
         return True
 
     def close(self, seconds: float) -> None:

@@ -30,7 +30,7 @@ def test_steps_of_a_gap_that_grew_after_it_was_sent_stay_counted_as_lost(tmp_pat
     reported = sum(message.steps for message in sent if isinstance(message, Gap))
     assert reported == process.writer.lost_steps > 0
     train(range(60, 120))
-    process.sender.queue.enforce_limits()  # discards more, which the aggregator does not know
+    process.sender.queue.enforce_limits(0.0)  # discards more, which the aggregator does not know
     assert process.writer.lost_steps > reported
 
     process.sender.queue.acknowledge(process.sender.queue.end)  # the rest had arrived

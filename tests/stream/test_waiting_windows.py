@@ -1,0 +1,62 @@
+"""Windows that wait long for their acknowledgement are on disk before the process has to end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.simulated_stream import WINDOW_STEPS, SimulatedClock, SimulatedDisk, SimulatedRankProcess
+from sfapp.packets import read_windows
+from sfapp.stream.send_queue import _LOOK_SECONDS
+
+
+class WaitingRank:
+    """A rank of which three windows wait in memory, because there is no aggregator."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.clock, self.disk = folder, SimulatedClock(), SimulatedDisk()
+        self.process = SimulatedRankProcess(
+            0, 1, "attempt", folder, self.clock, self.disk, lambda: None, first_window=0
+        )
+        self.process.sender.turn()
+        for step in range(3 * WINDOW_STEPS):
+            self.process.train(step, 1_000_000 + step)
+
+    def wait(self, seconds: float) -> None:
+        self.clock.now += seconds
+        self.process.sender.turn()
+
+    def on_disk(self) -> list[int]:
+        """Return the numbers of the windows that readers would find if the process was killed now."""
+        return [found.window.number for found in read_windows([self.folder]).windows]
+
+
+@pytest.fixture
+def rank(tmp_path: Path) -> WaitingRank:
+    return WaitingRank(tmp_path)
+
+
+def test_windows_that_wait_for_an_aggregator_are_written_as_parts(rank: WaitingRank) -> None:
+    rank.wait(_LOOK_SECONDS)
+    assert rank.on_disk() == []
+    rank.wait(_LOOK_SECONDS)
+    assert rank.on_disk() == [0, 1, 2]
+    # They are sent from there, and removed once they are acknowledged.
+    queue = rank.process.sender.queue
+    assert queue.message(0) is not None
+    queue.acknowledge(queue.end)
+    assert rank.on_disk() == []
+    assert rank.process.writer.lost_steps == 0
+
+
+def test_windows_that_wait_stay_in_memory_while_the_disk_is_full(rank: WaitingRank) -> None:
+    rank.disk.room = 0
+    rank.wait(_LOOK_SECONDS)
+    rank.wait(_LOOK_SECONDS)
+    assert "waits in memory" in rank.process.local.failures[-1]
+    assert rank.process.writer.pending == 3
+    rank.disk.room = None
+    rank.wait(_LOOK_SECONDS)
+    assert rank.on_disk() == [0, 1, 2]
+    assert rank.process.writer.lost_steps == 0
