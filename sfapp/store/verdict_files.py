@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -19,7 +19,7 @@ from sfapp.errors import PacketError
 from sfapp.packets.arrow_columns import fault_in_tail
 from sfapp.packets.paths import VERDICTS_SUFFIX
 from sfapp.storage import FoundFile, storage_of
-from sfapp.store.bulk_insert import IN_KEYS, IN_NAMES, insert, key_values
+from sfapp.store.bulk_insert import IN_KEYS, IN_NAMES, IN_RUNS, insert, key_values
 from sfapp.store.database import Cursor, Database
 from sfapp.store.references import compare, invalidate_references, references_of
 from sfapp.store.scan import RootListing, is_below
@@ -209,7 +209,11 @@ def _replace(cursor: Cursor, batch: Sequence[_ReadFile]) -> int:
     if not accepted:
         return len(removed)
     rows = with_source([(file.found.name, verdicts.table) for file, verdicts in accepted])
-    references = [reference for _, verdicts in accepted for reference in verdicts.references]
+    references = {
+        (reference.run_id, file.found.name): reference
+        for file, verdicts in accepted
+        for reference in verdicts.references
+    }
     taken = _insert(cursor, rows, references)
     described = [
         _stamp_of(file)
@@ -233,8 +237,14 @@ def _stamp_of(file: _ReadFile) -> dict[str, object]:
     }
 
 
-def _insert(cursor: Cursor, rows: pa.Table, references: Sequence[StoredReference]) -> dict[str, int]:
-    """Insert the rows that count, and return their number by file."""
+def _insert(
+    cursor: Cursor, rows: pa.Table, references: Mapping[tuple[str, str], StoredReference]
+) -> dict[str, int]:
+    """Insert the rows that count, and return their number by file.
+
+    Args:
+        references: of each run in each file, with which its windows there are compared.
+    """
     cursor.register("new_rows", rows)
     try:
         # Most windows are new. Looking for the others would read every stored diagnosis once for each batch.
@@ -245,10 +255,11 @@ def _insert(cursor: Cursor, rows: pa.Table, references: Sequence[StoredReference
         if replaced:
             leave_out(cursor, replaced)
             _delete(cursor, replaced)
-        runs = [run for (run,) in cursor.execute("SELECT DISTINCT run_id FROM chosen").fetchall()]
+        offered: dict[str, list[StoredReference | None]] = {}
+        for source in cursor.execute("SELECT DISTINCT run_id, verdicts FROM chosen ORDER BY ALL").fetchall():
+            offered.setdefault(source[0], []).append(references.get(source))
         known = cursor.execute(
-            "SELECT DISTINCT run_id FROM windows WHERE run_id IN (SELECT unnest($runs::VARCHAR[]))",
-            {"runs": runs},
+            f"SELECT DISTINCT run_id FROM windows WHERE {IN_RUNS}", {"runs": list(offered)}
         ).fetchall()
         counted = 'FROM new_rows JOIN chosen USING (run_id, "window", verdicts)'
         columns = ", ".join(map(quote_identifier, WINDOWS.names))
@@ -264,24 +275,29 @@ def _insert(cursor: Cursor, rows: pa.Table, references: Sequence[StoredReference
                 f'INSERT INTO {table.name} SELECT {values} FROM (SELECT run_id, "window", verdicts, '
                 f"unnest({name}) AS each {counted})"
             )
-        _compare(cursor, references, set(runs), {run for (run,) in known})
+        _compare(cursor, offered, {run for (run,) in known})
         taken = cursor.execute("SELECT verdicts, count(*) FROM chosen GROUP BY ALL").fetchall()
     finally:
         cursor.unregister("new_rows")
     return dict(taken)
 
 
-def _compare(cursor: Cursor, references: Sequence[StoredReference], runs: set[str], known: set[str]) -> None:
-    """Let all windows of a run be compared with one reference: that of the store, else that of the files."""
-    offered: dict[str, list[StoredReference]] = {}
-    for reference in references:
-        offered.setdefault(reference.run_id, []).append(reference)
-    stored = references_of(cursor, runs)
-    for run in sorted(runs):
-        of_run = offered.get(run, [])
-        if run not in known and run not in stored and of_run and len({one.reference for one in of_run}) == 1:
-            insert(cursor, RUN_REFERENCES, RUN_REFERENCES.arrow([reference_row(of_run[0])]))
-        elif any(decode_reference(one.reference) != stored.get(run) for one in of_run):
+def _compare(
+    cursor: Cursor, offered: Mapping[str, Sequence[StoredReference | None]], known: set[str]
+) -> None:
+    """Let all windows of a run be compared with one reference: that of the store, else that of the files.
+
+    Args:
+        offered: of each run, those of the files from which windows are taken; None if they have none.
+        known: runs of which other windows are stored.
+    """
+    stored = references_of(cursor, offered)
+    for run, of_run in offered.items():
+        found = {one and one.reference for one in of_run}
+        if run not in known and run not in stored and len(found) == 1:
+            if (one := of_run[0]) is not None:
+                insert(cursor, RUN_REFERENCES, RUN_REFERENCES.arrow([reference_row(one)]))
+        elif any((one and decode_reference(one)) != stored.get(run) for one in found):
             new = cursor.execute('SELECT run_id, "window" FROM chosen WHERE run_id = ?', [run]).fetchall()
             compare(cursor, new, stored.get(run))
             cursor.execute("UPDATE run_references SET healthy_windows = NULL WHERE run_id = ?", [run])
