@@ -18,6 +18,7 @@ from msgspec import Meta
 
 from sfapp.model import Manifest
 from sfapp.model.parse import MOST_WINDOW, UNREADABLE_JSON
+from sfapp.packets.job import LAST_COUNTED
 from sfapp.packets.packet_layout import MAX_RANK_VALUE, MAX_VALUE
 from sfapp.storage import FileStamp, StoragePath, storage_of
 
@@ -58,13 +59,18 @@ _LINE = msgspec.json.Decoder(RestartEntry)
 
 
 class Attempts:
-    """Attempts at one run as stored, their offsets and the processes in them."""
+    """Attempts at one run as stored, their offsets and the processes in them.
+
+    Attributes:
+        largest_offset: of all processes, 0 at least.
+    """
 
     def __init__(self) -> None:
         self._turns: defaultdict[str, dict[int, set[int]]] = defaultdict(dict)  # ranks by turn
         self._last_turn: dict[str, int] = {}
         self._decided_by: dict[tuple[str, int], RestartEntry] = {}
         self._entries: dict[tuple[str, str], RestartEntry] = {}
+        self.largest_offset = 0
 
     @classmethod
     def read(cls, folder: StoragePath, most: int = MAX_BYTES) -> Attempts:
@@ -87,6 +93,8 @@ class Attempts:
         self._last_turn[entry.attempt] = max(entry.turn, self._last_turn.get(entry.attempt, 0))
         self._decided_by.setdefault((entry.attempt, entry.turn), entry)
         self._entries[entry.attempt, entry.incarnation] = entry
+        if entry.offset <= LAST_COUNTED:
+            self.largest_offset = max(entry.offset, self.largest_offset)
 
     def entry(self, attempt: str, incarnation: str) -> RestartEntry | None:
         """Return the entry of a process, or None if it has none."""

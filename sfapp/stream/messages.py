@@ -85,7 +85,7 @@ class StreamHello(Message, frozen=True, kw_only=True, tag="hello"):
         attributes: attributes of the rank's machine and job; not sent if there are none.
         understands: kinds of capture requests that the recorder understands; older ones do not send it, and
             understand profiles only.
-        process_seconds: since the process was started, when the hello was made; not sent if not known.
+        process_seconds: since the process was started, when this message was made; not sent if not known.
         wrapper, parallelism, prefetch, model_fit, recorder, extra: fields of the packet (packet.md).
     """
 
@@ -205,6 +205,7 @@ class Heartbeat(Message, frozen=True, kw_only=True, tag="heartbeat"):
         sent: the next sequence. If the aggregator expects an earlier one, a message was lost.
         sent_ns: when this message left, ns since 1970 by the rank's clock.
         offset_ns, uncertainty_ns: the rank's estimate of the difference to the aggregator's clock.
+        process_seconds: as in ``StreamHello``.
         place: where the training thread is; not sent if it is not known.
         looks: states of the processes that the last ``Echo`` asked for; not sent if it asked for none.
     """
@@ -213,6 +214,7 @@ class Heartbeat(Message, frozen=True, kw_only=True, tag="heartbeat"):
     sent_ns: Nanoseconds
     offset_ns: float | None = None
     uncertainty_ns: float | None = None
+    process_seconds: Annotated[float, Meta(ge=0)] | UnsetType = UNSET
     place: ReportedPlace | UnsetType = UNSET
     looks: Annotated[tuple[ProcessLook, ...], Meta(max_length=MAX_LOOKS)] | UnsetType = UNSET
 

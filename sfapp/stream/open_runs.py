@@ -7,6 +7,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from msgspec import UnsetType
+
 from sfapp.packets.output import PacketOutput
 from sfapp.stream.messages import StreamHello
 from sfapp.stream.run_restarts import RunRestarts
@@ -62,14 +64,18 @@ class OpenRuns:
         self.touch(hello.run_id, now)
         return run
 
-    def touch(self, run_id: str, now: float, attempt: str | None = None) -> None:
-        """Note that a message of a run has arrived, from a process of this attempt if that is known."""
+    def touch(self, run_id: str, now: float) -> None:
+        """Note that a message of a run has arrived."""
         run = self._runs.get(run_id)
         if run is not None:
             run.active_at = now
             self._runs.move_to_end(run_id)
-            if attempt is not None:
-                run.restarts.hear(attempt, now)
+
+    def hear(self, hello: StreamHello, attempt: str, age: float | UnsetType, now: float) -> None:
+        """Note that a process of an attempt has sent something at this age."""
+        run = self._runs.get(hello.run_id)
+        if run is not None:
+            run.restarts.hear(attempt, hello.incarnation, age, now)
 
     def remove_stream(self, hello: StreamHello) -> None:
         """Note that the stream of a process was removed."""

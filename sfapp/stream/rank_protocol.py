@@ -13,7 +13,7 @@ from msgspec import UNSET
 from sfapp.errors import StreamError, describe_error
 from sfapp.model.samples import AnySample
 from sfapp.model.standstill import ProcessId, ProcessLook, ReportedPlace
-from sfapp.packets.job import JobRank
+from sfapp.packets.job import JobRank, process_seconds
 from sfapp.stream.capture_mailbox import StreamCaptureMailbox
 from sfapp.stream.message_parser import decode_from_aggregator
 from sfapp.stream.messages import (
@@ -169,7 +169,17 @@ class RankProtocol:
         if samples:
             send(Samples(**head, samples=tuple(samples)))
         place, looks = self._read_place() or UNSET, self._looks() or UNSET
-        send(Heartbeat(**head, sent=self._next, sent_ns=time.time_ns(), place=place, looks=looks))
+        age = process_seconds()
+        send(
+            Heartbeat(
+                **head,
+                sent=self._next,
+                sent_ns=time.time_ns(),
+                process_seconds=UNSET if age is None else age,
+                place=place,
+                looks=looks,
+            )
+        )
         if closing:
             self.send_bye(send)
 

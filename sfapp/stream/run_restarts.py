@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 import msgspec
-from msgspec import UnsetType
+from msgspec import UNSET, UnsetType
 
 from sfapp.errors import StreamError
 from sfapp.files import open_regular, sync_folder
@@ -18,6 +18,7 @@ from sfapp.packets.attempts import MAX_BYTES, RESTARTS_FILE, Attempts, RestartEn
 from sfapp.packets.job import LAST_COUNTED, NOT_AGREED
 from sfapp.packets.output import PacketOutput
 from sfapp.stream.messages import StreamHello
+from sfapp.stream.signs_of_life import SignsOfLife
 from sfapp.terminal import quoted
 
 _LISTING_SECONDS = 1.0
@@ -28,8 +29,14 @@ _ALIVE_SECONDS = 5.0
 """Seconds in which a process of a start is heard, after a restart of the aggregator, too: it sends a
 heartbeat each second. A rank that closes its recorder waits longer."""
 
+_BURST_SECONDS = 0.5
+"""Seconds in which all that waited on its way with a message arrives."""
+
 _MOST_WAITING = 100_000
-"""Largest number of processes whose first hello is remembered until their start is known."""
+"""Largest number of processes whose hellos are remembered until their start is known."""
+
+_MOST_HEARD, _MOST_STARTS = 64, 64
+"""Largest number of processes of a start, and of starts, of which it is known when they were alive."""
 
 
 class RunRestarts:
@@ -40,12 +47,19 @@ class RunRestarts:
         self._run_id = run_id
         self._folder = packet_path(self._output.folder, run_id, 0).parent
         self._attempts = Attempts.read(self._folder)
-        self._heard_at: dict[str, float] = {}  # when a process of each attempt last sent something
-        self._waiting_since: dict[str, float] = {}  # processes whose attempt is not known yet
+        self._heard: dict[str, dict[str, SignsOfLife]] = {}  # by attempt's label and process
+        self._waiting: dict[str, tuple[float, float]] = {}  # first hello and start of a process
 
-    def hear(self, label: str, now: float) -> None:
-        """Note that a process of an attempt has sent something."""
-        self._heard_at[label] = now
+    def hear(self, label: str, incarnation: str, age: float | UnsetType, now: float) -> None:
+        """Note that a process of an attempt has sent something at this age."""
+        if not label.startswith(NOT_AGREED):
+            return
+        if label not in self._heard and len(self._heard) >= _MOST_STARTS:
+            self._heard.clear()
+        heard = self._heard.setdefault(label, {})
+        if incarnation in heard or len(heard) < _MOST_HEARD:
+            # Recorders of older versions do not send their age: what they send counts as sent now.
+            heard.setdefault(incarnation, SignsOfLife()).note(now if age is UNSET else age, now)
 
     def entry(self, hello: StreamHello, newest: int | None, now: float) -> RestartEntry | None:
         """Return the attempt of this process and the offset of its window numbers.
@@ -62,8 +76,8 @@ class RunRestarts:
         known = self._attempts.entry(hello.attempt, hello.incarnation)
         if known is None and (known := self._new_entry(hello, newest, now)) is None:
             return None
-        self._waiting_since.pop(hello.incarnation, None)
-        self.hear(known.label, now)
+        self._waiting.pop(hello.incarnation, None)
+        self.hear(known.label, hello.incarnation, hello.process_seconds, now)
         return known
 
     def _new_entry(self, hello: StreamHello, newest: int | None, now: float) -> RestartEntry | None:
@@ -98,14 +112,16 @@ class RunRestarts:
         turn = self._attempts.turn_of(hello.attempt, hello.rank)
         if self._is_new(hello, turn) or not hello.attempt.startswith(NOT_AGREED):
             return turn
-        if len(self._waiting_since) > _MOST_WAITING:
-            self._waiting_since.clear()
-        since = self._waiting_since.setdefault(hello.incarnation, now)
-        age = hello.process_seconds
-        started = since if isinstance(age, UnsetType) else now - age
-        if self._heard_at.get(attempt_label(hello.attempt, turn), float("-inf")) > started:
-            return turn
-        # A hello that was on its way for long says that the process is younger than it is: ask again.
+        if len(self._waiting) > _MOST_WAITING:
+            self._waiting.clear()
+        # A hello that was on its way for long says that the process is younger than it is: it is asked again.
+        since, started = self._waiting.get(hello.incarnation, (now, now))
+        if hello.process_seconds is not UNSET:
+            started = min(started, now - hello.process_seconds)
+        self._waiting[hello.incarnation] = since, started
+        heard = self._heard.get(attempt_label(hello.attempt, turn), {})
+        if any(life.sent_at is not None and life.sent_at > started for life in heard.values()):
+            return turn if now - since >= _BURST_SECONDS else None
         return turn + 1 if now - since >= _ALIVE_SECONDS else None
 
     def _is_new(self, hello: StreamHello, turn: int) -> bool:
@@ -135,7 +151,8 @@ class RunRestarts:
         elsewhere = self._output.following_window_within(_LISTING_SECONDS, self._run_id)
         if elsewhere is None:
             raise StreamError(f"run {quoted(self._run_id)} has to wait: its packets in the bucket are listed")
-        following = max(following, elsewhere, hello.first_window)
+        # Windows that are parts on a rank's disk have its own numbers, and their attempt's offset in the run.
+        following = max(following, elsewhere, hello.first_window + self._attempts.largest_offset)
         if following > MOST_WINDOW:
             raise StreamError(f"run {quoted(hello.run_id)} has no window numbers left")
         return following

@@ -192,7 +192,7 @@ class StreamReceiver:
             return
         stream.route, stream.received_at = route, now
         self._live.touch(stream.hello)
-        self._runs.touch(stream.hello.run_id, now, stream.attempt)
+        self._runs.touch(stream.hello.run_id, now)
         if isinstance(message, Element):
             self._take_element(stream, message, now)
         elif isinstance(message, Heartbeat):
@@ -287,6 +287,7 @@ class StreamReceiver:
     def _take_heartbeat(self, stream: RankStream, heartbeat: Heartbeat, now: float) -> None:
         received_ns = AGGREGATOR_TIME.ns()
         hello = stream.hello
+        self._runs.hear(hello, stream.attempt, heartbeat.process_seconds, now)
         if self._on_heartbeat is not None:
             self._on_heartbeat(hello, heartbeat)
         place = heartbeat.place or None

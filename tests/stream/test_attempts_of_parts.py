@@ -113,6 +113,30 @@ def test_parts_of_a_later_attempt_follow_the_windows_of_the_earlier_one(tmp_path
         assert sorted(store.window_numbers([RUN])[RUN]) == [0, 1, 2, 3]
 
 
+def test_an_attempt_takes_no_number_of_windows_that_an_earlier_one_left_as_parts(tmp_path: Path) -> None:
+    job = RestartedJob(tmp_path)
+    # given a second attempt, whose first window was delivered, and whose others are parts on its disks
+    job.start("second")
+    job.train(range(WINDOW_STEPS))
+    for _ in range(3):
+        job.exchange()
+    job.train(range(WINDOW_STEPS, 4 * WINDOW_STEPS))
+    job.end_without_aggregator()
+    # when a third attempt, which counts from its own disks, is delivered
+    job.start("third", (4, 4))
+    job.train(range(2 * WINDOW_STEPS))
+    for _ in range(3):
+        job.exchange()
+
+    job.copy_parts()
+
+    loaded, windows = job.load(), job.windows()
+    assert not loaded.conflicts
+    assert [window.number for window in windows] == list(range(8))
+    attempts = [window.manifest.attempt for window in windows]
+    assert attempts == ["first"] * 2 + ["second"] * 4 + ["third"] * 2
+
+
 @pytest.mark.parametrize("first_windows", [(0, 8), (8, 0), (1, 12)])
 def test_ranks_that_count_from_different_numbers_are_in_the_same_windows(
     tmp_path: Path, first_windows: tuple[int, int]

@@ -88,22 +88,39 @@ def test_a_rank_of_the_last_turn_begins_the_next_even_if_it_is_not_in_an_earlier
 @pytest.mark.parametrize(
     ("started", "turn"), [(0.5, 0), (5.5, 0), (7.0, 1)], ids=["with it", "before its end", "after its end"]
 )
+@pytest.mark.parametrize("waited_from", [7, 4], ids=["straight", "some messages waited"])
 def test_a_process_joins_the_start_that_sent_something_after_the_process_began(
-    tmp_path: Path, started: float, turn: int
+    tmp_path: Path, started: float, turn: int, waited_from: int
 ) -> None:
     """A rank that never connected, in a job whose ranks do not agree on a name for each start."""
-    # given a start that was heard until second 6, and the first hello of its other rank, much later
-    restarts, first = RunRestarts(tmp_path, "run"), hello("first", 0, START)
-    restarts.hear(entry_of(restarts, first, now=1.0).label, 6.0)
+    # given a start that sent something until second 6, and the first hello of its other rank, much later
+    restarts = RunRestarts(tmp_path, "run")
+    label = entry_of(restarts, hello("first", 0, START, age=1.0), now=1.0).label
+    for second in range(1, 7):
+        restarts.hear(label, "first", second, 15.0 if second >= waited_from else second)
 
     def late(now: float) -> RestartEntry | None:
         return restarts.entry(hello("late", 1, START, now - started), None, now)
 
     # when hellos are repeated while it is not known whether a process of that start is alive
-    found = next(filter(None, map(late, (20.0, 21.0, 25.0))))
+    found = next(filter(None, map(late, (20.0, 20.6, 25.0))))
 
     assert found.turn == turn
-    assert entry_of(restarts, hello("third", 0, START, 2.0), now=26.0).turn == 1
+    third = hello("third", 0, START, 2.0)
+    assert restarts.entry(third, None, 26.0) is None or turn == 0
+    assert entry_of(restarts, third, now=26.5).turn == 1
+
+
+def test_a_start_whose_messages_all_waited_on_their_way_takes_no_process_of_the_next(tmp_path: Path) -> None:
+    restarts = RunRestarts(tmp_path, "run")
+    # given the messages of a start that ended long ago, which arrive with those of a rank of the next
+    label = entry_of(restarts, hello("first", 0, START, age=1.0), now=100.0).label
+    next_start = hello("next", 1, START, age=2.0)
+    assert restarts.entry(next_start, None, 100.1) is None
+    for second in (2.0, 3.0):
+        restarts.hear(label, "first", second, 100.2)
+    assert restarts.entry(next_start, None, 101.0) is None
+    assert entry_of(restarts, next_start, now=105.2).turn == 1
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["same aggregator", "another aggregator"])
@@ -119,7 +136,7 @@ def test_a_process_of_unknown_age_joins_a_start_of_which_one_is_alive(
     assert restarts.entry(late, None, 2.0) is None
     if alive:
         entry_of(restarts, first, now=4.0)
-        restarts.hear(label, 4.0)
+        restarts.hear(label, "first", UNSET, 4.0)
     else:
         assert restarts.entry(late, None, 6.9) is None
     assert entry_of(restarts, late, now=7.0).turn == (0 if alive else 1)
