@@ -44,7 +44,7 @@ def _cells_of(layouts: Iterable[list[str]]) -> str:
     )
     return (
         f'SELECT packets.run_id, packets."window", packets.path, read.* EXCLUDE (packet_path) '
-        f"FROM ({read}) AS read JOIN packets ON packets.path = read.packet_path"
+        f"FROM ({read}) AS read JOIN packets ON packets.path = read.packet_path AND packets.verdicts IS NULL"
     )
 
 

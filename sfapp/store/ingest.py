@@ -116,7 +116,7 @@ class Ingest:
         self._stored_waits: StoredWaits = partial(stored_waits, database)
         self._gone: frozenset[str] = frozenset()
         self._runs_compared: set[str] = set()
-        self._is_aligned, self.is_settled = True, False
+        self._is_aligned, self.is_settled, self._has_lost_windows = True, False, False
         self._added = self._unchanged = self._quarantined = self._conflicts = self._removed = 0
 
     def run(
@@ -158,9 +158,7 @@ class Ingest:
             self._read(files.fresh, report_progress, cancel)
             # Files that were only moved are stored under their new names before the old names are removed.
             self._remove(files.gone, cancel)
-            if self._removed:  # Their windows may be in files of verdicts.
-                with self._database.transaction(counted=False) as cursor:
-                    read_again(cursor)
+            if self._has_lost_windows:  # Files of verdicts may hold them.
                 verdicts += follow_verdicts(self._database, listings, report_reading, cancel)
             if self._database.generation != generation or not was_settled:
                 self._align(report_progress, cancel)
@@ -189,8 +187,10 @@ class Ingest:
         is_wanted = IN_NAMES
         if any(listing.is_complete for listing in listings):
             is_wanted = f"may_be_gone OR {IN_NAMES}"
+        # What was read from a file counts, not what files of verdicts say of it.
         found = self._database.tuples(
-            f"SELECT path, size, mtime_ns FROM ({stored}) WHERE {is_wanted}", {"names": names}
+            f"SELECT path, size, mtime_ns FROM ({stored}) WHERE {is_wanted} ORDER BY may_be_gone",
+            {"names": names},
         )
         return {path: FileStamp(size, mtime_ns) for path, size, mtime_ns in found}
 
@@ -280,16 +280,18 @@ class Ingest:
     def _commit(self, batch: PacketBatch, names: Sequence[str], counted: bool = True) -> None:
         """Commit all changes by these files, read or gone, in one transaction.
 
-        Every window to which one of them belongs or belonged is built again from all its present files.
+        Every window to which one of them belongs or belonged is built again from all its present files. One
+        that is taken from a file of verdicts stays if the packet named there is damaged or of another window.
 
         Args:
             counted: whether the changes count in the report; files that were only read again do not.
         """
-        before = self._stored(names)
+        before = self._stored(names, "verdicts IS NULL")
         keys = batch.keys | {key for _, key in before.values()}
         companions = self._companions(keys, names)
         if companions:
             batch = read_batch([*batch.found, *companions], keys, self._stored_waits)
+        lost = keys - batch.keys
         with self._database.transaction() as cursor:
             # Nothing is stored of a new window, and each search for it takes time.
             are_described = leave_out(cursor, keys)
@@ -298,13 +300,16 @@ class Ingest:
                 cursor.execute(f"DELETE FROM packets WHERE {IN_KEYS}", key_values(keys))
                 cursor.execute(f"DELETE FROM conflicts WHERE {IN_KEYS}", key_values(keys))
                 delete_windows(cursor, keys)
-            cursor.execute(f"DELETE FROM quarantine WHERE {IN_NAMES}", {"names": names})
+            if lost:
+                read_again(cursor)
+            cursor.execute(f"DELETE FROM quarantine WHERE {IN_NAMES}", {"names": [*names, *batch.names]})
             insert(cursor, PACKETS, PACKETS.arrow(batch.packets))
             insert(cursor, QUARANTINE, QUARANTINE.arrow(batch.quarantine))
             insert(cursor, CONFLICTS, CONFLICTS.arrow(batch.conflicts))
             insert_windows(cursor, batch.windows, batch.stages)
             for run_id, reference in references_of(cursor, {run_id for run_id, _ in keys}).items():
                 compare(cursor, [key for key in keys if key[0] == run_id], reference)
+        self._has_lost_windows |= bool(lost)
         if counted:
             self._count(batch, before, names)
 
@@ -318,10 +323,12 @@ class Ingest:
         self._quarantined += len(batch.quarantine)
         self._conflicts += batch.conflict_count
 
-    def _stored(self, names: Sequence[str]) -> dict[str, tuple[str, Key]]:
-        """Return SHA-256 and window of the stored files among these names."""
+    def _stored(self, names: Sequence[str], condition: str = "true") -> dict[str, tuple[str, Key]]:
+        """Return SHA-256 and window of the stored files among these names; what was read from one counts."""
         rows = self._database.tuples(
-            f'SELECT path, sha256, run_id, "window" FROM packets WHERE {IN_NAMES}', {"names": names}
+            f'SELECT path, sha256, run_id, "window" FROM packets WHERE {IN_NAMES} AND {condition} '
+            "ORDER BY verdicts IS NULL",
+            {"names": names},
         )
         return {path: (sha256, (run_id, window)) for path, sha256, run_id, window in rows}
 

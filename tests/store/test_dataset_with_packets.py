@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import duckdb
+import pytest
+
 from sfapp.store import Store, ingest_to_dataset
-from tests.store.jobs import SLOW, put, put_run, window
+from tests.store.jobs import SLOW, later, put, put_run, window
 
 
 def compared(store: Store) -> dict[int, tuple[int | None, float | None]]:
@@ -52,3 +55,52 @@ def test_datasets_of_a_run_with_and_without_reference_are_read_together(tmp_path
     assert len({reference for reference, _ in found.values()}) == 1
     assert found[2][1] is not None
     assert found[2][1] > 0.5
+
+
+@pytest.mark.parametrize("change", ["damaged", "of another window"])
+def test_a_verdict_stays_in_a_dataset_if_its_packet_becomes(tmp_path: Path, change: str) -> None:
+    # given packets and a dataset of their verdicts
+    packets, target = tmp_path / "packets", tmp_path / "verdicts"
+    path = put_run(packets)[3]
+    ingest_to_dataset([packets], target)
+    kept, db = path.read_bytes(), tmp_path / "store.duckdb"
+    with Store.open([packets, target], db) as store:
+        store.ingest()
+        before = compared(store)
+        # when a packet whose verdict is there becomes unreadable, or that of another window
+        if change == "damaged":
+            path.write_bytes(kept[:100])
+        else:
+            put(packets, window(number=9), path)
+        later(path)
+        store.ingest()
+        # then the store still has the verdict, beside what the packet is now, and reads the packet once
+        assert before.keys() <= compared(store).keys()
+        assert len(store.quarantine()) == (change == "damaged")
+        assert store.ingest().changed is False
+        assert compared(store) == compared_anew(packets, target)
+    # and has no rows of the packet for it
+    with duckdb.connect(db, read_only=True) as database:
+        read = database.execute('SELECT DISTINCT "window" FROM cells').fetchall()
+    assert read == ([] if change == "damaged" else [(9,)])
+    # and the dataset has the verdict after it is brought up to date, too
+    ingest_to_dataset([packets], target)
+    assert before.keys() <= compared_anew(target).keys()
+
+
+def test_a_window_that_was_read_is_taken_from_a_dataset_when_its_packet_is_replaced(tmp_path: Path) -> None:
+    # given a window in a dataset, and a newer one of the same number in a packet elsewhere
+    packets, target = tmp_path / "packets", tmp_path / "verdicts"
+    earlier = put_run(tmp_path / "earlier")
+    ingest_to_dataset([tmp_path / "earlier"], target)
+    path = put(packets, window(number=3, seed=99))
+    later(path)
+    with Store.open([packets, target], memory=True) as store:
+        store.ingest()
+        # when the packet is replaced by that of another window
+        put(packets, window(number=9), path)
+        later(path, 20)
+        store.ingest()
+        # then the dataset's verdict is there at once, as in a new store
+        assert sorted(compared(store)) == [*range(len(earlier)), 9]
+        assert compared(store) == compared_anew(packets, target)
