@@ -92,6 +92,9 @@ def cli(context: click.Context) -> None:
 
 def main() -> None:
     """Run the command line: the one place where sfapp's errors become a message and an exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        # Not every locale has the characters of results and names. Python does the same for standard error.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         cli()
     except SfappError as error:

@@ -55,11 +55,12 @@ def print_if_possible(text: str, *, err: bool = False) -> None:
 def print_json(document: Any, indent: int | None = None) -> None:
     """Print a document as JSON on standard output, on one line unless it is indented.
 
-    Letters stay as they are. A byte of a file's name that is not UTF-8 is escaped, so that the output can be
-    read whatever the names.
+    Letters stay as they are, unless the output is not UTF-8. A byte of a file's name that is not UTF-8 is
+    escaped, so that the output can be read whatever the names.
     """
+    is_ascii = (sys.stdout.encoding or "utf-8").lower() not in ("utf-8", "utf8")
     separators = (",", ":") if indent is None else None
-    click.echo(encodable(json.dumps(document, ensure_ascii=False, indent=indent, separators=separators)))
+    click.echo(encodable(json.dumps(document, ensure_ascii=is_ascii, indent=indent, separators=separators)))
 
 
 def shows_progress() -> bool:

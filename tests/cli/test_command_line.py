@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gzip
+import json
 import os
 import pickle
 import pty
@@ -24,6 +25,7 @@ from sfapp.errors import GateError
 from sfapp.model import Gates
 from tests.app.served import PROGRAM
 from tests.commands import run_sfapp
+from tests.store.jobs import put, window
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "command-line.md"
@@ -35,6 +37,25 @@ def test_a_terminal_has_colours_unless_the_user_wants_none(variable: str, is_col
     result = CliRunner(env={"NO_COLOR": variable}).invoke(cli, ["analyze", str(SAMPLE)], color=True)
     assert "Rank 7 is missing" in result.stdout
     assert ("\x1b[" in result.stdout) is is_coloured
+
+
+@pytest.mark.parametrize("option", ["--csv", "--json", None])
+def test_what_an_encoding_lacks_is_escaped(option: str | None, tmp_path: Path) -> None:
+    name = "训练-\U0001f600-ü"
+    put(tmp_path, window(name))
+    result = subprocess.run(
+        [*PROGRAM, "analyze", str(tmp_path), *([option] if option else [])],
+        env=os.environ | {"PYTHONIOENCODING": "latin-1"},
+        capture_output=True,
+        timeout=60,
+    )
+    assert (result.returncode, result.stderr) == (0, b"")
+    printed = result.stdout.decode("latin-1")
+    if option == "--json":
+        assert printed.isascii()
+        assert json.loads(printed)["windows"][0]["run_id"] == name
+    else:
+        assert r"\u8bad\u7ec3-\U0001f600-ü" in printed
 
 
 @pytest.mark.parametrize(
