@@ -5,6 +5,7 @@ Everything here may run on any thread or in any process, because the results are
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -125,16 +126,24 @@ def _load(found: Sequence[FoundFile]) -> Iterator[Packet | Quarantined | None]:
 def _readable(found: FoundFile, loaded: Packet | Quarantined | None) -> Packet | Row | None:
     """Return the packet in a file, its row in ``quarantine``, or None if the file has disappeared."""
     if loaded is None:
-        return _refused(found, "", "its name is not UTF-8 text: rename it")
+        if (encoding := sys.getfilesystemencoding()) == "utf-8":
+            return _refused(found, "", "its name is not UTF-8 text: rename it")
+        reason = f"this locale takes its name for {encoding}: set PYTHONUTF8=1"
+        return _refused(_to_read_again(found), "", reason)
     if isinstance(loaded, Packet):
         return loaded
     storage = storage_of(found.path)
     if not storage.is_there(found.path):
         return None
     if storage.is_remote and not loaded.size:
-        # Nothing of it was read, for example because access is refused: the next scan tries again.
-        found = replace(found, stamp=replace(found.stamp, mtime_ns=found.stamp.mtime_ns - 1))
+        # Nothing of it was read, for example because access is refused.
+        found = _to_read_again(found)
     return _refused(found, loaded.sha256, loaded.reason)
+
+
+def _to_read_again(found: FoundFile) -> FoundFile:
+    """Return a file with another stamp than its own, so that the next scan tries again."""
+    return replace(found, stamp=replace(found.stamp, mtime_ns=found.stamp.mtime_ns - 1))
 
 
 def _derive(

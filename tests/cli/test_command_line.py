@@ -58,6 +58,20 @@ def test_what_an_encoding_lacks_is_escaped(option: str | None, tmp_path: Path) -
         assert r"\u8bad\u7ec3-\U0001f600-ü" in printed
 
 
+def test_a_name_that_only_this_locale_cannot_read_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    put(tmp_path, window("训练"))
+    ascii_names = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    command = [*PROGRAM, "fleet", str(tmp_path), "--json", "--db", str(tmp_path / "store.duckdb")]
+    refused = subprocess.run(
+        command, env=os.environ | ascii_names, capture_output=True, text=True, timeout=60
+    )
+    assert "this locale takes its name for ascii: set PYTHONUTF8=1" in refused.stderr
+    with_remedy = os.environ | ascii_names | {"PYTHONUTF8": "1"}
+    read = subprocess.run(command, env=with_remedy, capture_output=True, text=True, timeout=60)
+    assert (read.returncode, read.stderr) == (0, "")
+    assert json.loads(read.stdout)["runs"][0]["run_id"] == "训练"
+
+
 @pytest.mark.parametrize(
     ("words", "incomplete", "found"),
     [([], "wa", ["watch"]), ([], "d", ["demo", "doctor"]), (["demo"], "--o", ["--open"])],
