@@ -294,6 +294,7 @@ def _is_address(name: str) -> bool:
 def _rooted(scope: Scope, root: str) -> Scope:
     """Return the scope below a root path, whether or not the proxy has removed it from the path.
 
+    A path that begins with the root counts as kept, so a removed root must be no address of the app.
     ``X-Forwarded-Prefix`` is dropped: NiceGUI would write it into pages and redirects from any client.
     """
     headers = [(name, value) for name, value in scope["headers"] if name != b"x-forwarded-prefix"]
