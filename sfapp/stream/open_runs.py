@@ -13,6 +13,9 @@ from sfapp.packets.output import PacketOutput
 from sfapp.stream.messages import StreamHello
 from sfapp.stream.run_restarts import RunRestarts
 
+_IDLE_SECONDS = 10.0
+"""Time for which a run is kept that has no rank: one that waits says hello each second."""
+
 
 @dataclass(slots=True, eq=False)
 class OpenRun:
@@ -87,7 +90,8 @@ class OpenRuns:
         """Remove a run. If it continues, it is read from its file again."""
         self._runs.pop(run_id, None)
 
-    def keep(self, run_ids: Collection[str]) -> None:
-        """Remove all other runs."""
+    def keep(self, run_ids: Collection[str], now: float) -> None:
+        """Remove all other runs that are idle: a rank that says hello may have to wait until it is known."""
         for run_id in self._runs.keys() - set(run_ids):
-            del self._runs[run_id]
+            if now - self._runs[run_id].active_at > _IDLE_SECONDS:
+                del self._runs[run_id]

@@ -238,7 +238,7 @@ class StreamReceiver:
             return
         if now >= self._next_room:
             self._next_room = now + _CLEAN_UP_SECONDS
-            self._runs.keep(self._live.remove_silent(self._abandon_after))
+            self._runs.keep(self._live.remove_silent(self._abandon_after), now)
         if max(len(self._streams), len(self._live)) >= MOST_RANKS:
             raise StreamError(f"the rank has to wait: {MOST_RANKS:,} ranks are connected")
 
@@ -357,7 +357,7 @@ class StreamReceiver:
                 continue
             if stream.current is None or self.assembler.abandon(stream.current):
                 self._remove(stream)
-        self._runs.keep(self._live.remove_silent(REMOVE_AFTER_SECONDS))
+        self._runs.keep(self._live.remove_silent(REMOVE_AFTER_SECONDS), now)
         del self.assembler.failures[:-_KEPT_FAILURES]
 
     def _refuse_largest(self) -> None:

@@ -123,6 +123,23 @@ def test_a_start_whose_messages_all_waited_on_their_way_takes_no_process_of_the_
     assert entry_of(restarts, next_start, now=105.2).turn == 1
 
 
+def test_a_rank_that_waits_for_its_start_is_known_while_it_is_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a start that an aggregator before this one knew, and of which no process is left
+    monkeypatch.setattr(run_restarts, "_ALIVE_SECONDS", 1.2)
+    entry_of(RunRestarts(tmp_path, "run"), hello("first", 0, START))
+    with aggregating(tmp_path) as aggregator, ManualRank(aggregator.endpoint, 1, "late") as peer:
+        # when another rank says hello again and again
+        def is_known() -> bool:
+            peer.send(peer.hello(attempt=START, world_size=2))
+            return bool(aggregator.snapshot().ranks)
+
+        until(is_known)
+    lines = (tmp_path / "run" / RESTARTS_FILE).read_text().splitlines()
+    assert ['"turn":1' in line for line in lines] == [False, True]
+
+
 @pytest.mark.parametrize("restarted", [False, True], ids=["same aggregator", "another aggregator"])
 @pytest.mark.parametrize("alive", [True, False], ids=["alive", "killed"])
 def test_a_process_of_unknown_age_joins_a_start_of_which_one_is_alive(
