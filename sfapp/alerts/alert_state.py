@@ -31,17 +31,20 @@ class _StateFile(msgspec.Struct, kw_only=True):
 class AlertState:
     """What each target knows, in memory and on disk. Methods may be called on any thread."""
 
-    def __init__(self, path: Path, targets: Mapping[str, Known]) -> None:
+    def __init__(self, path: Path, targets: Mapping[str, Known], run_id: str | None = None) -> None:
         """Start with this content; ``open`` reads it from the file."""
-        self._path = path
+        self._path, self._run_id = path, run_id
         self._targets = dict(targets)
         self._lock = Lock()
         self._is_saved = True
 
     @classmethod
     @contextmanager
-    def open(cls, path: Path) -> Iterator[AlertState]:
+    def open(cls, path: Path, run_id: str | None = None) -> Iterator[AlertState]:
         """Read the state, and keep other processes from using the file within the block.
+
+        Args:
+            run_id: the only run of which targets get messages; what they know of it is kept apart.
 
         Raises:
             AlertError: another process uses it, it cannot be read or written, or is no state of alerts.
@@ -52,7 +55,7 @@ class AlertState:
                 lock = path.with_name(f"{path.name}.lock")
                 file = open_regular(lock, "ab+", permissions=0o600, follow_links=False)
                 fcntl.flock(files.enter_context(file), fcntl.LOCK_EX | fcntl.LOCK_NB)
-                state = cls(path, _read(path))
+                state = cls(path, _read(path), run_id)
             except BlockingIOError:
                 raise AlertError(
                     f"another process sends alerts with the state {path}: stop it, or name another file with "
@@ -68,7 +71,7 @@ class AlertState:
     def known_by(self, target: str) -> Known | None:
         """Return what a target knows; None before its first look."""
         with self._lock:
-            return self._targets.get(fingerprint(target))
+            return self._targets.get(self._name(target))
 
     def keep(self, target: str, known: Known) -> None:
         """Write what a target knows, unless it is on disk.
@@ -77,7 +80,7 @@ class AlertState:
             OSError: it cannot be written; it is known in memory nevertheless.
         """
         with self._lock:
-            name = fingerprint(target)
+            name = self._name(target)
             if self._targets.get(name) == known and self._is_saved:
                 return
             self._targets[name], self._is_saved = known, False
@@ -85,10 +88,10 @@ class AlertState:
             write_atomic(self._path, msgspec.json.encode(content), mode=0o600)
             self._is_saved = True
 
-
-def fingerprint(target: str) -> str:
-    """Return a name for a target that does not show its secrets."""
-    return sha256(target.encode(errors="surrogateescape")).hexdigest()[:16]
+    def _name(self, target: str) -> str:
+        """Return a name for a target that does not show its secrets."""
+        text = target if self._run_id is None else f"{target}\n{self._run_id}"
+        return sha256(text.encode(errors="surrogateescape")).hexdigest()[:16]
 
 
 def _read(path: Path) -> dict[str, dict[str, KnownProblem]]:

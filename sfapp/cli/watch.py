@@ -141,18 +141,22 @@ def watch(
             sys.exit(1 if once else 0)
         base = link_base or source.link_base
         options = AlertOptions(interval=interval, pauses=pauses, link_base=base, once=once)
-        delivered = _watch(source, targets, options, state_path or _state_of(where))
+        delivered = _watch(source, targets, options, state_path or _state_of(where), run_id)
     sys.exit(0 if delivered else 1)
 
 
 def _watch(
-    source: AlertSource, targets: Sequence[AlertTarget], options: AlertOptions, state_path: Path
+    source: AlertSource,
+    targets: Sequence[AlertTarget],
+    options: AlertOptions,
+    state_path: Path,
+    run_id: str | None,
 ) -> bool:
     """Notify until a signal, or once; return whether everything was delivered."""
     from sfapp.alerts.alert_state import AlertState
     from sfapp.alerts.delivery import TargetQueue, notify_once, notify_until
 
-    with AlertState.open(state_path) as state, wait_for_stop_signal() as stop:
+    with AlertState.open(state_path, run_id) as state, wait_for_stop_signal() as stop:
         queues = [TargetQueue(target, state, options, stop, _report) for target in targets]
         if options.once:
             return notify_once(stop, source, queues)

@@ -26,7 +26,7 @@ _LISTING_SECONDS = 1.0
 longer."""
 
 _ALIVE_SECONDS = 5.0
-"""Seconds in which a process of a start is heard, after a restart of the aggregator, too: it sends a
+"""Seconds in which a process of a start sends something, after a restart of the aggregator, too: it sends a
 heartbeat each second. A rank that closes its recorder waits longer."""
 
 _BURST_SECONDS = 0.5
@@ -35,7 +35,7 @@ _BURST_SECONDS = 0.5
 _MOST_WAITING = 100_000
 """Largest number of processes whose hellos are remembered until their start is known."""
 
-_MOST_HEARD, _MOST_STARTS = 64, 64
+_MOST_PROCESSES, _MOST_STARTS = 64, 64
 """Largest number of processes of a start, and of starts, of which it is known when they were alive."""
 
 
@@ -47,19 +47,19 @@ class RunRestarts:
         self._run_id = run_id
         self._folder = packet_path(self._output.folder, run_id, 0).parent
         self._attempts = Attempts.read(self._folder)
-        self._heard: dict[str, dict[str, SignsOfLife]] = {}  # by attempt's label and process
+        self._signs: dict[str, dict[str, SignsOfLife]] = {}  # by attempt's label and process
         self._waiting: dict[str, tuple[float, float]] = {}  # first hello and start of a process
 
     def hear(self, label: str, incarnation: str, age: float | UnsetType, now: float) -> None:
         """Note that a process of an attempt has sent something at this age."""
         if not label.startswith(NOT_AGREED):
             return
-        if label not in self._heard and len(self._heard) >= _MOST_STARTS:
-            self._heard.clear()
-        heard = self._heard.setdefault(label, {})
-        if incarnation in heard or len(heard) < _MOST_HEARD:
+        if label not in self._signs and len(self._signs) >= _MOST_STARTS:
+            self._signs.clear()
+        signs = self._signs.setdefault(label, {})
+        if incarnation in signs or len(signs) < _MOST_PROCESSES:
             # Recorders of older versions do not send their age: what they send counts as sent now.
-            heard.setdefault(incarnation, SignsOfLife()).note(now if age is UNSET else age, now)
+            signs.setdefault(incarnation, SignsOfLife()).note(now if age is UNSET else age, now)
 
     def entry(self, hello: StreamHello, newest: int | None, now: float) -> RestartEntry | None:
         """Return the attempt of this process and the offset of its window numbers.
@@ -119,8 +119,8 @@ class RunRestarts:
         if hello.process_seconds is not UNSET:
             started = min(started, now - hello.process_seconds)
         self._waiting[hello.incarnation] = since, started
-        heard = self._heard.get(attempt_label(hello.attempt, turn), {})
-        if any(life.sent_at is not None and life.sent_at > started for life in heard.values()):
+        signs = self._signs.get(attempt_label(hello.attempt, turn), {})
+        if any(life.sent_at is not None and life.sent_at > started for life in signs.values()):
             return turn if now - since >= _BURST_SECONDS else None
         return turn + 1 if now - since >= _ALIVE_SECONDS else None
 

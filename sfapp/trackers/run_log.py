@@ -47,13 +47,15 @@ class RunLog:
     """Everything about one run.
 
     Attributes:
-        windows: those after the window asked for, in order.
+        after_window: the window asked for.
+        windows: those after it, in order.
         last_step: of the run's last window, also if that is not among ``windows``.
         summary: number of problems, and rank-hours lost, in all and by stage.
         problems: rows of the table of problems, the costliest first, as text.
     """
 
     run_id: str
+    after_window: int | None
     windows: tuple[WindowValues, ...]
     last_step: int
     summary: Mapping[str, float]
@@ -61,8 +63,8 @@ class RunLog:
 
     @property
     def last_window(self) -> int | None:
-        """The number of the last window; None if there are none."""
-        return self.windows[-1].window if self.windows else None
+        """The number of the last window, which was logged before if none is new; None if there are none."""
+        return self.windows[-1].window if self.windows else self.after_window
 
     def markdown(self) -> str:
         """Return the problems as a Markdown table; names from packets are shown as text."""
@@ -110,7 +112,7 @@ def run_log(
     names = tracked_stage_names([each.stage for each in lost])
     summary |= {f"{PREFIX}lost_rank_hours/{names[each.stage]}": each.above_healthy for each in lost}
     last_step = rows[-1]["last_step"] if rows else 0
-    return RunLog(name, tuple(windows), last_step, summary, tuple(map(_problem_row, problems)))
+    return RunLog(name, after_window, tuple(windows), last_step, summary, tuple(map(_problem_row, problems)))
 
 
 def _run_in(store: Store, run_id: str | None) -> str:

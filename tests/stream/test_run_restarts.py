@@ -111,7 +111,9 @@ def test_a_process_joins_the_start_that_sent_something_after_the_process_began(
     assert entry_of(restarts, third, now=26.5).turn == 1
 
 
-def test_a_start_whose_messages_all_waited_on_their_way_takes_no_process_of_the_next(tmp_path: Path) -> None:
+def test_a_start_of_which_all_messages_came_late_takes_no_process_of_the_next(
+    tmp_path: Path,
+) -> None:
     restarts = RunRestarts(tmp_path, "run")
     # given the messages of a start that ended long ago, which arrive with those of a rank of the next
     label = entry_of(restarts, hello("first", 0, START, age=1.0), now=100.0).label
