@@ -142,6 +142,15 @@ def thinned_path(packet: Path) -> Path:
     return packet.with_name(f"{packet.name.removesuffix(SUFFIX)}{THINNED_SUFFIX}")
 
 
+def is_thinned(folder: StoragePath, window: int) -> bool:
+    """Return whether `sfapp compact` has replaced the packet of a window in a run's folder, which it does on
+    disks only."""
+    if not isinstance(folder, Path):
+        return False
+    packet = folder / f"{window:08d}{SUFFIX}"
+    return thinned_path(packet).exists() and not packet.exists()
+
+
 def part_rank_of(path: StoragePath) -> int | None:
     """Return the rank whose part of a window this file is by its name; None for a whole window."""
     match = _PART_NAME.search(path.name)

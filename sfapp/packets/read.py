@@ -53,7 +53,7 @@ from sfapp.packets.packet_layout import (
     WALL,
     Limits,
 )
-from sfapp.packets.paths import part_rank_of
+from sfapp.packets.paths import is_thinned, part_rank_of
 from sfapp.packets.reduced import check_rows, read_planes
 from sfapp.packets.row_grid import Grid, check_ranks, check_same_every_step, grid_of
 from sfapp.packets.value_checks import (
@@ -67,6 +67,11 @@ from sfapp.packets.window_draft import BoolArray, FloatArray, WindowDraft
 from sfapp.storage import FileContent, StoragePath, location, storage_of
 
 DEFAULT_LIMITS = Limits()
+
+_THINNED = (
+    "window {} was thinned (sfapp compact), and its verdict stays; open the part in a folder of its own"
+)
+"""Why a part is refused that comes after the rows which it could be compared and merged with are gone."""
 
 _MEMORY_FACTOR = 2
 """Memory for reading a packet, relative to the memory of its columns."""
@@ -119,7 +124,8 @@ def read_packet(path: StoragePath, limits: Limits = DEFAULT_LIMITS) -> Packet:
 def load_packet(path: StoragePath, limits: Limits = DEFAULT_LIMITS) -> Packet | Quarantined:
     """Return the packet in a file, or the reason why it is refused. No content of a file raises.
 
-    A part that a rank of a streamed job wrote has its window's number in the run (``attempts.placed``).
+    A part that a rank of a streamed job wrote has its window's number in the run (``attempts.placed``). A
+    part of a window that was thinned is refused: it would replace the verdict on all of its ranks and steps.
     Safe to call from many threads at once.
     """
     path = location(path)
@@ -194,6 +200,8 @@ def _loaded(path: StoragePath, content: FileContent, limits: Limits) -> Packet |
         return Quarantined(path, content.size, content.sha256, error.fault)
     window = packet.window
     manifest = placed(window.manifest, window.ranks.rank[0], path)
+    if packet.part_rank is not None and is_thinned(path.parent, manifest.window):
+        return Quarantined(path, content.size, content.sha256, _THINNED.format(manifest.window))
     if manifest is window.manifest:
         return packet
     return replace(packet, window=replace(window, manifest=manifest))

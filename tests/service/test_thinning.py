@@ -21,7 +21,7 @@ from sfapp.incidents import IncidentEditor, IncidentLog
 from sfapp.model.incidents import Pin
 from sfapp.model.sides import parse_compare
 from sfapp.model.view import WindowKey
-from sfapp.packets import read_window, write_packet
+from sfapp.packets import read_window, read_windows, write_packet
 from sfapp.packets.paths import thinned_path
 from sfapp.report.workspace_report import ReportOptions, ReportProgress, incident_report
 from sfapp.service import thinning
@@ -38,7 +38,7 @@ from tests.app.recorded_job import job_window, waiting_window
 from tests.app.simulation import simulated
 from tests.builders import reduced
 from tests.commands import run_sfapp
-from tests.store.jobs import SLOW, contents, put, window
+from tests.store.jobs import SLOW, contents, put, put_part, window
 
 WINDOWS = 10
 NOW = datetime.now(UTC).replace(hour=12)  # The windows of a run begin on one day.
@@ -264,6 +264,17 @@ def test_a_restarted_job_does_not_use_a_number_again(packets: Path) -> None:
         int(path.name[:8]) for path in (packets / "old").glob("*.parquet") if ".thinned" not in path.name
     ]
     assert max(numbers) == WINDOWS - 1
+
+
+def test_parts_that_come_after_a_window_was_thinned_replace_nothing(packets: Path, tmp_path: Path) -> None:
+    compacted(packets)
+    before = stored(packets, tmp_path)
+    late = put_part(packets, window("old", 0, seed=77, started_at=moment(50)), rank=2)
+    compacted(packets)
+    assert stored(packets, tmp_path) == before
+    (refused,) = read_windows([packets]).quarantined
+    assert refused.path == late
+    assert refused.reason.startswith("window 0 was thinned")
 
 
 def test_packets_that_are_not_thinned_are_named_or_counted(
