@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ NOT_AGREED = "start-"
 """Beginning of an attempt's name on which ranks did not agree: another start may have the same."""
 
 _LAUNCHER_NUMBERS = ("TORCHELASTIC_RESTART_COUNT", "WORLD_SIZE", "MASTER_PORT")
+_LAUNCHER_RUN, _NO_RUN = "TORCHELASTIC_RUN_ID", "none"
+"""torchrun's ``--rdzv-id``, and its default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,11 +89,14 @@ def following_window(files: Iterable[tuple[str, float]], rank: int | None = None
     return max((int(name[1]) + 1 for name, _ in found), default=0)
 
 
-def _attempt_by_launcher() -> str:
-    """Return a name for this attempt at the run if ranks do not agree on one: numbers that a launcher gives
-    all ranks of a start, and usually others after a restart or a change of the world size."""
-    numbers = [whole_number(os.environ.get(name, "0")) or 0 for name in _LAUNCHER_NUMBERS]
-    return NOT_AGREED + ".".join(map(str, numbers))
+def attempt_by_launcher() -> str:
+    """Return a name for this attempt at the run if ranks do not agree on one: what a launcher gives all ranks
+    of a start, and usually another after a restart or a change of the world size."""
+    parts = [str(whole_number(os.environ.get(name, "0")) or 0) for name in _LAUNCHER_NUMBERS]
+    run = os.environ.get(_LAUNCHER_RUN, _NO_RUN)
+    if run != _NO_RUN:
+        parts.append(blake2b(os.fsencode(run), digest_size=4).hexdigest())
+    return NOT_AGREED + ".".join(parts)
 
 
 @dataclass(slots=True, eq=False)
@@ -107,7 +113,7 @@ class JobRank:
     identity: RankIdentity
     job: JobInfo
     part_reason: str | None = None
-    attempt: str = field(default_factory=_attempt_by_launcher)
+    attempt: str = field(default_factory=attempt_by_launcher)
 
     def of_process(self, process: str) -> JobRank:
         """Return this rank as one whose windows name its attempt and this process."""

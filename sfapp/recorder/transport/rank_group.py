@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from sfapp.errors import describe_error
 from sfapp.model.rank_table import RankIdentity
 from sfapp.model.stages import MAX_NAME_LENGTH
-from sfapp.packets.job import JobInfo, JobRank
+from sfapp.packets.job import JobInfo, JobRank, attempt_by_launcher
 from sfapp.recorder.transport.transport_group import Transport, TransportGroup
 from sfapp.terminal import printable
 
@@ -98,15 +98,17 @@ def join(
         window, step: where this rank would continue; all ranks continue at the highest of their values.
     """
     identity = replace(identity, hostname=printable(identity.hostname, MAX_NAME_LENGTH))  # For packets.
-    connect = transport.connect
-    if distributed_rank() is None and (connect is None or transport.needs_process_group):
-        reason = NOT_DISTRIBUTED if job.world_size > 1 else None
-        return GatherRank(identity, job, reason), max(window, job.next_window(identity.rank)), step
-    if connect is None:
-        job = replace(job, world_size=distributed_world_size())
-        return GatherRank(identity, job, LOCAL), max(window, job.next_window(identity.rank)), step
+    connect, is_distributed = transport.connect, distributed_rank() is not None
+    if connect is None or (transport.needs_process_group and not is_distributed):
+        if is_distributed:
+            job = replace(job, world_size=distributed_world_size())
+        window = max(window, job.next_window(identity.rank))
+        if job.world_size == 1 and not is_distributed:
+            return GatherRank(identity, job), window, step
+        job = replace(job, attempt=attempt_by_launcher())  # Parts of two starts do not belong together.
+        return GatherRank(identity, job, LOCAL if is_distributed else NOT_DISTRIBUTED), window, step
     window = max(window, job.next_window())
-    if distributed_rank() is not None:  # Known even if connecting fails: such a rank writes its part.
+    if is_distributed:  # Known even if connecting fails: such a rank writes its part.
         job = replace(job, world_size=distributed_world_size())
     try:
         group = connect(timeout)

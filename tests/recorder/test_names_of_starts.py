@@ -1,0 +1,39 @@
+"""Parts of two starts of a job are not joined, although no rank knows of another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import sfapp
+from sfapp.model import RankIdentity
+from sfapp.packets import read_windows
+
+SAME = {"TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_RUN_ID": "none", "MASTER_PORT": "29500"}
+
+
+def record(root: Path, rank: int, monkeypatch: pytest.MonkeyPatch, start: dict[str, str]) -> None:
+    """Record one window of a rank in a job of two ranks without torch.distributed."""
+    for name, value in (SAME | {"WORLD_SIZE": "2"} | start).items():
+        monkeypatch.setenv(name, value)
+    with sfapp.Recorder(root, run_id="run", identity=RankIdentity(rank, rank, 0, "node-0")) as perf:
+        perf.add_step(20_000_000, [{"data.next_wait": 5_000_000}])
+
+
+def test_parts_of_one_start_are_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for rank in range(2):
+        record(tmp_path, rank, monkeypatch, {})
+    (found,) = read_windows([tmp_path]).windows
+    assert found.window.ranks.rank == (0, 1)
+
+
+@pytest.mark.parametrize("other", [{"TORCHELASTIC_RESTART_COUNT": "1"}, {"TORCHELASTIC_RUN_ID": "job-7"}])
+def test_parts_of_two_starts_are_a_conflict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: dict[str, str]
+) -> None:
+    record(tmp_path, 0, monkeypatch, {})
+    record(tmp_path, 1, monkeypatch, other)
+    loaded = read_windows([tmp_path])
+    assert [len(found.window.ranks.rank) for found in loaded.windows] == [1]
+    assert ["another attempt at the run" in conflict.reason for conflict in loaded.conflicts] == [True]
