@@ -10,6 +10,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
@@ -18,13 +19,18 @@ from sfapp.files import read_regular, write_atomic
 from sfapp.model.parse import UNREADABLE_JSON
 
 _FORMAT = 1
-_MAX_BYTES = 2**26
+_MAX_BYTES = 2**22
+_MOST_RUNS = 2**16
+_Window = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+"""Number of a window, as the store holds it. The file lies next to the packets, where others may write."""
 
 
 @dataclass(frozen=True, slots=True)
 class _ChoicesDocument:
     format: int = _FORMAT
-    references: dict[str, int] = field(default_factory=dict)
+    references: Annotated[dict[str, _Window], msgspec.Meta(max_length=_MOST_RUNS)] = field(
+        default_factory=dict
+    )
 
 
 class ReferenceChoices:
@@ -81,7 +87,12 @@ def _load(path: Path) -> dict[str, int]:
 
 
 def _save(path: Path, references: dict[str, int]) -> None:
+    content = msgspec.json.format(msgspec.json.encode(_ChoicesDocument(references=references)))
+    if len(references) > _MOST_RUNS or len(content) > _MAX_BYTES:
+        raise StoreError(
+            f"{path} holds the references of {len(references) - 1:,} runs, and no more fit: remove some"
+        )
     try:
-        write_atomic(path, msgspec.json.format(msgspec.json.encode(_ChoicesDocument(references=references))))
+        write_atomic(path, content)
     except OSError as error:
         raise StoreError(f"the choice cannot be written to {path}: {error.strerror}") from error

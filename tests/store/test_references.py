@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from sfapp.accounting import healthy_in_run, pooled_reference, reference_of, with_reference
-from sfapp.errors import WindowNotFoundError
-from sfapp.store import Store, WindowQuery
+from sfapp.errors import StoreError, WindowNotFoundError
+from sfapp.store import Store, WindowQuery, reference_choices
 from tests.store.jobs import SLOW, SLOW_EVERYWHERE, SLOWER, put, put_run, window
 
 
@@ -202,3 +203,32 @@ def test_a_window_that_is_not_there_cannot_be_chosen(tmp_path: Path) -> None:
             store.set_reference("run", 77)
         with pytest.raises(WindowNotFoundError, match="no run 'absent'"):
             store.set_reference("absent", 0)
+
+
+@pytest.mark.parametrize(
+    "references",
+    [{"run": 2**64 - 1}, {"run": 10**23}, {"run": -1}, {f"run {index}": 1 for index in range(2**16 + 1)}],
+    ids=["beyond a BIGINT", "beyond a machine word", "negative", "too many runs"],
+)
+def test_choices_that_no_store_can_hold_are_refused_by_name(
+    tmp_path: Path, references: dict[str, int]
+) -> None:
+    put_run(tmp_path)
+    choices = tmp_path / ".sfapp" / "store.references.json"
+    choices.parent.mkdir()
+    choices.write_text(json.dumps({"format": 1, "references": references}))
+    with pytest.raises(StoreError, match=r"store\.references\.json.*fix it"):
+        Store.open([tmp_path])
+
+
+def test_no_more_choices_are_saved_than_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_run(tmp_path)
+    put_run(tmp_path, "other")
+    monkeypatch.setattr(reference_choices, "_MOST_RUNS", 1)
+    with Store.open([tmp_path]) as store:
+        store.ingest()
+        store.set_reference("run", 2)
+        with pytest.raises(StoreError, match=r"store\.references\.json holds the references of 1 run"):
+            store.set_reference("other", 2)
+        store.set_reference("run", 3)
+        assert compared_with(store) == {3}
