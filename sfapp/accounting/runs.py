@@ -14,7 +14,8 @@ from functools import cached_property
 from sfapp.accounting.aim import with_reference
 from sfapp.accounting.judge import judge
 from sfapp.accounting.measures import Measures, measure_many
-from sfapp.accounting.reference import healthy_in_run, pooled_reference, reference_of
+from sfapp.accounting.noise import WindowSpread
+from sfapp.accounting.reference import HealthyWindows, healthy_in_run, pooled_reference, reference_of
 from sfapp.accounting.run_waits import RunStages, RunWaits, run_waits
 from sfapp.accounting.window_lateness import find_lateness
 from sfapp.errors import WindowError, WindowNotFoundError
@@ -59,6 +60,7 @@ def diagnose_runs(
     frontier: Frontier = DEFAULT_FRONTIER,
     group: str = ALL_RANKS,
     reference: tuple[str, int] | None = None,
+    by_hand: Mapping[str, int] | None = None,
 ) -> list[Diagnosis]:
     """Diagnose windows of any runs, each against a reference.
 
@@ -66,6 +68,7 @@ def diagnose_runs(
         windows: any number in any order; the result is sorted by run and window.
         group: windows without such a group are left out.
         reference: (run, window) to compare every window with; each run's own healthy window if None.
+        by_hand: by run, the window that a user chose as its healthy one; it need not be among the windows.
 
     Raises:
         WindowNotFoundError: no window has the group, or the windows do not include the reference.
@@ -78,7 +81,8 @@ def diagnose_runs(
         raise WindowNotFoundError(f"no window has a group {group!r}; there are: {', '.join(known)}")
     runs: dict[str, _Run] = {}
     for window in every:
-        runs.setdefault(window.run_id, _Run(group, baseline, gates, frontier)).whole.append(window)
+        run = _Run(group, baseline, gates, frontier, (by_hand or {}).get(window.run_id))
+        runs.setdefault(window.run_id, run).whole.append(window)
     fixed = None
     if reference is not None:
         _check_named(chosen, reference)
@@ -120,6 +124,7 @@ class _Run:
     """The windows of one run; those that have the group are diagnosed.
 
     Attributes:
+        by_hand: number of the window that a user chose as its healthy one, whether it is there or not.
         whole: all windows, with all their ranks, ascending.
         _everyone: these windows judged with all ranks under default gates, aligned where their ranks wait.
     """
@@ -128,6 +133,7 @@ class _Run:
     baseline: Baseline
     gates: Gates | None
     frontier: Frontier
+    by_hand: int | None
     whole: list[Window] = field(default_factory=list)
     _everyone: list[Diagnosis] = field(default_factory=list)
 
@@ -164,6 +170,10 @@ class _Run:
         """Return the mean of the run's healthy windows, found on all ranks and reduced to the group (§17)."""
         known = {measures.window.number: measures for measures, _ in self._first_pass}
         healthy = healthy_in_run(self._everyone)
+        for diagnosis in self._everyone:
+            if diagnosis.window == self.by_hand:
+                spread = WindowSpread() if healthy is None else healthy.spread
+                healthy = HealthyWindows((diagnosis.window,), diagnosis.noise, spread)
         chosen = [number for number in healthy.windows if number in known] if healthy else []
         if healthy is None or not chosen:
             return None

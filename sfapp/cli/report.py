@@ -28,6 +28,7 @@ from sfapp.service.packet_evidence import PacketEvidence
 from sfapp.service.packet_windows import load_windows
 from sfapp.service.pseudonyms import Pseudonyms
 from sfapp.storage import StoragePath, local_paths, location
+from sfapp.store.reference_choices import ReferenceChoices
 from sfapp.terminal import encodable
 
 MOST = 5
@@ -100,7 +101,7 @@ def report(
     names: Pseudonyms | None = None
     if redact:
         names = Pseudonyms.of([found.window for found in loaded], incident_state)
-    evidence = PacketEvidence(loaded, names)
+    evidence = PacketEvidence(loaded, names, ReferenceChoices.next_to(paths[0]).windows)
     request = ReportRequest(
         output=output.name,
         paths=tuple(map(str, paths)),

@@ -7,8 +7,8 @@ folders. If two tasks find a run in common, their folders are analysed again tog
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
 from sfapp.accounting import WhatIf
@@ -24,6 +24,7 @@ from sfapp.service.packet_windows import judgeable, what_if_windows
 from sfapp.service.problems import problems_of_windows
 from sfapp.service.verdicts import diagnose_windows
 from sfapp.storage import FoundFile, StoragePath
+from sfapp.store.reference_choices import ReferenceChoices
 
 _TASK_FILES = 256
 _TASK_BYTES = 64 * 2**20
@@ -52,11 +53,13 @@ class AnalysisRequest:
     Attributes:
         view: under which they are judged.
         predicts: whether a fix is predicted. fix: which one; that of each window's suspect if None.
+        chosen: by run, the window that a user chose as its reference.
     """
 
     view: ViewState = field(default_factory=ViewState)
     predicts: bool = False
     fix: Fix | None = None
+    chosen: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,17 +101,19 @@ class _Task:
 def analyse_packets(
     paths: Sequence[StoragePath], request: AnalysisRequest, run_tasks: TaskRunner | None = None
 ) -> PacketAnalysis:
-    """Analyse all packets below some paths.
+    """Analyse all packets below some paths, with the references chosen next to the first of them.
 
     Args:
         run_tasks: runs tasks on a cluster; if None, everything is one task in this process.
 
     Raises:
         PacketError: a path does not exist. A bad file does not raise: it is quarantined.
+        StoreError: the chosen references cannot be read.
         WindowNotFoundError: no window has the view's group, or the reference does not exist.
         WindowError: the baseline is ``reference`` and a run has no healthy window.
     """
     files = find_files(paths)[0]
+    request = replace(request, chosen=ReferenceChoices.next_to(paths[0]).windows)
     # A reference of another run must be read with every run that is compared with it.
     is_one = run_tasks is None or request.view.reference is not None
     folders = [files] if is_one else _by_folder(files)
@@ -173,7 +178,7 @@ def _analyse(task: _Task) -> _Part:
     groups = frozenset[str]().union(*(window.groups for window in windows))
     diagnoses: list[Diagnosis] = []
     if not windows or request.view.group in groups:
-        diagnoses = diagnose_windows(windows, request.view)
+        diagnoses = diagnose_windows(windows, request.view, request.chosen)
     predicted: dict[WindowKey, WhatIf] = {}
     if request.predicts:
         predicted = what_if_windows(windows, diagnoses, request.fix)

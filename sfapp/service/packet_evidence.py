@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import starmap
 from pathlib import Path
 
 from sfapp.accounting import RunWaits, run_waits
@@ -30,8 +31,21 @@ class PacketEvidence:
     A run is judged as a whole at the first request for one of its windows, once for every view.
     """
 
-    def __init__(self, windows: Sequence[LoadedWindow], pseudonyms: Pseudonyms | None = None) -> None:
+    def __init__(
+        self,
+        windows: Sequence[LoadedWindow],
+        pseudonyms: Pseudonyms | None = None,
+        chosen: Mapping[str, int] | None = None,
+    ) -> None:
+        """Hold some windows.
+
+        Args:
+            chosen: by run, the window that a user chose as its reference, without pseudonyms.
+        """
         self._pseudonyms = pseudonyms
+        keys = starmap(WindowKey, (chosen or {}).items())
+        renamed = keys if pseudonyms is None else map(pseudonyms.key, keys)
+        self._chosen = {key.run_id: key.window for key in renamed}
         self._windows: dict[WindowKey, LoadedWindow] = {}
         self._files: dict[WindowKey, list[StoragePath]] = {}
         self._runs: dict[str, list[LoadedWindow]] = defaultdict(list)
@@ -95,7 +109,7 @@ class PacketEvidence:
             WindowError: the baseline is ``reference`` and a run has no healthy window.
         """
         every = [found.window for run in self._runs.values() for found in run]
-        diagnoses = diagnose_windows(every, view)
+        diagnoses = diagnose_windows(every, view, self._chosen)
         for run_id in self._runs:
             self._diagnoses[run_id, view.judging] = _by_window(diagnoses, run_id)
         return diagnoses
@@ -129,7 +143,7 @@ class PacketEvidence:
             if view.reference in self._windows and view.reference.run_id != run_id:
                 # The reference is judged among the windows of its own run, which show where its ranks wait.
                 windows += self._runs[view.reference.run_id]
-            diagnoses = diagnose_windows((found.window for found in windows), view)
+            diagnoses = diagnose_windows((found.window for found in windows), view, self._chosen)
             self._diagnoses[key] = _by_window(diagnoses, run_id)
         return self._diagnoses[key]
 

@@ -5,7 +5,7 @@ The verdict itself is ``sfapp.accounting.judge``. ``judging`` does the same for 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from sfapp.accounting import Measures, RunWaits, diagnose_runs, judge, measure
 from sfapp.errors import WindowError
@@ -48,10 +48,15 @@ def measures_behind(window: Window, diagnosis: Diagnosis, run_waits: RunWaits | 
     return measure(group, diagnosis.baseline, diagnosis.reference).in_run(run_waits)
 
 
-def diagnose_windows(windows: Iterable[Window], view: ViewState) -> list[Diagnosis]:
+def diagnose_windows(
+    windows: Iterable[Window], view: ViewState, chosen: Mapping[str, int] | None = None
+) -> list[Diagnosis]:
     """Judge the windows of some runs under a view, each with the waits measured in its run.
 
     Windows that lack the view's group are left out, unless all do.
+
+    Args:
+        chosen: by run, the window that a user chose as its reference; the view's own goes before it.
 
     Raises:
         WindowNotFoundError: none has the group, or the reference is not among them.
@@ -64,4 +69,5 @@ def diagnose_windows(windows: Iterable[Window], view: ViewState) -> list[Diagnos
         frontier=view.frontier,
         group=view.group,
         reference=None if view.reference is None else (view.reference.run_id, view.reference.window),
+        by_hand=chosen,
     )

@@ -139,6 +139,7 @@ class Ingest:
             StorageError: a bucket cannot be read; what was read until then is stored.
         """
         started, generation = time.monotonic(), self._database.generation
+        was_settled &= not self._chosen.follow()
         report_progress = progress or (lambda progress: None)
 
         def report_reading(done: int, total: int) -> None:

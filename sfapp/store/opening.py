@@ -22,6 +22,7 @@ from sfapp.packets.memory_budget import available_memory
 from sfapp.storage import StoragePath, local_paths, resolved, resolved_file
 from sfapp.store.database import Cursor, Database, first_line, set_aside, spare_folder
 from sfapp.store.lock import StoreLock, busy_from_duckdb
+from sfapp.store.reference_choices import default_path
 from sfapp.store.schema import (
     CELLS,
     MEANINGS,
@@ -124,11 +125,6 @@ def open_default(root: Path) -> Database:
             f"the store cannot be kept next to the packets ({path.parent}: {error.strerror}), so it is in "
             "memory and built again at every start; give --db FILE to keep it elsewhere"
         )
-
-
-def default_path(root: Path) -> Path:
-    """Return the path of the store of a packet folder, or of the folder of a packet file."""
-    return (root if root.is_dir() else root.parent) / ".sfapp" / "store.duckdb"
 
 
 def open_file(path: Path) -> Database:

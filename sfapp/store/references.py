@@ -139,7 +139,7 @@ def _wanted(cursor: Cursor, chosen: ReferenceChoices, run_id: str | None) -> dic
         for run, found in paces.items()
         if (healthy := healthy_windows(found, Gates().min_effect)) is not None
     }
-    picked = [key for key in chosen.pairs() if run_id is None or key[0] == run_id]
+    picked = [key for key in chosen.windows.items() if run_id is None or key[0] == run_id]
     sql = f'SELECT run_id, "window", step_noise FROM windows WHERE {IN_KEYS}'
     there = cursor.execute(sql, key_values(picked)).fetchall()
     spread = {run: found.healthy.spread for run, found in wanted.items()}

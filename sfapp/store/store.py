@@ -59,7 +59,7 @@ class Store:
         self.path = database.path
         self.note = database.note
         self._database = database
-        self._chosen = ReferenceChoices.for_store(database.path)
+        self._chosen = ReferenceChoices.for_store(database.path, self.roots)
         self._ingesting = threading.Lock()
         self._followed = [FollowedRoot(root) for root in self.roots]
         self._follower = SampleFollower(database, local_paths(self.roots))

@@ -30,7 +30,8 @@ ARGUMENTS: tuple[tuple[str, ...], ...] = (
 
 @pytest.fixture(scope="module")
 def packets(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sample job, runs of several windows, one of them in three folders, and files that are refused."""
+    """The sample job, runs of several windows, one of them in three folders, files that are refused, and a
+    reference chosen in the app."""
     root = tmp_path_factory.mktemp("packets")
     shutil.copytree(SAMPLE, root / "sample", ignore=lambda folder, names: [n for n in names if n[0] == "."])
     for run in range(3):
@@ -38,6 +39,9 @@ def packets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for number in range(6):
         made = window("split", number, extra=SLOW if number == 4 else None)
         put(root, made, packet_path(root / f"part-{number % 3}", "split", number))
+    choices = root / ".sfapp" / "store.references.json"
+    choices.parent.mkdir()
+    choices.write_text('{"format": 1, "references": {"run-0": 2, "split": 4, "gone": 1}}')
     (root / "damaged.parquet").write_bytes(b"PAR1 and no more")
     (root / "run-1" / "damaged.parquet").write_bytes(b"PAR1 and no more either")
     shutil.copy(root / "run-0" / "00000001.parquet", root / "part-0" / "again.parquet")

@@ -232,3 +232,49 @@ def test_no_more_choices_are_saved_than_can_be_read(tmp_path: Path, monkeypatch:
             store.set_reference("other", 2)
         store.set_reference("run", 3)
         assert compared_with(store) == {3}
+
+
+def test_a_store_in_memory_follows_what_is_chosen_next_to_the_packets(tmp_path: Path) -> None:
+    put_run(tmp_path)
+    choices = tmp_path / ".sfapp" / "store.references.json"
+    with Store.open([tmp_path]) as app:
+        app.ingest()
+        app.set_reference("run", 2)
+        # given another process with a store in memory, such as sfapp watch
+        with Store.open([tmp_path], memory=True) as store:
+            store.ingest()
+            assert compared_with(store) == {2}
+            app.set_reference("run", 3)
+            store.ingest()
+            assert compared_with(store) == {3}
+            # when nothing can be read there for a while, the last choices stay
+            choices.rename(tmp_path / "elsewhere")
+            store.ingest()
+            choices.write_text("{half")
+            store.ingest()
+            assert compared_with(store) == {3}
+            (tmp_path / "elsewhere").rename(choices)
+            # when this process chooses, it changes nothing for others, nor they for it
+            store.set_reference("run", 4)
+            assert json.loads(choices.read_text())["references"] == {"run": 3}
+            app.set_reference("run", None)
+            store.ingest()
+            assert compared_with(store) == {4}
+
+
+def test_choices_of_another_user_that_may_not_be_read_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refused(path: Path, most: int) -> bytes:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    put_run(tmp_path)
+    monkeypatch.setattr(reference_choices, "read_regular", refused)
+    with Store.open([tmp_path], memory=True) as store:
+        store.ingest()
+        assert compared_with(store) == {measured_reference(store)}
+    assert caplog.messages == [
+        f"{tmp_path / '.sfapp' / 'store.references.json'} may not be read: its references do not count"
+    ]
+    with pytest.raises(StoreError, match=r"store\.references\.json.*fix it"):
+        Store.open([tmp_path])
