@@ -30,6 +30,7 @@ from sfapp.service.judging import WindowJudge
 from sfapp.service.onsets import EpisodeLocator
 from sfapp.service.problems import StoredProblems
 from sfapp.store import Store, WindowQuery, ingest_to_dataset
+from sfapp.store.reference_choices import ReferenceChoices
 
 DATASET = "verdicts"
 """Folder below the packets that keeps the verdicts."""
@@ -86,13 +87,13 @@ def thin_packets(
         progress: called with what is done, and how much of how much.
 
     Raises:
-        StoreError: the folder cannot be read or written.
+        StoreError: the folder cannot be read or written, or the chosen references cannot be read.
         IncidentError: it is not known which windows notes and incidents refer to.
     """
     with tempfile.TemporaryDirectory(prefix="sfapp-compact-") as scratch:
         dataset = Path(scratch) / DATASET if dry_run else root / DATASET
         ingest_to_dataset([root], dataset, lambda now: progress(now.phase, now.done, now.total), cancel)
-        with Store.open([dataset], memory=True) as store:
+        with Store.open([dataset], memory=True, chosen=ReferenceChoices.next_to_any(_served(root))) as store:
             store.ingest()
             notes = _Notes(root)
             plan = plan_thinning(store, root, notes, datetime.now(UTC) - age, steps)
@@ -192,12 +193,17 @@ class _Notes:
         return key in self._windows or key.run_id in self._runs
 
 
-def _logs_of(root: Path) -> list[IncidentLog]:
-    """Return the logs with notes on the packets below a folder: it may have been served together with others,
-    as a part of a larger folder, or folder by folder."""
+def _served(root: Path) -> list[Path]:
+    """Return the folders whose notes and choices may concern packets below a folder, itself first: it may
+    have been served together with others, as a part of a larger folder, or folder by folder."""
     below = [Path(folder) for folder, names, _ in os.walk(root) if FOLDER in names]
-    found = [incident_log_of(folder, None) for folder in (*below, *root.parents)]
-    return [incident_log_of(root, None), *(log for log in found if os.path.exists(log.path))]
+    return [root, *root.parents, *(folder for folder in below if folder != root)]
+
+
+def _logs_of(root: Path) -> list[IncidentLog]:
+    """Return the logs with notes on the packets below a folder."""
+    own, *others = (incident_log_of(folder, None) for folder in _served(root))
+    return [own, *(log for log in others if os.path.exists(log.path))]
 
 
 def windows_named(state: IncidentState) -> tuple[set[WindowKey], set[str]]:

@@ -1,14 +1,15 @@
 """Keep the references chosen by a user in ``<store>.references.json``.
 
 Everything in the store is derived from the packets and may be deleted and built again. Choices may not, so
-they are kept in a separate small file that is replaced atomically. What keeps no store reads those next to the
-default one of its first folder, and so finds the problems that the app shows.
+they are kept in a separate small file that is replaced atomically. What keeps no store reads those next to
+the default one of its first folder, and so finds the problems that the app shows.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -81,6 +82,19 @@ class ReferenceChoices:
                 raise
             _LOG.warning("%s may not be read: its references do not count", printable(str(path)))
             return cls(None, saves=False)
+
+    @classmethod
+    def next_to_any(cls, folders: Sequence[Path]) -> ReferenceChoices:
+        """Return what is chosen next to any of these folders; the first with a choice for a run counts.
+
+        Raises:
+            StoreError: a file is there and cannot be read.
+        """
+        files = [_file_of(default_path(folder)) for folder in folders]
+        read = [cls(file)._windows for file in files if file.exists()]
+        found = cls(None)
+        found._windows = dict(ChainMap(*map(dict, read)))
+        return found
 
     @property
     def windows(self) -> Mapping[str, int]:

@@ -49,17 +49,13 @@ class Store:
             nothing unusual.
     """
 
-    def __init__(self, database: Database, roots: Sequence[StoragePath]) -> None:
-        """Wrap an open database; use ``Store.open`` instead.
-
-        Raises:
-            StoreError: references chosen earlier cannot be read.
-        """
+    def __init__(self, database: Database, roots: Sequence[StoragePath], chosen: ReferenceChoices) -> None:
+        """Wrap an open database; use ``Store.open`` instead."""
         self.roots = tuple(roots)
         self.path = database.path
         self.note = database.note
         self._database = database
-        self._chosen = ReferenceChoices.for_store(database.path, self.roots)
+        self._chosen = chosen
         self._ingesting = threading.Lock()
         self._followed = [FollowedRoot(root) for root in self.roots]
         self._follower = SampleFollower(database, local_paths(self.roots))
@@ -68,7 +64,13 @@ class Store:
         self._settled: int | None = None
 
     @classmethod
-    def open(cls, roots: Sequence[StoragePath], db: Path | None = None, memory: bool = False) -> Store:
+    def open(
+        cls,
+        roots: Sequence[StoragePath],
+        db: Path | None = None,
+        memory: bool = False,
+        chosen: ReferenceChoices | None = None,
+    ) -> Store:
         """Open or create the store of these packet folders. Reads no packet yet.
 
         Args:
@@ -76,15 +78,16 @@ class Store:
             db: the store's file; ``.sfapp/store.duckdb`` next to the first root if None. If that folder
                 cannot be written or the root is in a bucket, it is kept in memory and ``note`` says so.
             memory: keep it in memory in any case.
+            chosen: references chosen by the user; those kept for this store if None.
 
         Raises:
             StoreBusyError: another process, or this one, has it open; the message names it.
-            StoreError: a root does not exist, or the file cannot be used.
+            StoreError: a root does not exist, or the file or the chosen references cannot be read.
         """
         absolute = opening.absolute_roots(roots)
         database = opening.open_database(absolute, db, memory=memory)
         try:
-            return cls(database, absolute)
+            return cls(database, absolute, chosen or ReferenceChoices.for_store(database.path, absolute))
         except BaseException:
             database.close()
             raise

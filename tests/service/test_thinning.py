@@ -38,7 +38,7 @@ from tests.app.recorded_job import job_window, waiting_window
 from tests.app.simulation import simulated
 from tests.builders import reduced
 from tests.commands import run_sfapp
-from tests.store.jobs import SLOW, contents, put, put_part, window
+from tests.store.jobs import SLOW, SLOW_EVERYWHERE, contents, put, put_part, window
 
 WINDOWS = 10
 NOW = datetime.now(UTC).replace(hour=12)  # The windows of a run begin on one day.
@@ -103,6 +103,22 @@ def test_old_windows_are_thinned_and_their_verdicts_stay(packets: Path, tmp_path
         assert len(store.window("old", 5).step_N) > 4
     assert stored(packets, tmp_path) == before
     assert len(list((packets / "new").glob("*.parquet"))) == WINDOWS
+
+
+@pytest.mark.parametrize("served", [".", "packets", "packets/old"], ids=["above", "itself", "below"])
+def test_a_reference_chosen_in_the_app_is_kept_with_the_problems_that_it_shows(
+    packets: Path, served: str
+) -> None:
+    # Given a run that is slower than its first window, which a user chose
+    for number in range(WINDOWS):
+        at = moment(60.0 - number / 1000)
+        extra = None if number == 0 else SLOW_EVERYWHERE
+        put(packets, window("old", number, extra=extra, started_at=at, ended_at=at))
+    with Store.open([packets.parent / served]) as app:
+        app.ingest()
+        app.set_reference("old", 0)
+    compacted(packets)
+    assert thinned_in(packets) == []
 
 
 def test_again_changes_nothing_and_a_store_that_was_open_follows(packets: Path, tmp_path: Path) -> None:
