@@ -25,7 +25,7 @@ from sfapp.importers.import_result import (
     ImportResult,
     guarded,
 )
-from sfapp.importers.table import run_names
+from sfapp.importers.run_names import run_names
 from sfapp.importers.window_builder import WindowInfo, build_window
 from sfapp.model import Lane, Operators, RankIdentity
 from sfapp.model.manifest import MAX_WORLD_SIZE
@@ -48,10 +48,11 @@ def read(paths: Sequence[Path], options: ImportOptions) -> ImportResult:
                 )
             runs.setdefault(path.parent, {})[rank] = dump
     windows: list[ImportedWindow] = []
-    for folder, run_id in run_names(list(runs)).items():
+    sources = dict(zip(run_names([each.resolve() for each in runs]), runs, strict=True))
+    for run_id, folder in sources.items():
         with guarded(refused, folder):
             windows += _windows(run_id, runs[folder])
-    return ImportResult(tuple(windows), tuple(refused))
+    return ImportResult(tuple(windows), tuple(refused), sources=sources)
 
 
 def _windows(run_id: str, dumps: dict[int, FlightRecorderDump]) -> list[ImportedWindow]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Mapping as Table
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -105,12 +106,13 @@ def read_traces(name: str, paths: Sequence[Path], options: ImportOptions) -> Imp
         where = ", ".join(str(path) for path in paths)
         raise TraceError(f"no {name} traces ({', '.join(form.suffixes)}) under {where}")
     read: Reader = importlib.import_module(form.module).read
-    return replace(read(files, options), format=name)
+    named = tuple(path for path in paths if not path.is_dir())
+    return replace(read(files, options), format=name, named=named)
 
 
 def find_files(paths: Sequence[Path], suffixes: tuple[str, ...]) -> list[Path]:
     """Return the given files, and the files below the given folders whose names end with one of the suffixes,
-    sorted, without duplicates.
+    sorted. A file of a folder that is given in two ways is returned once.
 
     Names that start with a dot are skipped.
 
@@ -131,7 +133,7 @@ def find_files(paths: Sequence[Path], suffixes: tuple[str, ...]) -> list[Path]:
             found.add(path)
         else:
             raise TraceError("no such file or folder", path=str(path))
-    return sorted(found)
+    return sorted({(os.path.realpath(path.parent), path.name): path for path in sorted(found)}.values())
 
 
 def _may_be_file(path: Path) -> bool:

@@ -6,9 +6,12 @@ stored in the packet's manifest, so that it survives the trace.
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Mapping as Table
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -17,8 +20,19 @@ from sfapp import __version__
 from sfapp.errors import PacketError, SfappError, TraceError, describe_error
 from sfapp.importers.mapping import NO_MAPPING, Mapping
 from sfapp.model import RecorderInfo, Window
+from sfapp.model.job_fields import IMPORTED_SOURCE
 from sfapp.model.operators import Operators
-from sfapp.packets import WindowDraft, operators_path, packet_path, write_operators, write_packet
+from sfapp.packets import (
+    Quarantined,
+    WindowDraft,
+    load_packet,
+    operators_path,
+    packet_path,
+    write_operators,
+    write_packet,
+)
+from sfapp.packets.paths import OPERATORS_SUFFIX, SUFFIX
+from sfapp.terminal import quoted
 
 NoteKind = Literal["derived", "guessed", "missing", "skipped"]
 NOTE_KINDS: tuple[NoteKind, ...] = ("derived", "guessed", "missing", "skipped")
@@ -96,13 +110,25 @@ class ImportResult:
         windows: all windows, by run and number.
         refused: errors of the files that could not be read.
         notes: notes that concern no single window (files that were left out, for example).
-        format: the format's name, which ``read_traces`` sets.
+        sources: the folder or the file from which each run was read.
+        format, named: the format's name and the files that were given by name, which ``read_traces`` sets.
     """
 
     windows: tuple[ImportedWindow, ...]
     refused: tuple[TraceError, ...] = ()
     notes: tuple[ImportNote, ...] = ()
+    sources: Table[str, Path] = field(default_factory=dict)
     format: str = ""
+    named: tuple[Path, ...] = ()
+
+    def origin(self, run_id: str) -> dict[str, str]:
+        """Return what tells packets of this import of a run from others: the format, and a digest of the
+        run's source and of those files in it that were given by name."""
+        source = os.path.realpath(self.sources[run_id])
+        named = {os.path.join(os.path.realpath(path.parent), path.name) for path in self.named}
+        parts = [source, *sorted(path for path in named if os.path.dirname(path) == source)]
+        digest = hashlib.sha256(b"\0".join(map(os.fsencode, parts))).hexdigest()[:16]
+        return {"imported_from": self.format, IMPORTED_SOURCE: digest}
 
 
 @contextmanager
@@ -145,27 +171,72 @@ class WrittenFiles:
 def write_imported(imported: ImportResult, root: Path) -> WrittenFiles:
     """Write every window as a packet below ``root``, with its operator events next to it.
 
-    The same source gives the same files: importing it again replaces them.
+    Importing the same source again replaces all that the last import of it wrote. A run is refused if its
+    folder holds packets of anything else.
     """
-    packets: list[Path] = []
-    operators: list[Path] = []
-    refused: list[TraceError] = []
+    written = _WrittenSoFar()
+    runs: dict[str, list[ImportedWindow]] = {}
     for each in imported.windows:
-        window = with_notes(each.draft, imported.format, each.notes)
+        runs.setdefault(each.draft.run_id, []).append(each)
+    for run_id, windows in runs.items():
+        folder = packet_path(root, run_id, 0).parent
+        with guarded(written.refused, folder, f"run {run_id!r}"):
+            origin = imported.origin(run_id)
+            before = _files_of_import(folder, origin)
+            for each in windows:
+                written.add(each, origin, root)
+            for path in sorted(before.difference(written.packets, written.operators)):
+                path.unlink()
+    return WrittenFiles(tuple(written.packets), tuple(written.operators), tuple(written.refused))
+
+
+@dataclass(frozen=True, slots=True)
+class _WrittenSoFar:
+    """``WrittenFiles`` while they are written."""
+
+    packets: list[Path] = field(default_factory=list)
+    operators: list[Path] = field(default_factory=list)
+    refused: list[TraceError] = field(default_factory=list)
+
+    def add(self, imported: ImportedWindow, origin: Table[str, str], root: Path) -> None:
+        """Write one window."""
+        window = with_notes(imported.draft, origin, imported.notes)
         path = packet_path(root, window.run_id, window.number)
-        with guarded(refused, path, f"run {window.run_id!r}, window {window.number}"):
+        with guarded(self.refused, path, f"run {window.run_id!r}, window {window.number}"):
             write_packet(window, path)
-            packets.append(path)
-            if each.operators is not None:
+            self.packets.append(path)
+            if imported.operators is not None:
                 operators_file = operators_path(root, window.run_id, window.number)
-                write_operators(each.operators, window.run_id, window.number, operators_file)
-                operators.append(operators_file)
-    return WrittenFiles(tuple(packets), tuple(operators), tuple(refused))
+                write_operators(imported.operators, window.run_id, window.number, operators_file)
+                self.operators.append(operators_file)
 
 
-def with_notes(window: WindowDraft, format_name: str, notes: Sequence[ImportNote]) -> WindowDraft:
-    """Return the window with its notes in ``extra``, by kind, and with the importer as recorder."""
-    extra: dict[str, object] = {"imported_from": format_name}
+def _files_of_import(folder: Path, origin: Table[str, str]) -> set[Path]:
+    """Return the packets and files of operator events in the folder of a run.
+
+    Raises:
+        TraceError: one of them was not written by an import of this origin.
+    """
+    found = sorted(folder.iterdir()) if folder.is_dir() else []
+    files = [path for path in found if path.name.endswith(SUFFIX) and not path.name.startswith(".")]
+    own: set[Path] = set()
+    for path in files:
+        packet = path.with_name(path.name.removesuffix(OPERATORS_SUFFIX).removesuffix(SUFFIX) + SUFFIX)
+        if packet not in own:
+            loaded = load_packet(packet)
+            if isinstance(loaded, Quarantined) or not origin.items() <= loaded.window.manifest.extra.items():
+                raise TraceError(
+                    f"holds {quoted(path.name)}, which no import of the same source wrote: choose another "
+                    "folder with -o, or move this one away"
+                )
+        own |= {packet, path}
+    return set(files)
+
+
+def with_notes(window: WindowDraft, origin: Table[str, str], notes: Sequence[ImportNote]) -> WindowDraft:
+    """Return the window with its origin and its notes by kind in ``extra``, and with the importer as
+    recorder."""
+    extra: dict[str, object] = {**origin}
     for kind in NOTE_KINDS:
         of_kind = list(dict.fromkeys(str(note) for note in notes if note.kind == kind))
         if len(of_kind) > _MOST_NOTES:
@@ -175,7 +246,7 @@ def with_notes(window: WindowDraft, format_name: str, notes: Sequence[ImportNote
     recorder = window.manifest.recorder
     if not recorder.version:
         recorder = RecorderInfo(
-            version=f"sfapp {__version__} import {format_name}",
+            version=f"sfapp {__version__} import {origin['imported_from']}",
             torch=recorder.torch,
             backend=recorder.backend,
             host=recorder.host,

@@ -26,7 +26,7 @@ from sfapp.importers.import_result import (
     guarded,
 )
 from sfapp.importers.nccl_inspector_log import MAX_RECORDS, InspectorCall, InspectorLog, read_log
-from sfapp.importers.table import run_names
+from sfapp.importers.run_names import run_names
 from sfapp.importers.window_builder import WindowInfo, build_window
 from sfapp.model import Lane, Operators, RankIdentity
 from sfapp.model.operators import NONE
@@ -81,10 +81,12 @@ def read(paths: Sequence[Path], options: ImportOptions) -> ImportResult:
             left -= log.size
             runs.setdefault(path.parent, _InspectedRun()).add(log)
     windows: list[ImportedWindow] = []
-    for folder, run_id in run_names([folder for folder, run in runs.items() if not run.is_empty]).items():
+    folders = [folder for folder, run in runs.items() if not run.is_empty]
+    sources = dict(zip(run_names([each.resolve() for each in folders]), folders, strict=True))
+    for run_id, folder in sources.items():
         with guarded(refused, folder):
             windows += _windows(run_id, runs[folder])
-    return ImportResult(tuple(windows), tuple(refused))
+    return ImportResult(tuple(windows), tuple(refused), sources=sources)
 
 
 def _windows(run_id: str, run: _InspectedRun) -> list[ImportedWindow]:

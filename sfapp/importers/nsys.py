@@ -30,6 +30,7 @@ from sfapp.importers.import_result import (
 from sfapp.importers.kineto.ranges import Range, outermost, stage_of
 from sfapp.importers.mapping import Mapping
 from sfapp.importers.nsys_events import NsysExport, ProcessEvents, read_export
+from sfapp.importers.run_names import run_names
 from sfapp.importers.spans import IntervalUnion
 from sfapp.importers.window_builder import WindowInfo, build_window
 from sfapp.model import Lane, Operators, RankIdentity
@@ -77,15 +78,19 @@ def read(paths: Sequence[Path], options: ImportOptions) -> ImportResult:
     for path in options.each(paths):
         stem = path.name.removesuffix(".gz").removesuffix(".sqlite")
         match = _RANK.match(stem)
-        job, rank = (match["job"] or path.parent.name, int(match["rank"])) if match else (stem, None)
+        job, rank = (match["job"], int(match["rank"])) if match else (stem, None)
         with guarded(refused, path):
             export = read_export(path, options.scratch)
             runs.setdefault((path.parent, job), []).append((rank, export))
     windows: list[ImportedWindow] = []
-    for (_, run_id), exports in runs.items():
-        with guarded(refused, exports[0][1].path):
+    sources: dict[str, Path] = {}
+    names = run_names([folder.resolve() / job for folder, job in runs])
+    for run_id, exports in zip(names, runs.values(), strict=True):
+        rank, path = exports[0][0], exports[0][1].path
+        sources[run_id] = path if rank is None else path.parent
+        with guarded(refused, path):
             windows += _windows(run_id, exports, options.mapping)
-    return ImportResult(tuple(windows), tuple(refused))
+    return ImportResult(tuple(windows), tuple(refused), sources=sources)
 
 
 def _windows(

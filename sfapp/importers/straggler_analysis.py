@@ -24,6 +24,7 @@ from sfapp.importers.import_result import (
     guarded,
 )
 from sfapp.importers.mapping import Mapping
+from sfapp.importers.run_names import run_names
 from sfapp.importers.source_files import expand
 from sfapp.importers.spans import IntervalUnion, own_time
 from sfapp.importers.straggler_operations import Floats, Ints, OperationTable, read_table
@@ -71,13 +72,14 @@ def read(paths: Sequence[Path], options: ImportOptions) -> ImportResult:
     """Read operation tables as windows; each file is a run."""
     windows: list[ImportedWindow] = []
     refused: list[TraceError] = []
-    for path in options.each(paths):
+    run_ids = run_names([path.parent.resolve() / _name(path) for path in paths])
+    for path, run_id in zip(options.each(paths), run_ids, strict=True):
         with guarded(refused, path):
-            windows += _windows(path, options.mapping)
-    return ImportResult(tuple(windows), tuple(refused))
+            windows += _windows(path, run_id, options.mapping)
+    return ImportResult(tuple(windows), tuple(refused), sources=dict(zip(run_ids, paths, strict=True)))
 
 
-def _windows(path: Path, mapping: Mapping) -> list[ImportedWindow]:
+def _windows(path: Path, run_id: str, mapping: Mapping) -> list[ImportedWindow]:
     table = read_table(path)
     meta, notes = _meta(path)
     stages = [_stage(kind, mapping) for kind in (*table.optypes, WAIT)]
@@ -105,7 +107,7 @@ def _windows(path: Path, mapping: Mapping) -> list[ImportedWindow]:
     ]
     micro_steps = max(int(table["mb_id"].max()), 0) + 1
     about = WindowInfo(
-        run_id=_name(path),
+        run_id=run_id,
         world_size=max(meta.get("world_size", 0), int(ranks[-1]) + 1),
         parallelism=Parallelism(
             dp=max(meta.get("dp_size", 1), int(table["dp_rank"].max()) + 1),

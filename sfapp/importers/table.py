@@ -26,6 +26,7 @@ from sfapp.importers.import_result import (
     guarded,
 )
 from sfapp.importers.mapping import Mapping
+from sfapp.importers.run_names import run_names
 from sfapp.importers.spans import own_time
 from sfapp.importers.table_rows import TableRows
 from sfapp.importers.window_builder import WindowInfo, build_window
@@ -53,20 +54,12 @@ def read(paths: Sequence[Path], options: ImportOptions) -> ImportResult:
         with guarded(refused, path):
             rows.take(path)
     windows: list[ImportedWindow] = []
-    names = run_names([folder for folder, rows in runs.items() if rows.parts])
-    for folder, run_id in names.items():
+    folders = [folder for folder, rows in runs.items() if rows.parts]
+    sources = dict(zip(run_names([each.resolve() for each in folders]), folders, strict=True))
+    for run_id, folder in sources.items():
         with guarded(refused, folder):
             windows += _windows(runs[folder], run_id, options.mapping)
-    return ImportResult(tuple(windows), tuple(refused), tuple(skipped))
-
-
-def run_names(folders: Sequence[Path]) -> dict[Path, str]:
-    """Return one run name per folder; equal names are distinguished by the parent folder."""
-    names = {folder: folder.resolve().name or "run" for folder in folders}
-    for folder, name in list(names.items()):
-        if list(names.values()).count(name) > 1:
-            names[folder] = "/".join(folder.resolve().parts[-2:])
-    return names
+    return ImportResult(tuple(windows), tuple(refused), tuple(skipped), sources)
 
 
 def _windows(rows: TableRows, run_id: str, mapping: Mapping) -> list[ImportedWindow]:

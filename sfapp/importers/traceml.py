@@ -24,6 +24,7 @@ from sfapp.importers.import_result import (
     guarded,
 )
 from sfapp.importers.mapping import Mapping
+from sfapp.importers.run_names import run_names
 from sfapp.importers.sqlite_reader import SqliteDatabase, open_database
 from sfapp.importers.window_builder import WindowInfo, build_window
 from sfapp.model import RankIdentity
@@ -120,10 +121,11 @@ def read(paths: Sequence[Path], options: ImportOptions) -> ImportResult:
     """Read databases as windows; each is one run, named after its folder."""
     windows: list[ImportedWindow] = []
     refused: list[TraceError] = []
-    for path in options.each(paths):
+    names = run_names([_place(path) for path in paths])
+    for path, run_id in zip(options.each(paths), names, strict=True):
         with guarded(refused, path):
-            windows += _windows(_run(path, options))
-    return ImportResult(tuple(windows), tuple(refused))
+            windows += _windows(run_id, _run(path, options))
+    return ImportResult(tuple(windows), tuple(refused), sources=dict(zip(names, paths, strict=True)))
 
 
 def _run(path: Path, options: ImportOptions) -> _TelemetryRun:
@@ -179,7 +181,7 @@ def _take_environment(run: _TelemetryRun, found: SqliteDatabase) -> None:
             run.backend = backend[:64] if isinstance(backend, str) else run.backend
 
 
-def _windows(run: _TelemetryRun) -> list[ImportedWindow]:
+def _windows(run_id: str, run: _TelemetryRun) -> list[ImportedWindow]:
     if not run.walls:
         raise TraceError("contains no steps: did the script mark them with trace_step?", path=str(run.path))
     stages = run.mapping.ordered(run.stages)
@@ -188,9 +190,7 @@ def _windows(run: _TelemetryRun) -> list[ImportedWindow]:
     notes = [*_notes(run), *matrix.notes]
     windows = []
     for number, part in enumerate(cut(len(matrix.step_N))):
-        about = WindowInfo(
-            run_id=_name(run.path), window=number, world_size=run.world_size, backend=run.backend
-        )
+        about = WindowInfo(run_id=run_id, window=number, world_size=run.world_size, backend=run.backend)
         identities = [run.identities[rank] for rank in matrix.rank_R.tolist()]
         window = build_window(
             about, stages, duration_SNR[:, part], wall_NR[part], matrix.step_N[part], identities
@@ -206,9 +206,14 @@ def _matrix(run: _TelemetryRun) -> tuple[DurationMatrix, Ints]:
     return matrix, matrix.duration_KNR[-1]
 
 
-def _name(path: Path) -> str:
-    folders = [folder for folder in path.resolve().parts[:-1] if folder != "aggregator"]
-    return folders[-1] if path.name == "telemetry" else path.stem
+def _place(path: Path) -> Path:
+    """Return the folder of a run with a database of TraceML's own name, or else the file without suffix."""
+    if path.name != "telemetry":
+        return path.parent.resolve() / path.stem
+    folder = path.resolve().parent
+    while folder.name == "aggregator":
+        folder = folder.parent
+    return folder
 
 
 def _wrapped(window: WindowDraft, strategy: str) -> WindowDraft:

@@ -21,8 +21,11 @@ SEVERAL = "several values"
 
 SFAPP_VERSION, TORCH_VERSION = "sfapp_version", "torch_version"
 
-_MEASURED = frozenset({"nested_ns"})
-"""Entries of ``extra`` that the recorder measures in every window."""
+IMPORTED_SOURCE = "imported_source"
+"""Entry of ``extra`` that tells of which source an import wrote a packet."""
+
+_NO_FIELDS = frozenset({"nested_ns", IMPORTED_SOURCE})
+"""Entries of ``extra`` that do not say what a job ran with."""
 
 
 def job_fields(manifest: Manifest, attributes: Mapping[str, Sequence[str]]) -> dict[str, str]:
@@ -45,7 +48,7 @@ def job_fields(manifest: Manifest, attributes: Mapping[str, Sequence[str]]) -> d
 
 def _found(manifest: Manifest, attributes: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:
     for name, value in manifest.extra.items():
-        if name not in _MEASURED and (text := _text(value)):
+        if name not in _NO_FIELDS and (text := _text(value)):
             yield name, text
     for name, values in attributes.items():
         known = set(values)

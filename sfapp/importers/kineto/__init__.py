@@ -3,7 +3,7 @@ recorded."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from sfapp.errors import TraceError
@@ -15,7 +15,7 @@ from sfapp.importers.import_result import (
     guarded,
 )
 from sfapp.importers.kineto.event_columns import read_columns
-from sfapp.importers.kineto.job_groups import Member, jobs_of, member_of
+from sfapp.importers.kineto.job_groups import Member, TraceJob, jobs_of, member_of
 from sfapp.importers.kineto.processes import processes_of
 from sfapp.importers.kineto.window_merge import window_of
 
@@ -41,7 +41,16 @@ def read(paths: Sequence[Path], options: ImportOptions) -> ImportResult:
     windows: list[ImportedWindow] = []
     jobs = jobs_of(members)
     members.clear()
+    sources = _sources(jobs)
     for job in jobs:
         with guarded(refused, job.members[0].path):
             windows.append(window_of(job, options.mapping))
-    return ImportResult(tuple(windows), tuple(refused), tuple(notes))
+    return ImportResult(tuple(windows), tuple(refused), tuple(notes), sources)
+
+
+def _sources(jobs: Iterable[TraceJob]) -> dict[str, Path]:
+    """Return the folder of each run, or its only file."""
+    files: dict[str, set[Path]] = {}
+    for job in jobs:
+        files.setdefault(job.run_id, set()).update(each.path for each in job.members)
+    return {run: min(paths) if len(paths) == 1 else min(paths).parent for run, paths in files.items()}

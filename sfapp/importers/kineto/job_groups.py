@@ -14,10 +14,12 @@ from pathlib import Path
 
 from sfapp.importers.import_result import ImportNote
 from sfapp.importers.kineto.stage_rules import Process
+from sfapp.importers.run_names import free_name
 
 _NAMED_RANK = re.compile(r"(?<![a-z])(?:rank|worker)[-_. ]?(\d{1,7})(?!\d)", re.IGNORECASE)
 _HANDLER_NAME = re.compile(r"(?P<host>.+)_(?P<pid>\d+)\.\d+\.pt\.trace\.json(?:\.gz)?\Z")
 MAX_RANKS = 2**20
+_LONGEST_NAME = 200
 
 
 @dataclass(slots=True)
@@ -127,7 +129,7 @@ def jobs_of(members: Sequence[Member]) -> list[TraceJob]:
             _guess_ranks(job)
         jobs = _joined_by_steps(jobs)
         for run in _runs(jobs):
-            run_id = _free_name(_name_of(run, folder), taken)
+            run_id = free_name(_name_of(run, folder)[:_LONGEST_NAME], taken)
             for window, job in enumerate(run):
                 job.run_id, job.window = run_id, window
                 job.members.sort(key=lambda each: each.rank or 0)
@@ -233,15 +235,3 @@ def _name_of(run: Sequence[TraceJob], folder: Path) -> str:
     if len(files) == 1:
         return re.sub(r"(\.pt)?(\.trace)?\.json(\.gz)?\Z", "", next(iter(files)).name) or "trace"
     return folder.resolve().name or "traces"
-
-
-def _free_name(name: str, taken: set[str]) -> str:
-    """Return the name, with a number from the second use on."""
-    name = name[:200]
-    free = name
-    number = 1
-    while free in taken:
-        number += 1
-        free = f"{name}-{number}"
-    taken.add(free)
-    return free
