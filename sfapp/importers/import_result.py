@@ -215,8 +215,10 @@ def _files_of_import(folder: Path, origin: Table[str, str]) -> set[Path]:
     """Return the packets and files of operator events in the folder of a run.
 
     Raises:
-        TraceError: one of them was not written by an import of this origin.
+        TraceError: one of them was not written by an import of this origin, or the folder is a link.
     """
+    if folder.is_symlink():
+        raise TraceError("is a link, through which nothing is written: choose another folder with -o")
     found = sorted(folder.iterdir()) if folder.is_dir() else []
     files = [path for path in found if path.name.endswith(SUFFIX) and not path.name.startswith(".")]
     own: set[Path] = set()

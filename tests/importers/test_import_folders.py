@@ -165,6 +165,19 @@ def test_a_run_is_refused_if_its_folder_holds_other_packets(
     assert written.packets == (packet_path(root, "other", 0),)
 
 
+def test_nothing_is_written_through_a_link_to_a_folder(tmp_path: Path) -> None:
+    job, elsewhere = table(tmp_path / "job"), tmp_path / "elsewhere"
+    put(elsewhere, job)
+    kept = content(elsewhere / "job")
+    (tmp_path / "packets").mkdir()
+    (tmp_path / "packets" / "job").symlink_to(elsewhere / "job")
+
+    (error,) = put(tmp_path / "packets", table(job, 250)).refused
+
+    assert "packets/job: run 'job': is a link" in str(error)
+    assert content(elsewhere / "job") == kept
+
+
 def test_the_same_source_again_replaces_all_that_it_wrote(tmp_path: Path) -> None:
     root, job = tmp_path / "packets", tmp_path / "job"
     first = put(root, table(job, 250, spans=True))
