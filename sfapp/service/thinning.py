@@ -107,7 +107,7 @@ def plan_thinning(store: Store, root: Path, notes: _Notes, before: datetime, ste
     """Return which windows of a store that ended before a moment can be thinned.
 
     Args:
-        root: the folder whose packets may be thinned, as the paths in the store name it.
+        root: the folder whose packets may be thinned, resolved.
 
     Raises:
         IncidentError: it is not known which windows notes and incidents refer to.
@@ -125,8 +125,8 @@ def plan_thinning(store: Store, root: Path, notes: _Notes, before: datetime, ste
             path = shown[0].path
             if not isinstance(path, Path) or not path.exists():
                 reason = "thinned before, or the packet is not there"
-            elif not path.is_relative_to(root) or ".." in path.parts:
-                # A dataset below the folder names the packets of another, or whatever its writer chose.
+            elif path.is_symlink() or not path.parent.resolve().is_relative_to(root):
+                # A link leads there, or a dataset names packets of another folder, or any path at all.
                 reason = "the packet is in another folder"
             elif ended_at is None or ended_at > before:
                 reason = "too new, or without a time"
