@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -22,11 +23,11 @@ from sfapp.model.parse import whole_number
 from sfapp.model.sides import SideKey
 from sfapp.model.view import WindowKey
 from sfapp.packets import Loaded
-from sfapp.service.packet_windows import load_windows
+from sfapp.service.packet_windows import load_windows, thinned_windows
 from sfapp.service.verdicts import diagnose_windows
 from sfapp.storage import ObjectPath, StoragePath, location, storage_of
 from sfapp.terminal import printable
-from sfapp.views import comparison_tables
+from sfapp.views import comparison_tables, format
 from sfapp.views import text as words
 from sfapp.views.table_columns import Row, TableColumn
 
@@ -45,12 +46,15 @@ class Named:
         windows: every window that may be the healthy one of its run.
         run_id: its run.
         window: None for the whole run.
+        thinned: number of windows of the whole run that `sfapp compact` thinned, so that they are not
+            compared.
     """
 
     text: str
     windows: tuple[Window, ...]
     run_id: str
     window: int | None
+    thinned: int = 0
 
     def chosen(self, diagnoses: Sequence[Diagnosis]) -> Diagnosis | list[Diagnosis]:
         """Return its diagnosis, or all of its run's.
@@ -142,10 +146,15 @@ def compare(
     found = compared(*_chosen(named, diagnosed))
     shown = [side.text for side in named]
     if as_json:
-        print_json({"sides": shown, **found.document()})
+        print_json({"sides": shown, "thinned": [side.thinned for side in named], **found.document()})
     else:
         print_comparison(found, shown)
+    thinned = [side for side in named if side.thinned]
+    for side in thinned:
+        click.echo(f"sfapp: {printable(_thinned_sentence(side))}", err=True)
     if limit is not None:
+        if thinned:
+            raise SfappError("--fail-over needs every packet of a run: name single windows instead")
         click.echo(f"sfapp: {printable(words.limit_sentence(found, limit))}", err=True)
         if words.over_limit(found.main, limit) and found.needs_attention:
             sys.exit(OVER_LIMIT)
@@ -180,7 +189,8 @@ def _named_by_path(text: str) -> Named:
     if storage.kind(path) is not None:
         windows = _windows([path], text)
         run_id = _only_run(windows, text)
-        return Named(text, windows, run_id, windows[0].number if len(windows) == 1 else None)
+        thinned = _thinned([path], windows)[run_id]
+        return Named(text, windows, run_id, None if thinned else _only_number(windows), thinned)
     number = whole_number(path.name)
     if number is not None and storage.kind(path.parent) == "folder":
         windows = _windows([path.parent], str(path.parent))
@@ -197,10 +207,11 @@ def _named_among(texts: Sequence[str], paths: Sequence[StoragePath]) -> list[Nam
     by_run: dict[str, tuple[Window, ...]] = {}
     for run_id in sorted({window.run_id for window in windows}):
         by_run[run_id] = tuple(window for window in windows if window.run_id == run_id)
-    return [_named_key(text, by_run) for text in texts]
+    thinned = _thinned(paths, windows)
+    return [_named_key(text, by_run, thinned) for text in texts]
 
 
-def _named_key(text: str, by_run: Mapping[str, tuple[Window, ...]]) -> Named:
+def _named_key(text: str, by_run: Mapping[str, tuple[Window, ...]], thinned: Counter[str]) -> Named:
     try:
         key = SideKey.parse(text)
     except ValueError as error:
@@ -209,7 +220,8 @@ def _named_key(text: str, by_run: Mapping[str, tuple[Window, ...]]) -> Named:
         runs = ", ".join(repr(run_id) for run_id in list(by_run)[:8])
         hint = f"; for the whole run of that name write {text}/" if text in by_run else ""
         raise WindowNotFoundError(f"there is no run {key.run_id!r} among the packets: {runs}{hint}")
-    return _window_of(Named(text, by_run[key.run_id], key.run_id, key.window))
+    missing = thinned[key.run_id] if key.window is None else 0
+    return _window_of(Named(text, by_run[key.run_id], key.run_id, key.window, missing))
 
 
 def _window_of(named: Named) -> Named:
@@ -236,6 +248,24 @@ def _windows(paths: Sequence[StoragePath], text: str) -> tuple[Window, ...]:
             f"{text}: no packets to compare; sfapp.Recorder and `sfapp import` write them as .parquet files"
         )
     return tuple(found.window for found in loaded.windows)
+
+
+def _thinned(paths: Sequence[StoragePath], windows: Sequence[Window]) -> Counter[str]:
+    """Return how many windows of each run below some folders have no packet, but what is left of one."""
+    there = {(window.run_id, window.number) for window in windows}
+    left = {(window.run_id, window.number) for window in thinned_windows(paths)}
+    return Counter(run_id for run_id, _ in left - there)
+
+
+def _thinned_sentence(side: Named) -> str:
+    return (
+        f"{side.text}: {format.counted(side.thinned, 'window')} thinned by sfapp compact, not compared: the "
+        "mean step is that of the others, which are mostly those of problems (sfapp serve compares them all)"
+    )
+
+
+def _only_number(windows: Sequence[Window]) -> int | None:
+    return windows[0].number if len(windows) == 1 else None
 
 
 def _only_run(windows: Sequence[Window], text: str) -> str:

@@ -9,9 +9,10 @@ from sfapp.accounting import WhatIf, check_totals, suspect_fix, what_if_of
 from sfapp.errors import WindowError
 from sfapp.model import Diagnosis, Fix, Window
 from sfapp.model.view import WindowKey
-from sfapp.packets import Loaded, Quarantined, read_windows
+from sfapp.packets import Loaded, Quarantined, read_files, read_windows
+from sfapp.packets.paths import THINNED_SUFFIX
 from sfapp.service.verdicts import measures_behind
-from sfapp.storage import StoragePath
+from sfapp.storage import StoragePath, storage_of
 
 
 def load_windows(paths: Sequence[StoragePath]) -> Loaded:
@@ -19,6 +20,13 @@ def load_windows(paths: Sequence[StoragePath]) -> Loaded:
     loaded = read_windows(paths)
     usable, refused = judgeable(loaded)
     return replace(usable, quarantined=(*loaded.quarantined, *(each for _, each in refused)))
+
+
+def thinned_windows(paths: Iterable[StoragePath]) -> list[Window]:
+    """Return what `sfapp compact` left of windows below some folders."""
+    folders = [path for path in paths if storage_of(path).kind(path) == "folder"]
+    files = [file.path for path in folders for file in storage_of(path).files_below(path, THINNED_SUFFIX)]
+    return [found.window for found in read_files(files).windows]
 
 
 def judgeable(loaded: Loaded) -> tuple[Loaded, list[tuple[str, Quarantined]]]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from sfapp.packets import packet_path, write_packet
+from sfapp.packets.paths import thinned_path
 from tests.builders import DATA, MS, ddp_job, window_of
 from tests.commands import Finished, run_sfapp
 
@@ -53,6 +54,23 @@ def packets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     put(root, "after", (0, 60, 60))
     put(root, "before/7", (0,))
     return root
+
+
+def test_a_run_of_which_windows_were_thinned_is_not_judged_without_a_word(tmp_path: Path) -> None:
+    before, after = put(tmp_path, "before", (0, 0, 60)), put(tmp_path, "after", (0, 0))
+    for number in (0, 1):
+        path = packet_path(tmp_path, "before", number)
+        path.rename(thinned_path(path))
+    words = "2 windows thinned by sfapp compact, not compared"
+
+    for sides in ((before, after), ("--packets", tmp_path, "before", "after")):
+        compared = sfapp(*sides, "--json")
+        assert f"{sides[-2]}: {words}" in compared.stderr
+        assert json.loads(compared.stdout)["thinned"] == [2, 0]
+        judged = sfapp(*sides, "--fail-over", "5%", expect=2)
+        assert words in judged.stderr
+        assert "--fail-over needs every packet of a run" in judged.stderr
+    assert words not in sfapp(before / "2", after / "1", "--fail-over", "5%").stderr
 
 
 def test_the_recorded_a_b_a_reads_as_it_was_recorded() -> None:
