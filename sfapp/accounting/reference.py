@@ -208,11 +208,14 @@ def pooled_reference(
     noises = [one.noise for one in windows if one.noise is not None]
     noise = noise or (pooled(noises) if noises else None)
 
-    def mean(values: Sequence[float]) -> float:
+    def mean(values: Sequence[float], weights: Sequence[int] = weights) -> float:
         return math.fsum(map(operator.mul, values, weights)) / math.fsum(weights)
 
     def by_stage(parts: Sequence[dict[str, float]]) -> dict[str, float]:
-        return {stage: mean([part[stage] for part in parts]) for stage in parts[0]}
+        known = [(part, weight) for part, weight in zip(parts, weights, strict=True) if part]
+        known_weights = [weight for _, weight in known]
+        stages = known[0][0] if known else {}
+        return {stage: mean([part[stage] for part, _ in known], known_weights) for stage in stages}
 
     carried = [one.carry_advance_ns for one in windows]
     steps_ns = [one.step_time_ns for one in windows]
@@ -224,7 +227,8 @@ def pooled_reference(
     return replace(
         nearest,
         step_time_ns=step_ns,
-        typical_ns=by_stage([one.typical_ns for one in windows]) if nearest.typical_ns else {},
+        # Windows that their ranks reduced have no typical times.
+        typical_ns=by_stage([one.typical_ns for one in windows]),
         advance_ns=by_stage([one.advance_ns for one in windows]),
         carry_advance_ns=by_stage([one for one in carried if one]) if all(carried) else None,
         steps=sum(weights),

@@ -18,7 +18,7 @@ from sfapp.accounting import (
 )
 from sfapp.accounting.leaders import period_of
 from sfapp.model import Diagnosis, Window
-from tests.builders import BACKWARD, CALLBACKS, DATA, FORWARD, MS, OPTIMIZER, ddp_job, window_of
+from tests.builders import BACKWARD, CALLBACKS, DATA, FORWARD, MS, OPTIMIZER, ddp_job, reduced, window_of
 
 HEALTHY = window_of(ddp_job(seed=9), window=1)
 
@@ -164,6 +164,18 @@ def test_deltas_add_up_to_the_change_where_a_window_has_gaps(has_gap: bool, heal
     aligned = diagnose(slow).advances_ns
     before = sum(found.reference.advance_ns.values())
     assert found.change == pytest.approx(sum(aligned.values()) / 40 / before - 1, rel=1e-12)
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_window_that_its_ranks_reduced_does_not_hide_the_typical_times_of_others(place: int) -> None:
+    healthy = [window_of(ddp_job(seed=number), window=number) for number in range(3)]
+    whole = [reference_of(diagnose(one)) for index, one in enumerate(healthy) if index != place]
+    healthy[place] = reduced(healthy[place])
+    reference = pooled_reference([reference_of(diagnose(one)) for one in healthy])
+    assert reference.windows == (0, 1, 2)
+    assert reference.typical_ns == pooled_reference(whole).typical_ns != {}
+    # One that all of them reduced has none
+    assert pooled_reference([reference_of(diagnose(healthy[place]))]).typical_ns == {}
 
 
 def test_a_window_with_gaps_is_no_healthy_one_where_others_have_none() -> None:
