@@ -103,6 +103,8 @@ def what_if_of(measures: Measures, diagnosis: Diagnosis, fix: Fix) -> WhatIf:
     if not measures.has_all_rows:
         return WhatIf(fix.stage, fix.rank, step_ns, reason="reduced_rows", node=fix.node)
     places = _places(measures, fix)
+    if not step_ns:
+        return WhatIf(fix.stage, fix.rank, step_ns, reason="denominator_floor", node=fix.node)
     boundary = diagnosis.sync_boundary
     carry = measures.carry(None if boundary is None else measures.window.stages.index(boundary))
     reason, error = _why_not(measures, carry), None

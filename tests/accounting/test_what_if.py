@@ -198,3 +198,12 @@ def test_a_single_rank_has_no_typical_one_to_be_compared_with() -> None:
 def test_an_unknown_node_is_refused() -> None:
     with pytest.raises(WindowNotFoundError, match="no rows of node 7"):
         fixed(job(own_times()), Fix(node=7))
+
+
+def test_a_window_without_any_time_is_not_replayed() -> None:
+    window = job(own_times())
+    nothing = np.zeros_like(window.duration_SNR)
+    window = replace(window, duration_SNR=nothing, wall_NR=nothing[0], waits={BACKWARD: nothing[0]})
+    measures = measure(window)
+    found = what_if_of(measures, judge(measures), Fix())
+    assert (found.predicted_ns, found.error, found.reason) == (None, None, "denominator_floor")
