@@ -8,6 +8,7 @@ the default one of its first folder, and so finds the problems that the app show
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
@@ -91,7 +92,7 @@ class ReferenceChoices:
             StoreError: a file is there and cannot be read.
         """
         files = [_file_of(default_path(folder)) for folder in folders]
-        read = [cls(file)._windows for file in files if file.exists()]
+        read = [cls(file)._windows for file in files if os.path.exists(file)]
         found = cls(None)
         found._windows = dict(ChainMap(*map(dict, read)))
         return found

@@ -278,3 +278,16 @@ def test_choices_of_another_user_that_may_not_be_read_are_named(
     ]
     with pytest.raises(StoreError, match=r"store\.references\.json.*fix it"):
         Store.open([tmp_path])
+
+
+def test_a_folder_that_cannot_be_looked_into_has_no_choices_for_another(tmp_path: Path) -> None:
+    put_run(tmp_path)
+    with Store.open([tmp_path]) as store:
+        store.ingest()
+        store.set_reference("run", 2)
+    # The system refuses the path of a file in it, as it does in a folder of another user
+    below = tmp_path / "/".join(["x" * 100] * 40)
+    below = Path(str(below)[:4080])
+    below.mkdir(parents=True)
+    choices = reference_choices.ReferenceChoices.next_to_any([below, tmp_path])
+    assert choices.windows == {"run": 2}
