@@ -28,15 +28,15 @@ def run(size: int = SIZE) -> Iterator[Result]:
         root = Path(folder)
         (small,) = write_job(root / "small", SHAPE, packed=False)
         lines = small.read_bytes().splitlines(keepends=True)
-        alone = cost(sys.executable, IMPORT, small.parent, root / "packets")[1]
+        alone = cost(sys.executable, IMPORT, small.parent, root / "of-small")[1]
         stacks = _packed(root, lines, size)
-        seconds, memory = cost(sys.executable, IMPORT, stacks.parent, root / "packets")
+        seconds, memory = cost(sys.executable, IMPORT, stacks.parent, root / "of-stacks")
         name = f"{size / 1e9:g} GB of JSON, packed"
         print(f"{name}: {seconds:.0f} s", file=sys.stderr)
         yield Result(f"{name}, most of it Python's call stacks", memory, 1.1, "B", alone)
         stacks.unlink()
         usual, events = _plain(root, lines, size)
-        seconds, memory = cost(sys.executable, IMPORT, usual.parent, root / "packets")
+        seconds, memory = cost(sys.executable, IMPORT, usual.parent, root / "of-usual")
         name = f"{size / 1e9:g} GB of JSON, {events / 1e6:.1f} million events kept"
         print(f"{name}: {seconds:.0f} s", file=sys.stderr)
         yield Result(f"{name}: of each", (memory - alone) / events, BYTES_AN_EVENT, "B")

@@ -67,7 +67,7 @@ def importing(remarks: list[str]) -> Iterator[Result]:
             if other is not None:
                 theirs.append(cost(other, LOAD, root / "traces", root))
         seconds, memory = _medians(ours)
-        larger = cost(sys.executable, IMPORT, root / "padded", root / "packets")[1]
+        larger = cost(sys.executable, IMPORT, root / "padded", root / "of-padded")[1]
         if other is not None:
             answer = stragglers(other, root / "traces")
             remarks.append(f"The straggler analysis of {HTA} on the generated job returns: `{answer}`.")
