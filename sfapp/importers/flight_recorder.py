@@ -25,7 +25,7 @@ from sfapp.importers.import_result import (
     ImportResult,
     guarded,
 )
-from sfapp.importers.run_names import run_names
+from sfapp.importers.run_names import named_folders
 from sfapp.importers.window_builder import WindowInfo, build_window
 from sfapp.model import Lane, Operators, RankIdentity
 from sfapp.model.manifest import MAX_WORLD_SIZE
@@ -48,7 +48,7 @@ def read(paths: Sequence[Path], options: ImportOptions) -> ImportResult:
                 )
             runs.setdefault(path.parent, {})[rank] = dump
     windows: list[ImportedWindow] = []
-    sources = dict(zip(run_names([each.resolve() for each in runs]), runs, strict=True))
+    sources = named_folders(list(runs))
     for run_id, folder in sources.items():
         with guarded(refused, folder):
             windows += _windows(run_id, runs[folder])

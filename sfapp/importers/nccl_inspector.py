@@ -26,7 +26,7 @@ from sfapp.importers.import_result import (
     guarded,
 )
 from sfapp.importers.nccl_inspector_log import MAX_RECORDS, InspectorCall, InspectorLog, read_log
-from sfapp.importers.run_names import run_names
+from sfapp.importers.run_names import named_folders
 from sfapp.importers.window_builder import WindowInfo, build_window
 from sfapp.model import Lane, Operators, RankIdentity
 from sfapp.model.operators import NONE
@@ -81,8 +81,7 @@ def read(paths: Sequence[Path], options: ImportOptions) -> ImportResult:
             left -= log.size
             runs.setdefault(path.parent, _InspectedRun()).add(log)
     windows: list[ImportedWindow] = []
-    folders = [folder for folder, run in runs.items() if not run.is_empty]
-    sources = dict(zip(run_names([each.resolve() for each in folders]), folders, strict=True))
+    sources = named_folders([folder for folder, run in runs.items() if not run.is_empty])
     for run_id, folder in sources.items():
         with guarded(refused, folder):
             windows += _windows(run_id, runs[folder])

@@ -25,6 +25,11 @@ def run_names(places: Sequence[Path]) -> list[str]:
     return [free_name("/".join(each[-depths[each[-1]] :]), taken) for each in parts]
 
 
+def named_folders(folders: Sequence[Path]) -> dict[str, Path]:
+    """Return the folders of runs by the runs' names."""
+    return dict(zip(run_names([each.resolve() for each in folders]), folders, strict=True))
+
+
 def _depth(different: set[tuple[str, ...]]) -> int:
     """Return how many parts from the end distinguish these paths."""
     depth = 1

@@ -26,7 +26,7 @@ from sfapp.importers.import_result import (
     guarded,
 )
 from sfapp.importers.mapping import Mapping
-from sfapp.importers.run_names import run_names
+from sfapp.importers.run_names import named_folders
 from sfapp.importers.spans import own_time
 from sfapp.importers.table_rows import TableRows
 from sfapp.importers.window_builder import WindowInfo, build_window
@@ -54,8 +54,7 @@ def read(paths: Sequence[Path], options: ImportOptions) -> ImportResult:
         with guarded(refused, path):
             rows.take(path)
     windows: list[ImportedWindow] = []
-    folders = [folder for folder, rows in runs.items() if rows.parts]
-    sources = dict(zip(run_names([each.resolve() for each in folders]), folders, strict=True))
+    sources = named_folders([folder for folder, rows in runs.items() if rows.parts])
     for run_id, folder in sources.items():
         with guarded(refused, folder):
             windows += _windows(runs[folder], run_id, options.mapping)

@@ -244,17 +244,16 @@ class SendQueue:
 
     def _write_to_disk(self, window: QueuedWindow) -> None:
         """Write a window for which there is no room in memory; discard it if that fails."""
-        if not window.steps:
-            with self._lock:
-                self._in_memory -= window.size
-            self._discard(window)
-            return
-        try:
-            self._write_part(window)
-        except PacketError as error:
-            with self._lock:
-                self._in_memory -= window.size
-            self._discard(window, str(error))
+        reason = ""
+        if window.steps:
+            try:
+                self._write_part(window)
+                return
+            except PacketError as error:
+                reason = str(error)
+        with self._lock:
+            self._in_memory -= window.size
+        self._discard(window, reason)
 
     def _write_part(self, window: QueuedWindow) -> None:
         """Write a window as this rank's part, which readers can use if it is never delivered.
