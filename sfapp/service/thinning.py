@@ -11,14 +11,14 @@ import os
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from sfapp.errors import IncidentError, PacketError
 from sfapp.files import remove_leftovers, sync_folder
-from sfapp.incidents import IncidentLog, IncidentState
+from sfapp.incidents import IncidentState
 from sfapp.model import Window
 from sfapp.model.sides import parse_compare
 from sfapp.model.view import WindowKey, parse_query
@@ -93,9 +93,10 @@ def thin_packets(
     with tempfile.TemporaryDirectory(prefix="sfapp-compact-") as scratch:
         dataset = Path(scratch) / DATASET if dry_run else root / DATASET
         ingest_to_dataset([root], dataset, lambda now: progress(now.phase, now.done, now.total), cancel)
-        with Store.open([dataset], memory=True, chosen=ReferenceChoices.next_to_any(_served(root))) as store:
+        served = _served(root)
+        with Store.open([dataset], memory=True, chosen=ReferenceChoices.next_to_any(served)) as store:
             store.ingest()
-            notes = _Notes(root)
+            notes = _Notes(served)
             plan = plan_thinning(store, root, notes, datetime.now(UTC) - age, steps)
     if dry_run or cancel.is_set():
         return plan, ThinningReport(0, (), 0, 0, cancel.is_set())
@@ -164,10 +165,11 @@ def _telling(store: Store, run_id: str) -> set[int]:
 
 
 class _Notes:
-    """Notes and incidents on the packets below a folder, those that are written meanwhile included."""
+    """Notes and incidents next to some folders, those that are written meanwhile included."""
 
-    def __init__(self, root: Path) -> None:
-        self._logs = _logs_of(root)
+    def __init__(self, served: Sequence[Path]) -> None:
+        own, *others = (incident_log_of(folder, None) for folder in served)
+        self._logs = [own, *(log for log in others if os.path.exists(log.path))]
         self._states: list[IncidentState] = []
         self._windows: set[WindowKey] = set()
         self._runs: set[str] = set()
@@ -198,12 +200,6 @@ def _served(root: Path) -> list[Path]:
     have been served together with others, as a part of a larger folder, or folder by folder."""
     below = [Path(folder) for folder, names, _ in os.walk(root) if FOLDER in names]
     return [root, *root.parents, *(folder for folder in below if folder != root)]
-
-
-def _logs_of(root: Path) -> list[IncidentLog]:
-    """Return the logs with notes on the packets below a folder."""
-    own, *others = (incident_log_of(folder, None) for folder in _served(root))
-    return [own, *(log for log in others if os.path.exists(log.path))]
 
 
 def windows_named(state: IncidentState) -> tuple[set[WindowKey], set[str]]:
