@@ -45,12 +45,13 @@ class Parallelism:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecorderInfo:
-    """The program that wrote the packet."""
+    """The program that wrote the packet, and when its rank's recorder was created (RFC 3339)."""
 
     version: str = ""
     torch: str = ""
     backend: str = ""
     host: str = ""
+    started_at: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

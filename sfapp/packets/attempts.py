@@ -9,7 +9,9 @@ process; a reader adds the offset of the file in the part's folder.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Annotated
 
@@ -17,8 +19,8 @@ import msgspec
 from msgspec import Meta
 
 from sfapp.model import Manifest
-from sfapp.model.parse import MOST_WINDOW, UNREADABLE_JSON
-from sfapp.packets.job import LAST_COUNTED
+from sfapp.model.parse import MOST_WINDOW, UNREADABLE_JSON, parse_time
+from sfapp.packets.job import LAST_COUNTED, NOT_AGREED
 from sfapp.packets.packet_layout import MAX_RANK_VALUE, MAX_VALUE
 from sfapp.storage import FileStamp, StoragePath, storage_of
 
@@ -29,6 +31,10 @@ MAX_BYTES = 2**28
 
 _MAX_BYTES_FOR_READERS = 2**26
 """The same for readers of parts, which may be several processes."""
+
+
+_CLOCKS_DIFFER = timedelta(seconds=1)
+"""Difference between the clocks of two nodes up to which files of one start are still recognised."""
 
 
 class RestartEntry(msgspec.Struct, frozen=True):
@@ -110,6 +116,33 @@ class Attempts:
         if last is None:
             return 0
         return last + (rank in self._turns[attempt][last])
+
+
+def starts_of(manifests: Sequence[Manifest]) -> list[tuple[str, int] | None]:
+    """Return the start of a run that each file belongs to: its attempt and a number; None if it names none.
+
+    Ranks that did not agree on a name for their start may have the name of another one. Every window of a
+    start ended after the recorders of all its ranks were created, so files of which that is not true are of
+    starts with different numbers.
+    """
+    starts = [None if each.attempt is None else (each.attempt, 0) for each in manifests]
+    times = {
+        index: (begin, end)
+        for index, each in enumerate(manifests)
+        if each.attempt is not None
+        and each.attempt.startswith(NOT_AGREED)
+        and (begin := parse_time(each.recorder.started_at or each.started_at))
+        and (end := parse_time(each.ended_at))
+    }
+    newest: dict[str, tuple[int, datetime]] = {}
+    for index, (begin, end) in sorted(times.items(), key=lambda item: item[1]):
+        attempt = manifests[index].attempt or ""
+        number, until = newest.get(attempt, (0, end))
+        if begin > until + _CLOCKS_DIFFER:
+            number, until = number + 1, end
+        starts[index] = attempt, number
+        newest[attempt] = number, max(until, end)
+    return starts
 
 
 def attempt_label(attempt: str, turn: int) -> str:

@@ -117,8 +117,8 @@ def manifest_of(job: JobInfo, buffer: WindowBuffer, error: str | None, gather_ns
         world_size=job.world_size,
         gather_ok=error is None,
         gather_error=error,
-        started_at=_rfc3339(buffer.started_at),
-        ended_at=_rfc3339(buffer.ended_at),
+        started_at=rfc3339(buffer.started_at),
+        ended_at=rfc3339(buffer.ended_at),
         closed_by=buffer.closed_by,
         accumulation=buffer.schema.accumulation,
         parallelism=job.parallelism,
@@ -134,5 +134,6 @@ def manifest_of(job: JobInfo, buffer: WindowBuffer, error: str | None, gather_ns
     )
 
 
-def _rfc3339(moment: datetime | None) -> str | None:
+def rfc3339(moment: datetime | None) -> str | None:
+    """Return a time in UTC as manifests have it."""
     return f"{moment:%Y-%m-%dT%H:%M:%S.%f}Z" if moment else None

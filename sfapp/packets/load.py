@@ -15,6 +15,7 @@ import numpy as np
 from sfapp.errors import PacketError
 from sfapp.model import Window
 from sfapp.packets.assemble import merge
+from sfapp.packets.attempts import starts_of
 from sfapp.packets.packet_layout import Limits
 from sfapp.packets.paths import find_packets
 from sfapp.packets.read import DEFAULT_LIMITS, Packet, Quarantined, load_packet
@@ -105,8 +106,8 @@ def group(packets: Sequence[Packet]) -> Grouped:
     """Return the windows of packets in any order, and the conflicts among them. Pure: opens no file.
 
     - The same content counts once, under the first path.
-    - Files of different attempts at a streamed run are never mixed: those of one are used, the others are
-      conflicts. Files that name no attempt belong to any.
+    - Files of different attempts at a run are never mixed (``attempts.starts_of``): those of one are used,
+      the others are conflicts. Files that name no attempt belong to any.
     - Of two files with the same whole window, or the same rank's part of one, the newer is used (by
       modification time, then by path); the older is a conflict. A part that is the beginning of the rank's
       longest one is redundant.
@@ -129,7 +130,7 @@ def _group_one(packets: tuple[Packet, ...]) -> tuple[LoadedWindow, list[Conflict
     if len(packets) == 1 and packets[0].part_rank is None:
         return LoadedWindow(packets[0].window, packets), []
     conflicts: list[Conflict] = []
-    packets = _of_one_attempt(packets, conflicts)
+    packets = _of_one_start(packets, conflicts)
     newest = _newest_of_each(packets, conflicts)
     whole = newest.pop(None, None)
     parts = tuple(newest.values())
@@ -152,20 +153,21 @@ def _conflict(reason: str, shown: Sequence[Packet], set_aside: Sequence[Packet])
     return Conflict(window.run_id, window.number, reason, tuple(shown), tuple(set_aside))
 
 
-def _of_one_attempt(packets: tuple[Packet, ...], conflicts: list[Conflict]) -> tuple[Packet, ...]:
-    """Return the files of the attempt with a whole window (several: the newest), or else with most ranks."""
-    named = [packet for packet in packets if packet.window.manifest.attempt is not None]
-    ranks = Counter(packet.window.manifest.attempt for packet in named)
+def _of_one_start(packets: tuple[Packet, ...], conflicts: list[Conflict]) -> tuple[Packet, ...]:
+    """Return the files of the start with a whole window (several: the newest), or else with most ranks."""
+    starts = starts_of([packet.window.manifest for packet in packets])
+    named = [(packet, start) for packet, start in zip(packets, starts, strict=True) if start is not None]
+    ranks = Counter(start for _, start in named)
     if len(ranks) < 2:
         return packets
 
-    def precedence(packet: Packet) -> tuple[bool, int, int, str]:
-        is_whole = packet.part_rank is None
-        return is_whole, ranks[packet.window.manifest.attempt], packet.mtime_ns, packet.path.name
+    def precedence(file: tuple[Packet, tuple[str, int]]) -> tuple[bool, int, int, str]:
+        packet, start = file
+        return packet.part_rank is None, ranks[start], packet.mtime_ns, packet.path.name
 
-    chosen = max(named, key=precedence).window.manifest.attempt
-    others = [packet for packet in named if packet.window.manifest.attempt != chosen]
-    kept = tuple(packet for packet in packets if packet.window.manifest.attempt in (None, chosen))
+    _, chosen = max(named, key=precedence)
+    others = [packet for packet, start in named if start != chosen]
+    kept = tuple(packet for packet, start in zip(packets, starts, strict=True) if start in (None, chosen))
     files = "1 file is" if len(others) == 1 else f"{len(others)} files are"
     reason = f"{files} of another attempt at the run: left out; open them in a folder of their own"
     conflicts.append(_conflict(reason, kept, others))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import sfapp
@@ -10,6 +11,7 @@ from sfapp.errors import RecorderError
 from sfapp.model.manifest import Parallelism, RecorderInfo
 from sfapp.model.periods import PERIODS_KEY, declared_periods
 from sfapp.model.rank_table import RankIdentity
+from sfapp.packets.compose import rfc3339
 from sfapp.packets.job import JobInfo
 from sfapp.packets.window_rows import check_name
 from sfapp.recorder.identity import place_here, role_of, run_id_from_environment
@@ -43,7 +45,13 @@ def describe_job(root: Path, options: RecorderOptions) -> tuple[RankIdentity, Jo
     if rank is not None and rank != identity.rank:
         raise RecorderError(f"the identity says rank {identity.rank}, torch.distributed rank {rank}")
     host, version = printable(identity.hostname), str(torch.__version__)
-    recorder = RecorderInfo(version=sfapp.__version__, torch=version, backend="none", host=host)
+    recorder = RecorderInfo(
+        version=sfapp.__version__,
+        torch=version,
+        backend="none",
+        host=host,
+        started_at=rfc3339(datetime.now(UTC)),
+    )
     extra = {} if job.periods is None else {PERIODS_KEY: declared_periods(job.periods)}
     fraction, timer = options.side_channels.event_fraction, "C" if times_in_c() else "Python"
     info = JobInfo(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from time import sleep
 
 import pytest
 
@@ -28,7 +29,10 @@ def test_parts_of_one_start_are_joined(tmp_path: Path, monkeypatch: pytest.Monke
     assert found.window.ranks.rank == (0, 1)
 
 
-@pytest.mark.parametrize("other", [{"TORCHELASTIC_RESTART_COUNT": "1"}, {"TORCHELASTIC_RUN_ID": "job-7"}])
+@pytest.mark.parametrize(
+    "other",
+    [{"TORCHELASTIC_RESTART_COUNT": "1"}, {"TORCHELASTIC_RUN_ID": "job-7"}, {"SLURM_RESTART_COUNT": "1"}],
+)
 def test_parts_of_two_starts_are_a_conflict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: dict[str, str]
 ) -> None:
@@ -37,3 +41,32 @@ def test_parts_of_two_starts_are_a_conflict(
     loaded = read_windows([tmp_path])
     assert [len(found.window.ranks.rank) for found in loaded.windows] == [1]
     assert ["another attempt at the run" in conflict.reason for conflict in loaded.conflicts] == [True]
+
+
+def test_parts_of_two_starts_of_the_same_name_are_a_conflict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a job was queued again, with a folder on each node: the first start has only rank 1's part."""
+    record(tmp_path / "node-1", 1, monkeypatch, {})
+    sleep(1.2)  # A process takes longer to start.
+    record(tmp_path / "node-0", 0, monkeypatch, {})
+    loaded = read_windows([tmp_path])
+    assert [found.window.ranks.rank for found in loaded.windows] == [(0,)]
+    assert ["another attempt at the run" in conflict.reason for conflict in loaded.conflicts] == [True]
+
+
+def test_parts_of_ranks_that_do_not_wait_for_each_other_are_joined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorders = []
+    for rank in range(2):
+        for name, value in (SAME | {"WORLD_SIZE": "2"}).items():
+            monkeypatch.setenv(name, value)
+        identity = RankIdentity(rank, rank, 0, "node-0")
+        recorders.append(sfapp.Recorder(tmp_path, run_id="run", identity=identity))
+    for perf in recorders:
+        with perf:
+            perf.add_step(20_000_000, [{"data.next_wait": 5_000_000}])
+        sleep(1.2)
+    (found,) = read_windows([tmp_path]).windows
+    assert found.window.ranks.rank == (0, 1)
