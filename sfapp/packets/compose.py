@@ -71,7 +71,10 @@ def compose_draft(
     """Return the draft that holds these rows; arguments are those of ``whole_draft``."""
     cell_CNR = row_RNC.transpose(2, 1, 0)
     ordered = FIRST_STAGE_COLUMN + len(manifest.stages)
-    sides = {name: _side(bits_NR) for name, bits_NR in zip(channels, cell_CNR[ordered:], strict=True)}
+    bits_KNR = np.ascontiguousarray(cell_CNR[ordered:])
+    sampled_KNR = is_sampled(bits_KNR)
+    value_KNR = np.where(sampled_KNR, bits_KNR.view(np.float64), np.nan)
+    sides = dict(zip(channels, zip(value_KNR, sampled_KNR, strict=True), strict=True))
     duration_SNR = np.ascontiguousarray(cell_CNR[FIRST_STAGE_COLUMN:ordered])
     waits = {
         stage: waits_of(*sides.pop(WAIT_PREFIX + stage), plane)
@@ -96,12 +99,6 @@ def waits_of(value_NR: Values, sampled_NR: npt.NDArray[np.bool_], duration_NR: R
     with np.errstate(invalid="ignore"):
         wait_NR = np.nan_to_num(value_NR).astype(np.int64).clip(0, duration_NR)
     return np.where(sampled_NR & ~np.isnan(value_NR), wait_NR, NOT_MEASURED)
-
-
-def _side(bits_NR: Rows) -> tuple[Values, npt.NDArray[np.bool_]]:
-    bits = np.ascontiguousarray(bits_NR)
-    sampled = is_sampled(bits)
-    return np.where(sampled, bits.view(np.float64), np.nan), sampled
 
 
 def manifest_of(job: JobInfo, buffer: WindowBuffer, error: str | None, gather_ns: int) -> Manifest:

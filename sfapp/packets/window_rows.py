@@ -394,5 +394,10 @@ class WindowBuffer:
 
     def packed(self, channels: Sequence[str]) -> Rows:
         """Return the filled rows and the bits of these side channels, one column each: int64 [N, C + K]."""
-        sides = [self.side.get(name, unsampled(len(self.row_NC))).view(np.int64) for name in channels]
-        return np.column_stack([self.rows(), *(bits[: self.filled] for bits in sides)])
+        rows = self.rows()
+        packed = np.full((self.filled, rows.shape[1] + len(channels)), _NOT_SAMPLED, dtype=np.int64)
+        packed[:, : rows.shape[1]] = rows
+        for column, name in enumerate(channels, rows.shape[1]):
+            if name in self.side:
+                packed[:, column] = self.side[name].view(np.int64)[: self.filled]
+        return packed
