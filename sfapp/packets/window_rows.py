@@ -66,8 +66,7 @@ def unsampled(steps: int) -> Values:
 
 def is_sampled(bits: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
     """Return where a value was sampled, from the bits of the values."""
-    found: npt.NDArray[np.bool_] = bits != _NOT_SAMPLED
-    return found
+    return np.asarray(bits != _NOT_SAMPLED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,8 +343,7 @@ class WindowBuffer:
 
     def channel(self, name: str) -> Values:
         """Return the values of a side channel, float64 [N]."""
-        values = self.side.get(name)
-        if values is None:
+        if (values := self.side.get(name)) is None:
             values = self.side[name] = unsampled(len(self.row_NC))
         return values
 
@@ -394,10 +392,9 @@ class WindowBuffer:
 
     def packed(self, channels: Sequence[str]) -> Rows:
         """Return the filled rows and the bits of these side channels, one column each: int64 [N, C + K]."""
-        rows = self.rows()
-        packed = np.full((self.filled, rows.shape[1] + len(channels)), _NOT_SAMPLED, dtype=np.int64)
-        packed[:, : rows.shape[1]] = rows
-        for column, name in enumerate(channels, rows.shape[1]):
+        packed = np.full((self.filled, self.row_NC.shape[1] + len(channels)), _NOT_SAMPLED, dtype=np.int64)
+        packed[:, : self.row_NC.shape[1]] = self.rows()
+        for column, name in enumerate(channels, -len(channels)):
             if name in self.side:
                 packed[:, column] = self.side[name].view(np.int64)[: self.filled]
         return packed

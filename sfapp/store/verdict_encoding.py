@@ -119,6 +119,17 @@ def decode_verdicts(data: bytes) -> Verdicts:
     Raises:
         PacketError: it is no such file, is damaged, or is of another version.
     """
+    verdicts = decode_unchecked(data)
+    check_rows([verdicts.table])
+    return verdicts
+
+
+def decode_unchecked(data: bytes) -> Verdicts:
+    """Return the verdicts in a file's bytes, which are to be checked by ``check_rows``.
+
+    Raises:
+        PacketError: it is no such file, is damaged, or is of another version.
+    """
     file = PacketFile(data, texts=(), manifest_key=VERDICTS_KEY)
     head = _head(file.manifest_json)
     names = [name for name in SCHEMA.names if name not in _ADDED.get(head.schema, ())]
@@ -128,14 +139,11 @@ def decode_verdicts(data: bytes) -> Verdicts:
     expanded = file.expanded_bytes(len(names))
     if expanded > max(_LEAST_EXPANDED, _MOST_RATIO * file.size):
         raise PacketError(f"expands from {file.size:,} to {expanded:,} bytes, more than allowed for its size")
-    with PROCESS_BUDGET.reserve(2 * expanded):
-        with arrow_errors():
-            table = pa.table(file.decode(names))
-            for name in _ADDED.get(head.schema, ()):
-                table = table.append_column(SCHEMA.field(name), _added(table, name))
-            table = table.select(SCHEMA.names).cast(SCHEMA)
-            table.validate(full=True)
-        _check_rows(table)
+    with PROCESS_BUDGET.reserve(2 * expanded), arrow_errors():
+        table = pa.table(file.decode(names))
+        for name in _ADDED.get(head.schema, ()):
+            table = table.append_column(SCHEMA.field(name), _added(table, name))
+        table = table.select(SCHEMA.names).cast(SCHEMA)
     return Verdicts(table, tuple(head.references))
 
 
@@ -170,8 +178,21 @@ def _head(raw: bytes | None) -> _Head:
     return head
 
 
-def _check_rows(table: pa.Table) -> None:
-    """Check that each row is about one window, with a diagnosis that can be restored and named packets."""
+def check_rows(tables: Sequence[pa.Table]) -> None:
+    """Check that each row is about one window, with a diagnosis that can be restored and named packets.
+
+    To check many small tables at once takes hardly longer than one of them: most of it is per column.
+
+    Raises:
+        PacketError: one is not; its row is counted over all tables.
+    """
+    with PROCESS_BUDGET.reserve(2 * sum(table.nbytes for table in tables)), arrow_errors():
+        table = pa.concat_tables(tables)
+        table.validate(full=True)
+        _check_table(table)
+
+
+def _check_table(table: pa.Table) -> None:
     for name in _NEVER_NULL:
         if table.column(name).null_count:
             raise PacketError("is null", column=name)

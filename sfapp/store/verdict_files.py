@@ -10,15 +10,15 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, replace
+from itertools import groupby, islice
 
 import pyarrow as pa
 
 from sfapp.errors import PacketError
 from sfapp.packets.arrow_columns import fault_in_tail
 from sfapp.packets.paths import VERDICTS_SUFFIX
-from sfapp.storage import FoundFile, storage_of
+from sfapp.storage import FileContent, FoundFile, storage_of
 from sfapp.store.bulk_insert import IN_KEYS, IN_NAMES, IN_RUNS, insert, key_values
 from sfapp.store.database import Cursor, Database
 from sfapp.store.references import compare, invalidate_references, references_of
@@ -29,7 +29,8 @@ from sfapp.store.verdict_encoding import (
     NESTED,
     StoredReference,
     Verdicts,
-    decode_verdicts,
+    check_rows,
+    decode_unchecked,
     nested_names,
     reference_row,
     with_source,
@@ -39,8 +40,8 @@ from sfapp.store.verdict_rows import Key, decode_reference
 _BATCH_FILES = 128
 """Files that are stored in one transaction."""
 
-_BATCH_ROWS = 20_000
-"""Rows from which a batch is stored at once: a diagnosis takes some kilobytes of memory."""
+_BATCH_ROWS, _BATCH_BYTES = 20_000, 2**28
+"""Rows and bytes of memory from which a batch is stored at once."""
 
 # Of several files that hold a window: the newest packet, then the most packets; a hash makes it one.
 _PRECEDENCE = (
@@ -115,33 +116,54 @@ def follow_verdicts(
 
 
 def _read(files: Iterable[FoundFile]) -> Iterator[_ReadFile]:
-    for file in files:
+    """Yield what is in each file, not yet checked; a remote storage fetches ahead."""
+    for storage, group in groupby(files, lambda file: storage_of(file.path)):
+        of_storage = list(group)
+        contents = storage.fetch_ahead([file.path for file in of_storage], MOST_BYTES, fault_in_tail)
+        for file, content in zip(of_storage, contents, strict=True):
+            if isinstance(content, PacketError):
+                yield _ReadFile(file, "", None, content.fault)
+            else:
+                yield _decoded(file, content)
+
+
+def _decoded(file: FoundFile, content: FileContent) -> _ReadFile:
+    reason, verdicts = content.fault, None
+    if not reason and content.data is None:
+        reason = f"{content.size:,} bytes, more than the {MOST_BYTES:,} allowed"
+    if content.data is not None:
         try:
-            content = storage_of(file.path).fetch(file.path, MOST_BYTES, fault_in_tail)
+            verdicts = decode_unchecked(content.data)
         except PacketError as error:
-            yield _ReadFile(file, "", None, error.fault)
-            continue
-        reason = content.fault
-        if not reason and content.data is None:
-            reason = f"{content.size:,} bytes, more than the {MOST_BYTES:,} allowed"
-        verdicts = None
-        if content.data is not None:
-            try:
-                verdicts = decode_verdicts(content.data)
-            except PacketError as error:
-                reason = error.fault
-        sha256 = content.sha256 or hashlib.sha256(content.data or b"").hexdigest()
-        yield _ReadFile(file, sha256, verdicts, reason)
+            reason = error.fault
+    sha256 = content.sha256 or hashlib.sha256(content.data or b"").hexdigest()
+    return _ReadFile(file, sha256, verdicts, reason)
 
 
 def _batch(reading: Iterator[_ReadFile]) -> list[_ReadFile]:
-    batch, rows = [], 0
+    batch, rows, held = [], 0, 0
     for file in islice(reading, _BATCH_FILES):
         batch.append(file)
-        rows += 0 if file.verdicts is None else file.verdicts.table.num_rows
-        if rows >= _BATCH_ROWS:
+        if file.verdicts is not None:
+            rows += file.verdicts.table.num_rows
+            held += file.verdicts.table.nbytes
+        if rows >= _BATCH_ROWS or held >= _BATCH_BYTES:
             break
-    return batch
+    return _checked(batch)
+
+
+def _checked(files: list[_ReadFile]) -> list[_ReadFile]:
+    """Return the files, without the verdicts of those whose rows cannot be those of windows."""
+    tables = [file.verdicts.table for file in files if file.verdicts is not None]
+    if not tables:
+        return files
+    try:
+        check_rows(tables)
+    except PacketError as error:
+        if len(files) == 1:
+            return [replace(files[0], verdicts=None, reason=error.fault)]
+        return [checked for file in files for checked in _checked([file])]
+    return files
 
 
 def _remove_gone(database: Database, there: Iterable[str], listings: Sequence[RootListing]) -> int:
