@@ -153,7 +153,8 @@ class CaptureBroker:
     def receive(self, stream: RankStream, message: CaptureReport | CapturePiece) -> None:
         """Write a rank's message, in order and once, and acknowledge it.
 
-        Pieces of a file are acknowledged with its last piece, so that a restarted aggregator gets them all.
+        Pieces of a file are acknowledged with its last piece, so that a restarted aggregator gets them all. A
+        message that can never be written is acknowledged too, because the rank keeps later ones until then.
 
         Raises:
             StreamError: this capture was not requested from this rank.
@@ -161,15 +162,21 @@ class CaptureBroker:
         stream.next_capture_message = max(stream.next_capture_message, message.first)
         if message.number > stream.next_capture_message:
             return  # earlier messages were lost: the rank sends all of them again
+        refusal: StreamError | None = None
         if message.number == stream.next_capture_message:
-            if not self._write(stream, message):
-                return
+            try:
+                if not self._write(stream, message):
+                    return
+            except StreamError as error:
+                refusal = error
             stream.next_capture_message += 1
         if isinstance(message, CaptureReport) or message.piece + 1 == message.pieces:
             hello, number = stream.hello, message.number + 1
             self._send(
                 stream, CaptureAck(v=VERSION, rank=hello.rank, incarnation=hello.incarnation, number=number)
             )
+        if refusal is not None:
+            raise refusal
 
     def _write(self, stream: RankStream, message: CaptureReport | CapturePiece) -> bool:
         """Write a message to disk; return False if that failed and must be repeated.

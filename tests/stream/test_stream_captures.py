@@ -21,6 +21,7 @@ from sfapp.packets.captures import (
     captures,
     new_request,
     new_stacks_request,
+    request_path,
     state_of,
 )
 from sfapp.packets.paths import operators_path
@@ -175,6 +176,21 @@ def test_pieces_are_stored_once_despite_loss_and_duplicates(tmp_path: Path, cont
         peer.send(CaptureReport(**peer.head, number=4, first=4, capture=request.id, state=done))
         until(lambda: captures(tmp_path, "run")[0].status == "done")
         assert path.stat().st_mtime_ns == written
+
+
+def test_the_answer_to_a_request_that_was_removed_holds_up_no_other(tmp_path: Path) -> None:
+    removed, kept = (ask(tmp_path, ranks=[3]) for _ in range(2))
+    with aggregating(tmp_path) as aggregator, ManualRank(aggregator.endpoint, rank=3) as peer:
+        peer.send(peer.hello(world_size=4))
+        peer.receive_type(CaptureCommand)
+        request_path(tmp_path, "run", removed.id).unlink()
+        done = RankCapture(rank=3, status="done")
+        for number, request in enumerate((removed, kept)):
+            peer.send(CaptureReport(**peer.head, number=number, first=0, capture=request.id, state=done))
+            assert peer.receive_type(CaptureAck).number == number + 1
+        (reason,) = aggregator.snapshot().last_fault.values()
+    assert "was not requested" in reason
+    assert [(state.request.id, state.status) for state in captures(tmp_path, "run")] == [(kept.id, "done")]
 
 
 def test_a_capture_replaces_no_other_of_the_same_window(tmp_path: Path) -> None:
