@@ -13,7 +13,7 @@ import click
 
 from sfapp.cli.console_messages import message, message_option
 from sfapp.cli.shared_options import FiniteRange
-from sfapp.errors import CaptureError, ParseError, StoreError, WindowNotFoundError
+from sfapp.errors import CaptureError, ParseError, SfappError, StoreError, WindowNotFoundError
 from sfapp.model.capture import (
     CAPTURE_STEPS,
     MAX_CAPTURE_RANKS,
@@ -285,7 +285,11 @@ def _consider(
     now = datetime.now(UTC)
     proposal = propose(found, before, settings, now, new_id(now))
     if proposal.request is not None:
-        ask_for_capture(_root_of(packets, run), proposal.request)
+        try:
+            ask_for_capture(_root_of(packets, run), proposal.request)
+        except SfappError as error:  # A later window asks again, and other runs are watched meanwhile.
+            message(f"{printable(run)}: window {window}: no capture was requested: {error}")
+            return before
         ranks = _listed(proposal.request.ranks)
         message(f"{printable(run)}: requested {settings.steps} steps of rank {ranks}: {proposal.reason}")
     return proposal.state

@@ -8,8 +8,10 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import IO
 
 import pytest
 import torch
@@ -109,29 +111,42 @@ def test_it_waits_and_prints_the_result(tmp_path: Path) -> None:
     assert "nothing was captured: rank 0: the previous capture ended too recently" in refused
 
 
+@contextmanager
+def watching(root: Path, *options: str) -> Iterator[IO[str]]:
+    """Run ``sfapp capture --watch`` within the block, and provide what it says after its first line."""
+    command = [sys.executable, "-c", "from sfapp.cli import main; main()", "capture", str(root), "--watch"]
+    with subprocess.Popen([*command, *options], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        try:
+            assert "watching" in process.stderr.readline()
+            yield process.stderr
+        finally:
+            process.send_signal(signal.SIGINT)
+            assert process.wait(20) == 0
+
+
 def test_it_watches_for_windows_that_call_for_a_capture(tmp_path: Path) -> None:
     put(tmp_path, 0, extra=0)
-    command = [
-        sys.executable,
-        "-c",
-        "from sfapp.cli import main; main()",
-        "capture",
-        str(tmp_path),
-        "--watch",
-    ]
-    with subprocess.Popen([*command, "--steps", "2"], stderr=subprocess.PIPE, text=True) as watching:
-        assert watching.stderr is not None
-        try:
-            assert "watching" in watching.stderr.readline()
-            for number in (1, 2, 3):
-                put(tmp_path, number, extra=0)
-            put(tmp_path, 4)
-            line = watching.stderr.readline()
-        finally:
-            watching.send_signal(signal.SIGINT)
-            assert watching.wait(20) == 0
+    with watching(tmp_path, "--steps", "2") as lines:
+        for number in (1, 2, 3):
+            put(tmp_path, number, extra=0)
+        put(tmp_path, 4)
+        line = lines.readline()
     assert line.startswith("job: requested ")
     assert "window 4: ranks' own work differs by" in line
     (state,) = captures(tmp_path, "job")
     assert 5 in state.request.ranks
     assert state.request.asked_by == "policy"
+
+
+def test_it_watches_on_after_a_request_that_cannot_be_written(tmp_path: Path) -> None:
+    put(tmp_path, 0, "blocked")
+    (tmp_path / "blocked" / "captures").write_text("in the way")
+    put(tmp_path, 0)
+    with watching(tmp_path, "--when", "severity>=1%") as lines:
+        put(tmp_path, 1, "blocked")
+        refused = lines.readline()
+        put(tmp_path, 1)
+        line = lines.readline()
+    assert refused.startswith("blocked: window 1: no capture was requested: ")
+    assert line.startswith("job: requested ")
