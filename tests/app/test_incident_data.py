@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -23,8 +23,13 @@ ADDRESSES = ("/problems.json", "/problems.csv", f"/runs/{RUN}.json", "/incidents
 
 
 @pytest.fixture
-def can_read(own_workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """Until this is set, reading the log does not end."""
+async def can_read(
+    own_workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[threading.Event]:
+    """Until this is set, reading the log does not end.
+
+    It is set at the end of the test, before the event loop ends and waits for the threads that read.
+    """
     own_workspace.store.ingest()
     second_editor(own_workspace.incident_log).open_incident("Slow callback")
     set_at_the_end, read = threading.Event(), IncidentLog.state
