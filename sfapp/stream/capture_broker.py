@@ -38,6 +38,7 @@ from sfapp.stream.messages import (
     FromAggregator,
 )
 from sfapp.stream.rank_streams import RankStream
+from sfapp.stream.run_turns import next_in_turn
 
 POLL_SECONDS = 1.0
 _LEAD_SECONDS = 8.0
@@ -66,6 +67,7 @@ class CaptureBroker:
         self._send = send
         self._failures = failures
         self._next_poll = 0.0
+        self._polled = ""
         self._changed: dict[str, int] = {}
         self._open: dict[str, list[CaptureState]] = {}
         self._first_step: dict[str, int] = {}
@@ -74,7 +76,8 @@ class CaptureBroker:
     # ---- to the ranks ---------------------------------------------------------------------------
 
     def poll(self, streams: Iterable[RankStream], now: float) -> None:
-        """Once a second, send open requests to their ranks until each rank has reported on them."""
+        """Once a second, send open requests to their ranks until each rank has reported on them. Of more than
+        64 runs some are looked at, in turn."""
         if now < self._next_poll:
             return
         self._next_poll = now + POLL_SECONDS
@@ -82,7 +85,8 @@ class CaptureBroker:
         for stream in streams:
             by_run.setdefault(stream.hello.run_id, []).append(stream)
         self._remove_other_runs(by_run.keys())
-        for run_id, of_run in list(by_run.items())[:_MAX_RUNS]:
+        for run_id in next_in_turn(by_run, self._polled, _MAX_RUNS):
+            self._polled, of_run = run_id, by_run[run_id]
             pace = self._pace.setdefault(run_id, StepPace())
             pace.add(now, max(stream.last_step for stream in of_run))
             for state in self._open_captures(run_id):

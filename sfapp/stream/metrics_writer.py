@@ -18,6 +18,7 @@ from sfapp.stream.newest_steps_writer import NewestStepsWriter
 from sfapp.stream.standstill_stacks import StandstillStacks
 from sfapp.stream.standstill_watch import RollCallRule, StandstillWatch
 from sfapp.stream.steady_time import AGGREGATOR_TIME
+from sfapp.stream.stream_receiver import MOST_RUNS
 
 EVERY_S = 1.0
 DOWNSAMPLE_EVERY_S = 60.0
@@ -31,7 +32,9 @@ MAX_QUEUED = 65_536
 FEW_RANKS = 256
 """Number of ranks of all jobs up to which the newest rows are written twice a second instead of once."""
 
-MAX_RUNS = 64
+MAX_RUNS = MOST_RUNS
+"""Number of runs with samples, ended ones included: as many as the aggregator remembers."""
+
 GONE_AFTER_S = 3600.0
 """Seconds of silence after which a rank's link is no longer written."""
 

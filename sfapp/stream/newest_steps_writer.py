@@ -13,8 +13,10 @@ from sfapp.model.live_rows import FIRST_STAGE, LiveRank, LiveRows
 from sfapp.packets.newest_steps import newest_steps_path, write_newest_steps
 from sfapp.packets.window_rows import STEP_COLUMN
 from sfapp.stream.live_state import LiveSnapshot, RankSnapshot, Rows
+from sfapp.stream.run_turns import next_in_turn
 
 MAX_RUNS = 64
+"""Number of runs that are written at once."""
 
 
 class NewestStepsWriter:
@@ -30,22 +32,20 @@ class NewestStepsWriter:
         self._now_s = now_s
         self._on_failure = on_failure
         self._ended: set[str] = set()
+        self._last = ""
 
     def write(self, snapshot: LiveSnapshot) -> None:
-        """Write the runs of a snapshot; a run that has ended is written once."""
+        """Write the runs of a snapshot, many of them in turn; a run that has ended is written once."""
         by_run: defaultdict[str, list[RankSnapshot]] = defaultdict(list)
         for rank in snapshot.ranks:
             by_run[rank.run_id].append(rank)
-        self._ended &= by_run.keys()
-        for run_id in list(by_run)[:MAX_RUNS]:
-            ranks = by_run[run_id]
-            if not all(rank.has_left for rank in ranks):
-                self._ended.discard(run_id)
-            elif run_id in self._ended:
-                continue
-            else:
+        ended = {run_id for run_id, ranks in by_run.items() if all(rank.has_left for rank in ranks)}
+        self._ended &= ended
+        for run_id in next_in_turn(by_run.keys() - self._ended, self._last, MAX_RUNS):
+            self._last = run_id
+            if run_id in ended:
                 self._ended.add(run_id)
-            self._write_run(run_id, ranks)
+            self._write_run(run_id, by_run[run_id])
 
     def _write_run(self, run_id: str, ranks: list[RankSnapshot]) -> None:
         newest = min(ranks, key=lambda rank: rank.silent_seconds)  # A restarted job may have another size.

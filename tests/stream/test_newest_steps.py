@@ -17,6 +17,7 @@ from sfapp.errors import MetricsError
 from sfapp.model import DEFAULT_STAGES, RankIdentity
 from sfapp.packets import newest_steps
 from sfapp.packets.newest_steps import newest_steps_path, read_newest_steps, write_newest_steps
+from sfapp.stream import newest_steps_writer
 from sfapp.stream.live_state import LiveSnapshot, RankSnapshot
 from sfapp.stream.metrics_writer import MetricsWriter
 from sfapp.stream.newest_steps_writer import NewestStepsWriter
@@ -183,3 +184,26 @@ def test_a_world_size_beyond_any_job_is_rejected(tmp_path: Path) -> None:
     write_newest_steps(path, live_rows(ddp_job(ranks=2, steps=5), world_size=2**31 - 1))
     with pytest.raises(MetricsError, match="damaged"):
         read_newest_steps(path)
+
+
+def test_more_runs_than_are_written_at_once_take_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(newest_steps_writer, "MAX_RUNS", 2)
+    ranks = tuple(
+        RankSnapshot(
+            run_id, RankIdentity(0, 0, 0, "host"), 1, (), np.zeros((0, 2), np.int64), 0, 0.0, left, 0, 0
+        )
+        for run_id, left in (("a", True), ("b", False), ("c", True), ("d", False), ("e", False))
+    )
+    failures: list[str] = []
+    writer = NewestStepsWriter(tmp_path, time.time, failures.append)
+    for _ in range(3):
+        writer.write(LiveSnapshot(ranks, {}, {}, 0))
+    assert sorted(path.parent.parent.name for path in tmp_path.rglob("newest.steps")) == list("abcde")
+    before = {name: newest_steps_path(tmp_path, name).stat().st_ino for name in "abcde"}
+    for _ in range(2):
+        writer.write(LiveSnapshot(ranks, {}, {}, 0))
+    after = {name: newest_steps_path(tmp_path, name).stat().st_ino for name in "abcde"}
+    assert {name for name in before if after[name] != before[name]} == {"b", "d", "e"}
+    assert failures == []

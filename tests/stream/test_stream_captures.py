@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,7 +27,7 @@ from sfapp.packets.captures import (
 )
 from sfapp.packets.paths import operators_path
 from sfapp.packets.stack_files import encode_stacks, read_stacks
-from sfapp.stream import Relay
+from sfapp.stream import Relay, capture_broker
 from sfapp.stream.messages import Bye, CaptureAck, CaptureCommand, CapturePiece, CaptureReport
 from tests.stream.streams import LOOPBACK, ManualRank, aggregating, recorder, running, until, windows_in
 
@@ -191,6 +192,19 @@ def test_the_answer_to_a_request_that_was_removed_holds_up_no_other(tmp_path: Pa
         (reason,) = aggregator.snapshot().last_fault.values()
     assert "was not requested" in reason
     assert [(state.request.id, state.status) for state in captures(tmp_path, "run")] == [(kept.id, "done")]
+
+
+def test_requests_of_more_runs_than_are_looked_at_together_are_passed_on_in_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(capture_broker, "_MAX_RUNS", 1)
+    monkeypatch.setattr(capture_broker, "POLL_SECONDS", 0.05)
+    with aggregating(tmp_path) as aggregator, ExitStack() as stack:
+        for run_id in ("a", "b", "c"):
+            ask_for_capture(tmp_path, new_request(run_id, [0], 2, first_step=7))
+            peer = stack.enter_context(ManualRank(aggregator.endpoint, incarnation=run_id))
+            peer.send(peer.hello(run_id=run_id))
+            assert peer.receive_type(CaptureCommand).request.run_id == run_id
 
 
 def test_a_capture_replaces_no_other_of_the_same_window(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 
 import sfapp
 from sfapp.metrics import find_folders, read_segment, segments_in
+from sfapp.metrics.sample_files import metrics_folder
 from sfapp.model import RankIdentity
 from sfapp.model.samples import (
     AggregatorSample,
@@ -261,6 +263,15 @@ def test_runs_are_separate_and_their_number_is_bounded(
     metrics.write(now())
     assert sorted(path.parent.parent.name for path in segments_in(find_folders([tmp_path]))) == ["a", "b"]
     assert metrics.dropped == 1
+
+
+def test_a_run_is_sampled_after_a_hundred_that_have_ended(tmp_path: Path) -> None:
+    metrics = MetricsWriter(tmp_path)
+    ended = [replace(rank_now(0, f"ended-{number:02}"), has_left=True) for number in range(100)]
+    metrics.write(now(*ended))
+    metrics.write(now(*ended, rank_now(0, "lives")))
+    assert metrics.dropped == 0
+    assert segments_in([metrics_folder(tmp_path, "lives")])
 
 
 def test_a_failing_disk_is_noted_and_the_aggregator_continues(tmp_path: Path) -> None:
