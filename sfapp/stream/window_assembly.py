@@ -25,9 +25,10 @@ from sfapp.packets.output import PacketOutput
 from sfapp.packets.paths import name_in_path, part_path
 from sfapp.packets.window_rows import STEP_COLUMN, WindowBuffer
 from sfapp.stream.messages import StreamHello, WindowClosed, WindowOpened
-from sfapp.stream.window_buffer import NOT_CLOSED, PendingWindow, RankRows, Rows, WindowKey
+from sfapp.stream.window_buffer import NOT_CLOSED, PendingWindow, RankRows, Rows, WindowKey, are_few
 
 LATE = "the packet had been uploaded when the rank's rows arrived"
+FEW = "so few ranks closed the window in time that the list of the others would be most of its packet"
 DIFFERENT = "the rank's steps or stages differ from those of the other ranks"
 OTHER_ATTEMPT = "another attempt at the run has a window of this number"
 _RETRY_SECONDS = 1.0
@@ -243,9 +244,9 @@ class WindowAssembler:
             present = set(existing.window.ranks.rank)
             self.counts.duplicates += sum(rows.hello.rank in present for rows in fresh)
             fresh = [rows for rows in fresh if rows.hello.rank not in present]
-        elif self._output.has_claimed(path):
+        elif (is_late := self._output.has_claimed(path)) or are_few(fresh):
             for rows in fresh:
-                self._write_part(rows, LATE)
+                self._write_part(rows, LATE if is_late else FEW)
             return
         if not fresh:
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +22,9 @@ WindowKey = tuple[str, int, str]
 
 _EMPTY_BYTES, _NAME_BYTES = 1024, 64
 """Approximate bytes in memory of a window without steps, and of a name in addition to its text."""
+
+_MOST_MISSING = 4096
+"""Missing ranks that a packet may name for each rank in it, 28 kB: a rank may claim a world of any size."""
 
 NOT_CLOSED = "the rank fell silent before it closed its window"
 
@@ -188,3 +192,8 @@ class PendingWindow:
         """Return whether it is to be written now."""
         is_over = self.due is not None and self.due <= now
         return self.retry_at <= now and (is_over or self.is_complete)
+
+
+def are_few(ranks: Sequence[RankRows]) -> bool:
+    """Return whether a packet of these ranks would name thousands of missing ones for each of them."""
+    return len(ranks) * _MOST_MISSING < max((rows.hello.world_size for rows in ranks), default=0)

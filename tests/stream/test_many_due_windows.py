@@ -11,6 +11,7 @@ from sfapp.packets import create_packet
 from sfapp.packets.window_draft import WindowDraft
 from sfapp.stream import window_assembly
 from sfapp.stream.messages import Echo, Heartbeat, WindowClosed
+from tests.stream.streams import ManualRank, aggregating, until, windows_in
 from tests.stream.test_hostile_ranks import HostileRank, head, hello, opened, steps
 
 
@@ -42,3 +43,21 @@ def test_ranks_are_answered_while_many_windows_are_written(
         assert any(isinstance(answer, Echo) for answer in rank.answers[-2:])
         written = sorted(int(path.stem) for path in tmp_path.rglob("*.parquet"))
         assert written == list(range(len(written)))
+
+
+def test_windows_of_a_rank_alone_in_a_huge_world_take_little_room(tmp_path: Path) -> None:
+    world, count = 2**20, 20
+    with (
+        aggregating(tmp_path, close_after=0.0) as aggregator,
+        ManualRank(aggregator.endpoint) as rank,
+    ):
+        rank.send(rank.hello(world_size=world))
+        for window in range(count):
+            first = 3 * window
+            rank.send(rank.opened(first, window), rank.steps(first + 1, [window], window))
+            rank.send(rank.closed(first + 2, 1, window))
+        until(lambda: aggregator.counts.parts == count, 5.0)
+    assert sum(path.stat().st_size for path in tmp_path.rglob("*.parquet")) < count * 50_000
+    windows = windows_in(tmp_path)
+    assert [window.step_N.tolist() for window in windows] == [[window] for window in range(count)]
+    assert {len(window.missing_ranks) for window in windows} == {world - 1}
