@@ -59,6 +59,21 @@ class SigtermWatch:
             if not self._callbacks:
                 self._stop()
 
+    def take_pipe_back(self) -> None:
+        """Have signals wake the thread again if nothing else does.
+
+        An event loop that handled signals on the main thread leaves no wake-up pipe; SIGTERM would then not
+        end a rank that waits in native code. Does nothing on other threads.
+        """
+        writer = self._writer
+        is_main = threading.current_thread() is threading.main_thread()
+        if writer is None or not is_main or not writer.is_open():
+            return
+        current = signal.set_wakeup_fd(writer.number, warn_on_full_buffer=False)
+        if current not in (-1, writer.number):
+            with contextlib.suppress(OSError, ValueError):  # It was closed.
+                signal.set_wakeup_fd(current)
+
     def _start(self, failures: deque[str]) -> bool:
         if signal.getsignal(signal.SIGTERM) == self._on_signal:
             # It is still set if the watch was stopped on another thread.

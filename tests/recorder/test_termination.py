@@ -33,6 +33,13 @@ print("ready", flush=True)
 hashlib.pbkdf2_hmac("sha256", b"", b"", 100_000_000)  # out of Python's reach for many seconds
 """
 
+AFTER_AN_EVENT_LOOP = """
+import asyncio
+
+async def serve():
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, print)
+""" + NATIVE.replace("for _", "asyncio.run(serve())\nfor _")
+
 OWN_HANDLER = """
 signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(7))
 perf = sfapp.Recorder(sys.argv[1], run_id="run", window_steps=100)
@@ -121,6 +128,7 @@ signal.raise_signal(signal.SIGTERM)
     ("program", "code"),
     [
         (NATIVE, -signal.SIGTERM),
+        (AFTER_AN_EVENT_LOOP, -signal.SIGTERM),
         (OWN_HANDLER, 7),
         (LATER_HANDLER, 7),
         (CLOSED_FILES, -signal.SIGTERM),
@@ -129,6 +137,7 @@ signal.raise_signal(signal.SIGTERM)
     ],
     ids=[
         "in native code",
+        "after an event loop",
         "own handler",
         "handler set later",
         "all files closed",
@@ -150,7 +159,7 @@ def test_sigterm_saves_the_rows_and_ends_the_process_as_before(
         assert time.monotonic() - begin < 5
     (window,) = (item.window for item in read_windows([tmp_path]).windows)
     assert window.manifest.closed_by == "shutdown"
-    assert len(window.step_N) == (3 if program is NATIVE else 1)
+    assert len(window.step_N) == (3 if "range(3)" in program else 1)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from sfapp.recorder.self_check import SelfCheck
 from sfapp.recorder.side_channels.device_waits import StagedCalls
 from sfapp.recorder.side_channels.recorded_channels import RecordedChannels
 from sfapp.recorder.signal_errors import interrupted_afterwards, is_of_a_signal_handler
+from sfapp.recorder.termination import SIGTERM_WATCH
 from sfapp.recorder.timing.contexts import MicroStep
 from sfapp.recorder.timing.host_counters import StepEvidence, add_evidence, host_row, set_host_row
 from sfapp.recorder.timing.timer_backend import measure_costs, new_state
@@ -34,8 +35,7 @@ from sfapp.recorder.transport.rank_group import GatherRank
 _MAX_WARNING = 300
 
 Rejoin = Callable[[GatherRank, int, int], tuple[GatherRank, int, int]]
-"""Function that joins the ranks of a changed world: it takes this rank, its next window and its next step,
-and returns those with which all ranks continue."""
+"""Function that joins a changed world: from this rank, its next window and step to those of all ranks."""
 
 
 class WindowRecorder:
@@ -309,6 +309,7 @@ class WindowRecorder:
         """Set when ``_follow_steps`` is called next: after the window's first step, at whose time the window
         began, and when a page is full."""
         state, buffer = self.state, self._buffer
+        SIGTERM_WATCH.take_pipe_back()
         if not buffer.filled and not buffer.sync():
             state.due = state.number + 1
         else:
@@ -325,9 +326,8 @@ class WindowRecorder:
         if sync != old.sync:
             spent, host = self.state.spent(), host_row(self.state)
             self.state.clear_row()
-            self.close_window(
-                "accumulation_change", replace(self.schema, accumulation=replace(old, sync=sync))
-            )
+            changed = replace(self.schema, accumulation=replace(old, sync=sync))
+            self.close_window("accumulation_change", changed)
             self.state.set_spent(spent)  # This step's stages, whose columns do not change.
             set_host_row(self.state, *host)
 
