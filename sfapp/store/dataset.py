@@ -21,7 +21,7 @@ from sfapp.store.store import Store
 from sfapp.store.verdict_writer import ChangedMeanwhileError, DatasetReport
 
 _ATTEMPTS = 10
-"""Times that a dataset in a bucket is written again because another machine was faster."""
+"""Times that a dataset is written again because a file is not as it was read."""
 
 
 def ingest_to_dataset(
@@ -51,16 +51,22 @@ def ingest_to_dataset(
             tempfile.TemporaryDirectory(prefix="sfapp-dataset-") as folder,
             Store.open([*paths, target], Path(folder) / "store.duckdb") as store,
         ):
-            report = store.ingest(progress, cancel, reader)
+            report, changed = store.ingest(progress, cancel, reader), ""
             for _ in range(_ATTEMPTS):
                 try:
                     return report, store.write_verdicts(target)
-                except ChangedMeanwhileError:
+                except ChangedMeanwhileError as error:
+                    changed = str(error)
+                    if report.cancelled:  # Before all files of the dataset were read: they stay.
+                        return report, DatasetReport(0, 0, sum(run.windows for run in store.runs()))
                     report = _together(report, store.ingest(progress, cancel, reader))
     finally:
         if lock is not None:
             lock.release()
-    raise StoreError(f"other machines replace files of {target} all the time: try again later")
+    raise StoreError(
+        f"{changed} is not as it was read, {_ATTEMPTS} times, and stays: other machines replace it all the "
+        "time, or its folder cannot be listed; try again later"
+    )
 
 
 def _locked(folder: Path) -> StoreLock:

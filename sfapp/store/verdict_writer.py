@@ -15,10 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sfapp.errors import StoreError
-from sfapp.files import sync_folder, write_atomic
+from sfapp.files import read_regular, sync_folder, write_atomic
 from sfapp.packets.paths import VERDICTS_SUFFIX, folder_name
 from sfapp.storage import (
     ObjectPath,
+    ObjectVersion,
     StoragePath,
     as_text,
     delete_object,
@@ -57,7 +58,9 @@ class DatasetReport:
 
 
 class ChangedMeanwhileError(Exception):
-    """Another machine has replaced a file of a dataset since it was read."""
+    """A file of a dataset is not as it was read: another machine has replaced it since, or it was not read,
+    because the ingest was stopped or its folder could not be listed. It may hold the only verdicts of packets
+    that are gone."""
 
 
 def write_verdicts(database: Database, target: StoragePath) -> DatasetReport:
@@ -68,7 +71,7 @@ def write_verdicts(database: Database, target: StoragePath) -> DatasetReport:
     is left too.
 
     Raises:
-        ChangedMeanwhileError: a file in a bucket is no longer as it was read.
+        ChangedMeanwhileError: a file is not as it was read; others may have been written.
         StoreError: a file cannot be written, or was refused; the files of other runs are written.
     """
     known = dict(database.tuples("SELECT path, sha256 FROM verdict_files"))
@@ -98,6 +101,9 @@ def write_verdicts(database: Database, target: StoragePath) -> DatasetReport:
         gone = [name for name in sorted(known.keys() - there) if is_below(name, str(target))]
         for name in gone:
             _delete(path_in([target], name))
+    except ChangedMeanwhileError:
+        _sync_folders(new, target)
+        raise
     except OSError as error:
         raise StoreError(f"the dataset {target} cannot be written: {error.strerror or error}") from error
     return DatasetReport(len(new), len(gone), windows)
@@ -126,28 +132,39 @@ def _unreadable(names: Sequence[str], reason: str) -> StoreError:
 
 
 def _put(path: StoragePath, content: bytes, known: str | None) -> bool:
-    """Replace a file that has a known hash; return False if it has this content already."""
+    """Replace a file that has a known hash; return False if it has this content already.
+
+    Raises:
+        ChangedMeanwhileError: it has another hash.
+    """
     sha256 = hashlib.sha256(content).hexdigest()
     if sha256 == known:
         return False
-    if isinstance(path, Path):
-        write_atomic(path, content)
-        return True
     version = None
-    try:
-        found = fetch_version(path, None, MOST_BYTES)
-    except FileNotFoundError:
-        found = None
-    if found is not None:
-        version = found[1]
-        present = hashlib.sha256(found[0]).hexdigest()
+    if (found := _present(path)) is not None:
+        present, version = found
         if present == sha256:
             return False
         if present != known:
-            raise ChangedMeanwhileError
-    if replace_version(path, content, version) is None:
-        raise ChangedMeanwhileError
+            raise ChangedMeanwhileError(path)
+    if isinstance(path, Path):
+        write_atomic(path, content)
+    elif replace_version(path, content, version) is None:
+        raise ChangedMeanwhileError(path)
     return True
+
+
+def _present(path: StoragePath) -> tuple[str, ObjectVersion | None] | None:
+    """Return the hash of a file and, in a bucket, its version; None if there is no such file."""
+    found: tuple[bytes, ObjectVersion | None] | None = None
+    try:
+        if isinstance(path, ObjectPath):
+            found = fetch_version(path, None, MOST_BYTES)
+        elif path.is_file():
+            found = read_regular(path, MOST_BYTES), None
+    except FileNotFoundError:
+        return None
+    return None if found is None else (hashlib.sha256(found[0]).hexdigest(), found[1])
 
 
 def _delete(path: StoragePath) -> None:

@@ -1,0 +1,68 @@
+"""A dataset keeps verdicts of packets that are gone, whatever stops or disturbs the next ingest."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sfapp.errors import StoreError
+from sfapp.store import ingest_to_dataset
+from tests.store.jobs import put_run
+
+
+@pytest.fixture
+def packets(tmp_path: Path) -> Path:
+    """Packets of two runs of five windows."""
+    for run in ("a", "b"):
+        put_run(tmp_path / "packets", run)
+    return tmp_path / "packets"
+
+
+@pytest.fixture
+def target(tmp_path: Path, packets: Path) -> Path:
+    """A dataset of their verdicts, of which the packets of three windows are gone."""
+    ingest_to_dataset([packets], tmp_path / "verdicts")
+    for path in sorted((packets / "a").iterdir())[:3]:
+        path.unlink()
+    return tmp_path / "verdicts"
+
+
+def files_below(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*.verdicts.parquet")}
+
+
+def test_an_ingest_that_is_stopped_before_it_has_read_the_dataset_leaves_it(
+    packets: Path, target: Path
+) -> None:
+    before, cancel = files_below(target), threading.Event()
+    cancel.set()
+    report, written = ingest_to_dataset([packets], target, cancel=cancel)
+    assert report.cancelled
+    assert (written.written, written.removed) == (0, 0)
+    assert files_below(target) == before
+
+
+@pytest.mark.parametrize("times", [1, 1000])
+def test_a_file_in_a_folder_that_cannot_be_listed_is_not_replaced(
+    packets: Path, target: Path, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    before, failures, usual = files_below(target), iter(range(times)), os.scandir
+
+    def scandir(path: Any = ".") -> Any:
+        if "run=a" in str(path) and Path(path).is_relative_to(target) and next(failures, None) is not None:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return usual(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    if times == 1:
+        assert ingest_to_dataset([packets], target)[1].windows == 10
+    else:
+        with pytest.raises(StoreError, match=r"run=a.* is not as it was read.*cannot be listed"):
+            ingest_to_dataset([packets], target)
+    monkeypatch.undo()
+    assert files_below(target) == before
