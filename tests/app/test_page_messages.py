@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -72,15 +73,33 @@ def wait_until_read(own: ClientConnection, client: str) -> None:
         pass
 
 
-def log_of_visitor(recorded: Path, folder: Path, reports: Sequence[dict[str, object]]) -> list[str]:
-    """Return what a server has written after a page sent it these messages for the log."""
-    with served(recorded, "--memory", cwd=folder) as server:
-        with open_page(server) as (own, client):
-            for report in reports:
-                own.send("42" + json.dumps(["log", {"client_id": client, **report}]))
-            wait_until_read(own, client)
-        _, written = server.stop()
-    return written.splitlines()
+@contextmanager
+def log_of(server: Served) -> Iterator[list[str]]:
+    """Collect the lines that a running server writes within the block."""
+    read_log(server)
+    lines: list[str] = []
+    yield lines
+    lines += read_log(server)
+
+
+def read_log(server: Served) -> list[str]:
+    """Return what it has written since the last call, once it has answered a message after all others."""
+    with open_page(server) as (own, client):
+        wait_until_read(own, client)
+    assert server.process.stderr is not None
+    log = server.process.stderr.fileno()
+    os.set_blocking(log, False)
+    with suppress(BlockingIOError):
+        return os.read(log, 1 << 20).decode().splitlines()
+    return []
+
+
+def report(server: Served, reports: Sequence[dict[str, object]]) -> None:
+    """Send messages for the log from a page."""
+    with open_page(server) as (own, client):
+        for each in reports:
+            own.send("42" + json.dumps(["log", {"client_id": client, **each}]))
+        wait_until_read(own, client)
 
 
 def test_a_message_that_announces_attachments_is_not_kept_for_them(server: Served) -> None:
@@ -118,29 +137,22 @@ NOT_SENT_BY_PAGES = (
 )
 
 
-def test_a_message_that_no_page_sends_is_one_line_of_the_log(recorded: Path, tmp_path: Path) -> None:
-    with served(recorded, "--memory", cwd=tmp_path) as server:
-        with open_page(server) as (own, client):
-            for message in NOT_SENT_BY_PAGES:
-                own.send(message.replace("CLIENT", json.dumps(client)))
-            wait_until_read(own, client)
-        _, written = server.stop()
-    lines = written.splitlines()
+def test_a_message_that_no_page_sends_is_one_line_of_the_log(server: Served) -> None:
+    with log_of(server) as lines, open_page(server) as (own, client):
+        for message in NOT_SENT_BY_PAGES:
+            own.send(message.replace("CLIENT", json.dumps(client)))
+        wait_until_read(own, client)
     assert len(lines) == len(NOT_SENT_BY_PAGES)
     assert all("a message that no page sends was dropped" in line for line in lines)
 
 
 @pytest.mark.parametrize("message", ["", "x", "b!", "²"])
-def test_a_message_without_a_type_ends_its_connection_with_one_line(
-    message: str, recorded: Path, tmp_path: Path
-) -> None:
-    with served(recorded, "--memory", cwd=tmp_path) as server:
-        with open_page(server) as (own, _):
-            own.send(message)
-            list(own)  # until the server closes it, without an error
-        _, written = server.stop()
-    assert len(written.splitlines()) == 1
-    assert "a message that no page sends was dropped" in written
+def test_a_message_without_a_type_ends_its_connection_with_one_line(message: str, server: Served) -> None:
+    with log_of(server) as lines, open_page(server) as (own, _):
+        own.send(message)
+        list(own)  # until the server closes it, without an error
+    assert len(lines) == 1
+    assert "a message that no page sends was dropped" in lines[0]
 
 
 OF_A_PAGE = "&client_id=CLIENT&tab_id=t&document_id=d"
@@ -159,15 +171,13 @@ OF_A_PAGE = "&client_id=CLIENT&tab_id=t&document_id=d"
         f"{OF_A_PAGE}&next_message_id=x&implicit_handshake=false",
     ],
 )
-def test_a_handshake_that_no_page_sends_is_refused(handshake: str, recorded: Path, tmp_path: Path) -> None:
-    with served(recorded, "--memory", cwd=tmp_path) as server:
-        with open_page(server) as (_, client):
-            query = "implicit_handshake=true" + handshake.replace("CLIENT", client)
-            with open_socket(server, query) as other:
-                assert str(other.recv(5)).startswith("44")
-        _, written = server.stop()
-    assert len(written.splitlines()) == 1
-    assert "a message that no page sends was dropped" in written
+def test_a_handshake_that_no_page_sends_is_refused(handshake: str, server: Served) -> None:
+    with log_of(server) as lines, open_page(server) as (_, client):
+        query = "implicit_handshake=true" + handshake.replace("CLIENT", client)
+        with open_socket(server, query) as other:
+            assert str(other.recv(5)).startswith("44")
+    assert len(lines) == 1
+    assert "a message that no page sends was dropped" in lines[0]
 
 
 def test_what_socket_io_itself_logs_is_written_as_all_else() -> None:
@@ -177,8 +187,8 @@ def test_what_socket_io_itself_logs_is_written_as_all_else() -> None:
         assert logger.propagate
 
 
-def test_a_form_that_no_page_sends_is_refused_in_words(recorded: Path, tmp_path: Path) -> None:
-    with served(recorded, "--memory", cwd=tmp_path) as server:
+def test_a_form_that_no_page_sends_is_refused_in_words(server: Served) -> None:
+    with log_of(server) as lines:
         page = httpx.get(server.url + "incidents", follow_redirects=True).text
         chooser = re.search(r"/_nicegui/client/[0-9a-f-]+/upload/[0-9]+", page)
         assert chooser is not None
@@ -192,11 +202,10 @@ def test_a_form_that_no_page_sends_is_refused_in_words(recorded: Path, tmp_path:
             leaving.sendall((head + body).encode())
             time.sleep(0.2)
         httpx.get(server.url + "healthz")
-        _, written = server.stop()
     # Then each is refused, and nothing of them is in the log
     assert (text.status_code, damaged.status_code) == (400, 400)
     assert text.json()["detail"] == "a part of the form is not a file"
-    assert written == ""
+    assert lines == []
 
 
 def test_a_file_that_the_disk_does_not_take_is_refused_in_one_line(recorded: Path, tmp_path: Path) -> None:
@@ -213,13 +222,12 @@ def test_a_file_that_the_disk_does_not_take_is_refused_in_one_line(recorded: Pat
     assert "a file that a page sent could not be kept: OSError: [Errno 27] File too large" in written
 
 
-def test_what_a_visitor_has_logged_does_not_steer_the_server_s_terminal(
-    recorded: Path, tmp_path: Path
-) -> None:
+def test_what_a_visitor_has_logged_does_not_steer_the_server_s_terminal(server: Served) -> None:
     # When a page sends messages for the log, and one that no page sends
     texts = (f"first {TERMINAL}", "second " + "a" * 100_000)
     reports: list[dict[str, object]] = [{"level": "error", "message": text} for text in texts]
-    lines = log_of_visitor(recorded, tmp_path, [*reports, {"level": TERMINAL}])
+    with log_of(server) as lines:
+        report(server, [*reports, {"level": TERMINAL}])
     # Then each is one line of bounded length
     assert {"first", "second"} <= {line.partition(" ")[0] for line in lines}
     assert "a message that no page sends was dropped" in lines[-1]
@@ -227,5 +235,7 @@ def test_what_a_visitor_has_logged_does_not_steer_the_server_s_terminal(
 
 
 def test_a_visitor_fills_no_disk_with_messages_for_the_log(recorded: Path, tmp_path: Path) -> None:
-    lines = log_of_visitor(recorded, tmp_path, [{"level": "error", "message": "again"}] * 2_000)
-    assert 0 < len(lines) <= MOST_MESSAGES
+    with served(recorded, "--memory", cwd=tmp_path) as own_server:
+        report(own_server, [{"level": "error", "message": "again"}] * 2_000)
+        _, written = own_server.stop()
+    assert 0 < len(written.splitlines()) <= MOST_MESSAGES
