@@ -34,15 +34,14 @@ from sfapp.service.workspace import Workspace
 from sfapp.store import Store
 from sfapp.views.text import rolling_words
 from tests.builders import late_in_data
+from tests.commands import run_sfapp
 from tests.live_rows import live_rows
-
-COMMAND = [sys.executable, "-c", "from sfapp.cli import main; main()", "top", "--once"]
 
 
 def top(*arguments: str | Path, expect: int = 0) -> str:
-    result = subprocess.run(
-        [*COMMAND, *map(str, arguments)], capture_output=True, text=True, timeout=60, env=ENVIRONMENT
-    )
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("COLUMNS", "140")
+        result = run_sfapp("top", "--once", *arguments)
     assert result.returncode == expect, result.stderr
     return result.stdout if expect == 0 else result.stderr
 
