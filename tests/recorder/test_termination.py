@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 import sfapp
 from sfapp.packets import read_windows
 from sfapp.recorder import Recorder
+from tests.forked_programs import TORCH, ForkedProgram, run_forked
 from tests.recorder.clocked_recorder import Clock, recorder
 
 PROLOGUE = """
@@ -148,9 +148,7 @@ signal.raise_signal(signal.SIGTERM)
 def test_sigterm_saves_the_rows_and_ends_the_process_as_before(
     tmp_path: Path, program: str, code: int
 ) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", PROLOGUE + program, str(tmp_path)], stdout=subprocess.PIPE, text=True
-    ) as process:
+    with ForkedProgram(TORCH, PROLOGUE + program, tmp_path, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         begin = time.monotonic()
@@ -168,12 +166,7 @@ def test_sigterm_saves_the_rows_and_ends_the_process_as_before(
 def test_a_handler_that_calls_the_one_before_decides_whether_the_process_ends(
     tmp_path: Path, program: str
 ) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", PROLOGUE + program, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=30,
-    )
+    ended = run_forked(TORCH, PROLOGUE + program, tmp_path, timeout=30)
     assert ended.returncode == 0, ended.stderr
     (window,) = (item.window for item in read_windows([tmp_path]).windows)
     assert len(window.step_N) == 1
@@ -186,30 +179,22 @@ def test_closing_leaves_alone_what_was_opened_after_all_files_were_closed(tmp_pa
     # No thread may have a file open while all are closed: it would close another one afterwards.
     closing = closing.replace("window_steps=100", "window_steps=100, captures=None")
     closing += "assert all(file.read(1) for file in kept)\n"  # None of those that were opened later.
-    ended = subprocess.run(
-        [sys.executable, "-c", PROLOGUE + closing, str(tmp_path)], capture_output=True, timeout=30
-    )
+    ended = run_forked(TORCH, PROLOGUE + closing, tmp_path, timeout=30)
     assert ended.returncode == 0, ended.stderr
-    assert b"Traceback" not in ended.stderr
+    assert "Traceback" not in ended.stderr
     (window,) = (item.window for item in read_windows([tmp_path]).windows)
     assert len(window.step_N) == 1
 
 
 def test_training_that_ends_while_its_stream_is_saved_loses_no_rows(tmp_path: Path) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", PROLOGUE + ENDING, str(tmp_path)], capture_output=True, timeout=30
-    )
+    ended = run_forked(TORCH, PROLOGUE + ENDING, tmp_path, timeout=30)
     assert ended.returncode == -signal.SIGTERM
     assert sum(len(item.window.step_N) for item in read_windows([tmp_path]).windows) == 1_000
 
 
 def test_ctrl_c_while_a_stream_closes_saves_the_rows(tmp_path: Path) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", PROLOGUE + CLOSING, str(tmp_path)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as process:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with ForkedProgram(TORCH, PROLOGUE + CLOSING, tmp_path, **pipes) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGINT)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sfapp.packets import read_windows
+from tests.forked_programs import TORCH, run_forked
 
 # Records 40 steps in windows of 10, with no thread from the first on or none at all, and prints the failures.
 JOB = """
@@ -115,13 +114,8 @@ print(json.dumps({"failures": list(perf.failures)}))
 
 
 def run_job(output: Path, stream: str = "", refused: str = "always", code: str = JOB) -> dict[str, Any]:
-    result = subprocess.run(
-        [sys.executable, "-c", code, str(output), stream, refused],
-        capture_output=True,
-        text=True,
-        timeout=90,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-    )
+    one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    result = run_forked(TORCH, code, output, stream, refused, env=os.environ | one_thread)
     assert result.returncode == 0, result.stderr
     found: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
     return found
@@ -168,14 +162,14 @@ def test_sigterm_still_ends_a_process_without_threads(tmp_path: Path) -> None:
     ends = "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\nprint('lives')"
     code = JOB.split("for step")[0] + ends
 
-    result = subprocess.run([sys.executable, "-c", code, str(tmp_path), "", "always"], capture_output=True)
+    result = run_forked(TORCH, code, tmp_path, "", "always")
 
-    assert (result.returncode, result.stdout) == (-15, b"")
+    assert (result.returncode, result.stdout) == (-15, "")
 
 
 def test_a_recorder_is_created_where_no_file_descriptor_is_left(tmp_path: Path) -> None:
-    job = [sys.executable, "-c", NO_DESCRIPTORS_JOB, str(tmp_path)]
-    done = subprocess.run(job, capture_output=True, text=True, timeout=60, check=True)
+    done = run_forked(TORCH, NO_DESCRIPTORS_JOB, tmp_path, timeout=60)
+    assert done.returncode == 0, done.stderr
     assert "SIGTERM does not save rows" in done.stdout
     assert [len(item.window.step_N) for item in read_windows([tmp_path]).windows] == [10, 10]
 
