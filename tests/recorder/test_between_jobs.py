@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +10,7 @@ import pytest
 from sfapp.accounting import diagnose
 from sfapp.model import BETWEEN, Window
 from sfapp.packets import read_windows
+from tests.forked_jobs import run_job
 from tests.forked_ranks import forked
 
 pytestmark = [pytest.mark.torchrun, pytest.mark.quiet]  # which rank is late is a matter of milliseconds
@@ -27,13 +26,7 @@ LATE_STEPS = (5, 15, 25, 35)
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Window]:
     """A window of each run, all from one job."""
     root = tmp_path_factory.mktemp("packets")
-    result = subprocess.run(
-        forked(4, JOB, root, *RUNS),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
+    result = run_job(forked(4, JOB, root, *RUNS), timeout=120)
     assert result.returncode == 0, result.stderr[-3000:]
     return {found.window.run_id: found.window for found in read_windows([root]).windows}
 

@@ -17,6 +17,7 @@ from sfapp.operators.sampling import Sampling, SamplingState, observed, propose
 from sfapp.packets import read_operators, read_packet_operators, read_windows
 from sfapp.packets.captures import ask_for_capture, captures, new_id
 from sfapp.packets.paths import operator_files_of, packet_path
+from tests.forked_jobs import ForkedJob
 from tests.forked_ranks import forked
 
 pytestmark = pytest.mark.torchrun
@@ -36,11 +37,10 @@ def wait_for(what: str, found: object, deadline: float) -> None:
 def captured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, CaptureState]:
     """A job that was captured because its first window called for it, and that has ended since."""
     root = tmp_path_factory.mktemp("packets")
-    with subprocess.Popen(
+    with ForkedJob(
         forked(4, JOB, root),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
-        text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     ) as job:
         try:

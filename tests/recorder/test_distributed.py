@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import time
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ import torch
 from sfapp.model import Window
 from sfapp.model.host_evidence import EVIDENCE_PREFIX, GC, cpu_channel
 from sfapp.packets import read_windows
+from tests.forked_jobs import run_job
 from tests.forked_ranks import forked, forked_torchrun
 
 pytestmark = pytest.mark.torchrun
@@ -26,8 +26,7 @@ def torchrun(root: Path, job: str, *options: str) -> subprocess.CompletedProcess
 
 
 def completed(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+    return run_job(command, timeout=120)
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ import pytest
 import sfapp
 from sfapp.model import Window
 from sfapp.packets import read_windows
+from tests.forked_jobs import ForkedJob, run_job
 from tests.forked_ranks import forked_torchrun
 
 pytestmark = pytest.mark.torchrun
@@ -58,7 +59,7 @@ def names_what_is_missing(window: Window) -> bool:
 def restarted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A job of three of which one dies; all are started again, from a checkpoint."""
     root = tmp_path_factory.mktemp("restarted")
-    result = subprocess.run(
+    result = run_job(
         forked_torchrun(
             "--monitor-interval=0.1",
             "--standalone",
@@ -68,10 +69,8 @@ def restarted(tmp_path_factory: pytest.TempPathFactory) -> Path:
             root,
             "restarted",
         ),
-        capture_output=True,
-        text=True,
         timeout=120,
-        env=ENVIRONMENT,
+        environment=ENVIRONMENT,
     )
     assert result.returncode == 0, result.stderr[-3000:]
     return root
@@ -167,12 +166,13 @@ def in_process(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three processes of which one dies: two go on as a world of two, and a fourth joins them later."""
     root = tmp_path_factory.mktemp("in-process")
     processes = {
-        name: subprocess.Popen(
+        name: ForkedJob(
             [sys.executable, str(JOBS), str(root), "in_process"],
-            env={**ENVIRONMENT, "NAME": name}, stderr=subprocess.PIPE, text=True,
+            env={**ENVIRONMENT, "NAME": name},
+            stderr=subprocess.PIPE,
         )
         for name in "abcd"
-    }  # fmt: skip
+    }
     errors = {name: process.communicate(timeout=120)[1] for name, process in processes.items()}
     codes = {name: process.returncode for name, process in processes.items()}
     assert codes == {"a": 0, "b": 0, "c": -signal.SIGKILL, "d": 0}, errors

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import pytest
 from sfapp.accounting import measure
 from sfapp.model import Window
 from sfapp.packets import read_windows
+from tests.forked_jobs import run_job
 from tests.forked_ranks import forked
 
 pytestmark = pytest.mark.torchrun
@@ -24,8 +23,8 @@ RANKS = 8
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("packets")
     job = Path(__file__).parent / "reduce_jobs.py"
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    subprocess.run(forked(RANKS, job, folder), check=True, timeout=180, env=environment)
+    result = run_job(forked(RANKS, job, folder), timeout=180)
+    assert result.returncode == 0, result.stderr[-3000:]
     return folder
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import time
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from sfapp.model import Window
 from sfapp.model.window import NOT_MEASURED
 from sfapp.packets import read_window, read_windows
 from sfapp.recorder import Recorder
+from tests.forked_jobs import run_job
 from tests.forked_ranks import forked
 
 pytestmark = [pytest.mark.torchrun, pytest.mark.quiet]  # lateness is a matter of milliseconds
@@ -43,13 +42,7 @@ RUNS = (
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Window]:
     """A window of each run, all from one job."""
     root = tmp_path_factory.mktemp("packets")
-    result = subprocess.run(
-        forked(4, JOB, root, *RUNS),
-        capture_output=True,
-        text=True,
-        timeout=180,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
+    result = run_job(forked(4, JOB, root, *RUNS), timeout=180)
     assert result.returncode == 0, result.stderr[-3000:]
     return {found.window.run_id: found.window for found in read_windows([root]).windows}
 

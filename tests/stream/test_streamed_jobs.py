@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 
 from sfapp.model.host_evidence import EVIDENCE_PREFIX
 from sfapp.packets import read_windows
+from tests.forked_jobs import run_job
 from tests.forked_ranks import forked, forked_torchrun
 from tests.stream.streams import aggregating, files_in, until, windows_in
 
@@ -20,13 +20,7 @@ JOBS = Path(__file__).parents[1] / "recorder" / "gather_jobs.py"
 
 
 def completed(command: Sequence[str], endpoint: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "SFAPP_STREAM": endpoint},
-    )
+    return run_job(command, timeout=120, environment={"SFAPP_STREAM": endpoint})
 
 
 def test_unchanged_jobs_stream_to_complete_windows(tmp_path: Path) -> None:

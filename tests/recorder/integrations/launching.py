@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +10,7 @@ import numpy as np
 import sfapp
 from sfapp.model import Window
 from sfapp.packets import read_windows
+from tests.forked_jobs import run_job as run_command
 from tests.forked_ranks import HEAVY, forked
 
 DATA = "data.next_wait"
@@ -20,13 +19,8 @@ STEPS, DELAY_NS = 6, 100_000_000
 
 def run_job(script: str, root: Path, *job: str, modules: Sequence[str] = HEAVY) -> None:
     """Run a job of this folder on two ranks, forked once modules are imported."""
-    result = subprocess.run(
-        forked(2, Path(__file__).parent / script, root, *job, modules=modules),
-        capture_output=True,
-        text=True,
-        timeout=180,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
+    command = forked(2, Path(__file__).parent / script, root, *job, modules=modules)
+    result = run_command(command, timeout=180)
     assert result.returncode == 0, result.stderr[-5000:]
 
 
