@@ -48,7 +48,7 @@ class ForkedProgram(subprocess.Popen[str]):
 
     def __init__(self, modules: Sequence[str], code: str, *arguments: object, **options: Any) -> None:
         self._modules = tuple(modules)
-        super().__init__([code, *map(str, arguments)], text=True, **options)
+        super().__init__([code, *map(str, arguments)], **{"text": True} | options)
 
     def _execute_child(self, *given: Any) -> None:
         """Do what ``Popen`` does here: start the process, and close its ends of the pipes."""

@@ -18,6 +18,7 @@ from sfapp.packets import read_window, read_windows
 from sfapp.recorder import Recorder
 from sfapp.recorder.timing.contexts import UNCOUNTED
 from tests.builders import BACKWARD, DATA, FORWARD
+from tests.forked_programs import TORCH, run_forked
 from tests.recorder.clocked_recorder import Clock, recorder, train
 
 pytestmark = pytest.mark.usefixtures("hot_path")
@@ -151,9 +152,8 @@ print(trained, time.monotonic() - begin)
 
 def test_a_hung_file_system_delays_training_by_nothing_and_its_end_by_the_timeout(tmp_path: Path) -> None:
     begin = time.monotonic()
-    ended = subprocess.run(
-        [sys.executable, "-c", HUNG, str(tmp_path)], capture_output=True, text=True, timeout=100, check=True
-    )
+    ended = run_forked(TORCH, HUNG, tmp_path, timeout=100)
+    assert ended.returncode == 0, ended.stderr
     trained, closed = map(float, ended.stdout.split())
     assert trained < 5
     assert closed < 15

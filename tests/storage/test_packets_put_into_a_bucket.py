@@ -6,7 +6,6 @@ import errno
 import logging
 import os
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -20,6 +19,7 @@ from sfapp.errors import RecorderError, StorageError
 from sfapp.packets import output
 from sfapp.packets import uploader as uploading
 from sfapp.packets.spool import SPOOL_VARIABLE
+from tests.forked_programs import TORCH, ForkedProgram, run_forked
 from tests.storage.bucket_jobs import numbers_in, record, train, until, waiting_in
 from tests.storage.object_server import DENIED, EXPIRED, SECRET, SLOW_DOWN, Bucket, ProxyHandler, refused
 
@@ -129,11 +129,9 @@ def test_closing_does_not_wait_long_for_a_bucket_that_cannot_be_reached(bucket: 
 
 def killed_job(url: str, windows: int, **environment: str) -> None:
     """Run a job of another process that is killed while its packets wait."""
-    command = [sys.executable, "-m", "tests.storage.bucket_jobs", url, str(windows)]
-    root = Path(__file__).parents[2]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, cwd=root, env={**os.environ, **environment}
-    ) as job:
+    code, root = "from tests.storage.bucket_jobs import main; main()", Path(__file__).parents[2]
+    options = {"stdout": subprocess.PIPE, "cwd": root, "env": {**os.environ, **environment}}
+    with ForkedProgram(TORCH, code, url, windows, **options) as job:
         assert job.stdout is not None
         assert job.stdout.readline() == "recorded\n"
         job.kill()
@@ -287,7 +285,8 @@ def test_a_folder_needs_no_obstore(tmp_path: Path) -> None:
         f"with sfapp.Recorder({str(tmp_path)!r}) as perf, perf.step(): pass\n"
         "assert perf.written and 'obstore' not in sys.modules\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    ended = run_forked(TORCH, code)
+    assert ended.returncode == 0, ended.stderr
 
 
 def test_credentials_that_may_only_write_keep_no_packet_waiting(

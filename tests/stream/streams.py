@@ -34,6 +34,7 @@ from sfapp.stream.messages import (
     WindowOpened,
     encode,
 )
+from tests.forked_jobs import ForkedJob
 
 LOOPBACK = "tcp://127.0.0.1:*"
 CLI = "from sfapp.cli import main; main()"
@@ -120,10 +121,16 @@ def free_port() -> int:
 
 
 class StreamProcess:
-    """A process with its output on stderr, killed at the end of the test."""
+    """A process with its output on stderr, killed at the end of the test.
 
-    def __init__(self, *command: str, **environment: str) -> None:
-        self._process = subprocess.Popen(
+    Args:
+        start: starts it.
+    """
+
+    def __init__(
+        self, *command: str, start: type[subprocess.Popen[str]] = subprocess.Popen, **environment: str
+    ) -> None:
+        self._process = start(
             [sys.executable, *command],
             env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
             stderr=subprocess.PIPE,
@@ -181,7 +188,7 @@ def relay(port: int, aggregator: int) -> StreamProcess:
 def rank_process(root: Path, port: int, rank: int, world: int, steps: int, seconds: float) -> StreamProcess:
     """Start a rank that trains ``steps`` steps of ``seconds`` each."""
     arguments = (str(root), f"tcp://127.0.0.1:{port}", str(rank), str(steps), str(seconds))
-    return StreamProcess(str(JOB), *arguments, WORLD_SIZE=str(world))
+    return StreamProcess(str(JOB), *arguments, start=ForkedJob, WORLD_SIZE=str(world))
 
 
 # ---- by hand ------------------------------------------------------------------------------------

@@ -7,8 +7,6 @@ import importlib
 import io
 import logging
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -22,6 +20,7 @@ from sfapp.recorder import Recorder, wrapper_of
 from sfapp.recorder.integrations.megatron import StragglerDetector
 from sfapp.recorder.integrations.nvrx import Detector
 from sfapp.recorder.side_channels.memory import MemoryWatch
+from tests.forked_programs import TORCH, run_forked
 
 INTEGRATIONS = [("lightning", "lightning"), ("hf", "transformers")]
 
@@ -42,7 +41,7 @@ def test_a_library_that_is_missing_is_named_with_the_extra_that_brings_it(
     integration: str, library: str
 ) -> None:
     code = f"import sys; sys.modules[{library!r}] = None; import sfapp.recorder.integrations.{integration}"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    result = run_forked(TORCH, code)
     (line,) = (line for line in result.stderr.splitlines() if line.startswith("sfapp.errors"))
     assert line.startswith("sfapp.errors.MissingExtraError: sfapp.recorder.integrations.")
     assert line.endswith(f"pip install 'sfapp[{integration}]'")
