@@ -98,7 +98,8 @@ def write_verdicts(database: Database, target: StoragePath) -> DatasetReport:
         _sync_folders(new, target)
         if left:
             raise _unreadable(left, refused[left[0]])
-        gone = [name for name in sorted(known.keys() - there) if is_below(name, str(target))]
+        # Below the folder may be datasets of others, which keep their files.
+        gone = [name for name in sorted(known.keys() - there) if _is_of(target, name)]
         for name in gone:
             _delete(path_in([target], name))
     except ChangedMeanwhileError:
@@ -107,6 +108,15 @@ def write_verdicts(database: Database, target: StoragePath) -> DatasetReport:
     except OSError as error:
         raise StoreError(f"the dataset {target} cannot be written: {error.strerror or error}") from error
     return DatasetReport(len(new), len(gone), windows)
+
+
+def _is_of(target: StoragePath, name: str) -> bool:
+    """Return whether a file has the place of one that this dataset writes."""
+    if not is_below(name, str(target)):
+        return False
+    run, _, rest = name[len(str(target)) :].strip("/").partition("/")
+    day, _, file = rest.partition("/")
+    return run.startswith("run=") and day.startswith("day=") and file == FILE_NAME
 
 
 def _sync_folders(written: Sequence[StoragePath], target: StoragePath) -> None:

@@ -66,3 +66,19 @@ def test_a_file_in_a_folder_that_cannot_be_listed_is_not_replaced(
             ingest_to_dataset([packets], target)
     monkeypatch.undo()
     assert files_below(target) == before
+
+
+def test_a_dataset_below_the_folder_of_another_keeps_its_files(packets: Path, tmp_path: Path) -> None:
+    # given the dataset of a team, with a run that another team has, too, and a backup behind a link
+    outer, other = tmp_path / "verdicts", tmp_path / "other"
+    for name in ("run", "b"):
+        put_run(other, name)
+    ingest_to_dataset([other], outer / "team")
+    ingest_to_dataset([other], tmp_path / "backup")
+    (outer / "link").symlink_to(tmp_path / "backup")
+    before = files_below(outer / "team") | files_below(tmp_path / "backup")
+    # when packets are added to the dataset above
+    ingest_to_dataset([packets], outer)
+    # then it is written, and the others stay
+    assert files_below(outer / "team") | files_below(tmp_path / "backup") == before
+    assert {path.name for path in outer.glob("run=*")} == {"run=a", "run=b", "run=run"}
