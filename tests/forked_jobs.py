@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from tests.forked_programs import ForkedProgram, run_forked
@@ -23,12 +24,15 @@ class ForkedJob(ForkedProgram):
         options: as for ``subprocess.Popen``.
     """
 
-    def __init__(self, command: Sequence[str], **options: Any) -> None:
+    def __init__(self, command: Sequence[object], **options: Any) -> None:
         super().__init__(LOADED, PROGRAM, *command[1:], **options)
 
 
 def run_job(
-    command: Sequence[str], timeout: float, environment: dict[str, str] | None = None
+    command: Sequence[object],
+    timeout: float,
+    environment: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run a job to its end, with one thread for each rank; return its exit code and what it printed.
 
@@ -40,4 +44,4 @@ def run_job(
         TimeoutExpired: it was killed after so many seconds.
     """
     added = {"OMP_NUM_THREADS": "1", **(environment or {})}
-    return run_forked(LOADED, PROGRAM, *command[1:], timeout=timeout, env={**os.environ, **added})
+    return run_forked(LOADED, PROGRAM, *command[1:], timeout=timeout, cwd=cwd, env={**os.environ, **added})

@@ -144,7 +144,8 @@ def _main() -> None:
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
-    sys.argv, sys.path[0] = ["-c", *arguments], ""
+    sys.argv = ["-c", *arguments]
+    sys.path[:1] = ["", *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
     sys.modules["__main__"] = program = ModuleType("__main__")
     exec(compile(code, "<string>", "exec"), vars(program))
 

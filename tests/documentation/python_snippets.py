@@ -1,6 +1,6 @@
 """Run the Python blocks of pages, with what they take as given; not collected.
 
-python -m tests.documentation.python_snippets PAGE      in a folder of ``make_job_folder``
+python_snippets.py PAGE      in a folder of ``make_job_folder``
 """
 
 from __future__ import annotations

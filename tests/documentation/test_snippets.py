@@ -46,6 +46,7 @@ from tests.documentation.fenced_blocks import (
     is_script,
 )
 from tests.documentation.job_folder import make_job_folder
+from tests.forked_jobs import run_job
 from tests.forked_ranks import free_port
 
 CANNOT_RUN = {
@@ -281,14 +282,8 @@ def check_command_line(folder: Folder, command: Command) -> None:
 
 @pytest.mark.parametrize("page", pages_of([block for block in ALL_BLOCKS if is_script(block)]))
 def test_python_runs(page: str, folder: Folder) -> None:
-    result = subprocess.run(
-        [sys.executable, "-m", "tests.documentation.python_snippets", ROOT / page],
-        cwd=folder.path,
-        env=folder.environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    command = [sys.executable, Path(__file__).with_name("python_snippets.py"), ROOT / page]
+    result = run_job(command, timeout=120, cwd=folder.path, environment=folder.environment)
     assert result.returncode == 0, result.stderr[-5000:]
     recorded = set(re.findall(r'Recorder.*run_id="([^"]+)"', (ROOT / page).read_text()))
     windows = [item.window for item in read_windows([folder.path / "packets"]).windows]
