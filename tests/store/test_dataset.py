@@ -154,7 +154,8 @@ class TestReading:
         for name in target.rglob("*.verdicts.parquet"):
             table = pq.read_table(name, partitioning=None).drop_columns(["job_fields", "verdict_hash"])
             head = pq.read_metadata(name).metadata[b"sfapp.verdicts"]
-            metadata = {b"sfapp.verdicts": head.replace(b'"schema":27', b'"schema":24')}
+            present = b'"schema":%d' % SCHEMA_VERSION
+            metadata = {b"sfapp.verdicts": head.replace(present, b'"schema":24')}
             pq.write_table(table.replace_schema_metadata(metadata), name)
         with Store.open([target], memory=True) as store:
             assert store.ingest().verdicts == 12
