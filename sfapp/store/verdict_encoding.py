@@ -144,6 +144,9 @@ def decode_unchecked(data: bytes) -> Verdicts:
         for name in _ADDED.get(head.schema, ()):
             table = table.append_column(SCHEMA.field(name), _added(table, name))
         table = table.select(SCHEMA.names).cast(SCHEMA)
+    if head.schema != SCHEMA_VERSION:
+        check_rows([table])
+        table = _without_stamps(table)
     return Verdicts(table, tuple(head.references))
 
 
@@ -154,6 +157,15 @@ def _added(table: pa.Table, name: str) -> pa.Array:
         texts = table.column("diagnosis").to_pylist()
         return pa.array([None if text is None else verdict_hash(text) for text in texts], pa.int64())
     return pa.nulls(table.num_rows, SCHEMA.field(name).type)
+
+
+def _without_stamps(table: pa.Table) -> pa.Table:
+    """Return the rows of an earlier version with packets whose time is not known: those that are there are
+    read again, because verdicts had other numbers, and of the others the verdict stays."""
+    position = table.column_names.index("packet_files")
+    files = [[file | {"mtime_ns": 0} for file in row] for row in table.column(position).to_pylist()]
+    field = SCHEMA.field("packet_files")
+    return table.set_column(position, field, pa.array(files, field.type))
 
 
 def _head(raw: bytes | None) -> _Head:

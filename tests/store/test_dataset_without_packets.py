@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from sfapp.errors import StoreError
-from sfapp.store import ingest_to_dataset
+from sfapp.store import Store, ingest_to_dataset
+from sfapp.store.verdict_encoding import decode_verdicts, encode_verdicts
 from tests.store.jobs import put_run
 
 
@@ -82,3 +83,22 @@ def test_a_dataset_below_the_folder_of_another_keeps_its_files(packets: Path, tm
     # then it is written, and the others stay
     assert files_below(outer / "team") | files_below(tmp_path / "backup") == before
     assert {path.name for path in outer.glob("run=*")} == {"run=a", "run=b", "run=run"}
+
+
+def test_of_an_earlier_version_only_verdicts_of_packets_that_are_gone_count(
+    packets: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given the dataset as an earlier version wrote it, whose verdicts had other numbers
+    written = {path: decode_verdicts(path.read_bytes()) for path in target.rglob("*.verdicts.parquet")}
+    with monkeypatch.context() as patch:
+        patch.setattr("sfapp.store.verdict_encoding.SCHEMA_VERSION", 27)
+        for path, verdicts in written.items():
+            path.write_bytes(encode_verdicts(verdicts))
+    with Store.open([target], memory=True) as store:
+        assert store.ingest().verdicts == 10
+        assert store.newest_packet_at() is None
+    # when packets are added to it
+    report, dataset = ingest_to_dataset([packets], target)
+    # then those that are there are read again, once, and the other verdicts stay
+    assert (report.added, dataset.windows) == (7, 10)
+    assert ingest_to_dataset([packets], target)[0].added == 0
