@@ -101,7 +101,7 @@ def write_verdicts(database: Database, target: StoragePath) -> DatasetReport:
         # Below the folder may be datasets of others, which keep their files.
         gone = [name for name in sorted(known.keys() - there) if _is_of(target, name)]
         for name in gone:
-            _delete(path_in([target], name))
+            _delete(path_in([target], name), known[name])
     except ChangedMeanwhileError:
         _sync_folders(new, target)
         raise
@@ -177,7 +177,18 @@ def _present(path: StoragePath) -> tuple[str, ObjectVersion | None] | None:
     return None if found is None else (hashlib.sha256(found[0]).hexdigest(), found[1])
 
 
-def _delete(path: StoragePath) -> None:
+def _delete(path: StoragePath, known: str) -> None:
+    """Delete a file that has a known hash.
+
+    Buckets delete without a condition: what is written in the instant between the look and the request is
+    lost until its packets are added again.
+
+    Raises:
+        ChangedMeanwhileError: it has another hash.
+    """
+    found = _present(path)
+    if found is not None and found[0] != known:
+        raise ChangedMeanwhileError(path)
     if isinstance(path, ObjectPath):
         delete_object(path)
     else:

@@ -11,7 +11,7 @@ from sfapp.storage import location
 from sfapp.store import Store, ingest_to_dataset
 from tests.commands import run_sfapp
 from tests.storage.object_server import Bucket, ProxyHandler, refused
-from tests.store.jobs import numbers, put, put_run, window
+from tests.store.jobs import later, numbers, put, put_run, window
 
 
 def test_packets_and_verdicts_may_both_be_in_buckets(bucket: Bucket, tmp_path: Path) -> None:
@@ -45,6 +45,36 @@ def test_what_another_machine_adds_meanwhile_is_kept(bucket: Bucket, tmp_path: P
     with Store.open([target], memory=True) as store:
         store.ingest()
         assert numbers(store) == [0, 1, 2, 3]
+
+
+def test_what_another_machine_adds_to_a_file_that_is_no_longer_needed_is_kept(
+    bucket: Bucket, tmp_path: Path
+) -> None:
+    """The packet of this machine has moved to another day, and the other one writes to the old day's file."""
+    target = location(f"{bucket.url}/verdicts")
+    one, other, monday, tuesday = (
+        tmp_path / "0",
+        tmp_path / "1",
+        "2026-11-23T10:00:00Z",
+        "2026-11-24T10:00:00Z",
+    )
+    put(one, window("a", 0, started_at=monday, ended_at=monday))
+    put(other, window("a", 5, started_at=monday, ended_at=monday))
+    ingest_to_dataset([one], target)
+    later(put(one, window("a", 0, started_at=tuesday, ended_at=tuesday)))
+    others = iter([other])
+
+    def interfere(handler: ProxyHandler) -> None:
+        answer = handler.forwarded()
+        if handler.command == "PUT" and (path := next(others, None)):
+            ingest_to_dataset([path], target)
+        handler.answer(*answer)
+
+    bucket.proxy.always = interfere
+    ingest_to_dataset([one], target)
+    with Store.open([target], memory=True) as store:
+        store.ingest()
+        assert numbers(store) == [0, 5]
 
 
 def test_a_bucket_that_refuses_is_named(bucket: Bucket, tmp_path: Path) -> None:
