@@ -68,8 +68,8 @@ class Aggregator:
         close_after: seconds that a window waits for its last ranks once one has closed it.
         abandon_after: seconds after which a silent rank's unfinished window is written as a part.
         most_bytes: maximum size of windows in memory. Above it, windows are written before they are complete;
-            if none can be, the rank with the largest open window is refused and writes parts instead. While
-            writing fails, or with twice the size in memory, no more rows are accepted.
+            if none can be, the rank with the largest open window is refused and writes parts instead. Above
+            it no more rows are accepted of runs that cannot be written, and above twice the size of any.
         most_runs: runs that are remembered at the same time. Above that, the one that has been idle for
             longest is closed; while none is idle for ``abandon_after`` seconds, no further one is accepted.
         on_samples, on_heartbeat, on_steps: callbacks for system metrics, heartbeats and steps.

@@ -275,7 +275,8 @@ class StreamReceiver:
         if stream.lacks_hello_of(element):
             self._request_hello(stream.route, element, now)
             return
-        most = self._most_bytes if self.assembler.is_failing else _MOST_OVERSHOOT * self._most_bytes
+        is_failing = stream.hello.run_id in self.assembler.failing
+        most = self._most_bytes if is_failing else _MOST_OVERSHOOT * self._most_bytes
         is_full = self.assembler.size > most
         try:
             if is_full or not take_element(stream, element, self.assembler, self._live):
@@ -343,7 +344,7 @@ class StreamReceiver:
         """Write and acknowledge windows that are due, and remove ranks that have been silent for too long."""
         if self.assembler.write_due(self._most_bytes):
             self._acknowledge()
-        elif self.assembler.size > self._most_bytes and not self.assembler.is_failing:
+        elif self.assembler.size > self._most_bytes and not self.assembler.failing:
             self._refuse_largest()
         now = self._clock()
         self._captures.poll(self._streams.values(), now)

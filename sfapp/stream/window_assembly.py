@@ -74,7 +74,7 @@ class WindowAssembler:
         self.counts = AssemblyCounts()
         self.failures: list[str] = []
         self.size = 0
-        self.is_failing = False  # whether the newest write failed
+        self.failing: set[str] = set()  # runs whose newest write failed
         self._output = PacketOutput.of(root)
         self._root = self._output.folder
         self._close_after = close_after
@@ -127,7 +127,7 @@ class WindowAssembler:
             if rows.steps:
                 self._write_part(rows, NOT_CLOSED)
         except PacketError as error:
-            self._note_failure(error)
+            self._note_failure(pending, error)
             return False
         self._remove_rows(pending, [rows])
         return True
@@ -144,12 +144,12 @@ class WindowAssembler:
         now = self._clock()
         due = [pending for pending in self._pending.values() if everything or pending.is_due(now)]
         tried = 0
-        for pending in sorted(due, key=lambda pending: pending.due or 0.0):  # A repeated one comes last.
+        for pending in sorted(due, key=lambda each: (each.retry_at, each.due or 0.0)):  # Repeated ones last.
             self._write(pending)
             tried += 1
             if not everything and self._clock() - now >= _ROUND_SECONDS:
                 break
-        if self.size > most_bytes and not self.is_failing:
+        if self.size > most_bytes and not self.failing:
             tried += self._write_oldest(most_bytes)
         return tried
 
@@ -157,7 +157,7 @@ class WindowAssembler:
         """Write the oldest windows that a rank has closed until at most ``most_bytes`` are in memory."""
         tried = 0
         for pending in list(self._pending.values()):
-            if self.size <= most_bytes or self.is_failing:
+            if self.size <= most_bytes or self.failing:
                 break
             if any(rows.closed is not None for rows in pending.ranks.values()):
                 self._write(pending)
@@ -183,6 +183,7 @@ class WindowAssembler:
         return pending
 
     def _remove_rows(self, pending: PendingWindow, done: Iterable[RankRows]) -> None:
+        self.failing.discard(pending.run_id)
         for rows in done:
             if pending.ranks.get(rows.hello.rank) is rows:
                 del pending.ranks[rows.hello.rank]
@@ -199,20 +200,20 @@ class WindowAssembler:
             if closed:  # Ranks discard acknowledged rows: a power failure must not undo the rename.
                 sync_folder(packet_path(self._root, pending.run_id, pending.number).parent)
         except (PacketError, OSError) as error:
-            self._note_failure(error)
+            self._note_failure(pending, error)
             pending.due = pending.retry_at = self._clock() + _RETRY_SECONDS
             return
-        pending.due, self.is_failing = None, False
+        pending.due = None
         pending.is_late = pending.is_late or bool(closed)
         self._remove_rows(pending, closed)
         for rows in closed:
             rows.is_durable = True
             rows.chunks.clear()
 
-    def _note_failure(self, error: PacketError | OSError) -> None:
+    def _note_failure(self, pending: PendingWindow, error: PacketError | OSError) -> None:
         self.failures.append(str(error))
         self.counts.failed += 1
-        self.is_failing = True
+        self.failing.add(pending.run_id)
 
     def _write_closed(self, pending: PendingWindow, closed: Sequence[RankRows]) -> None:
         """Write the window's packet or add ranks to it, and write rows that do not fit as parts.
@@ -384,12 +385,9 @@ def _faults(ranks: Sequence[RankRows], buffers: Sequence[WindowBuffer]) -> dict[
 
 def _fits(existing: Window, late: WindowDraft) -> bool:
     """Return whether later ranks can be merged into a packet without losing a step."""
-    one, other = existing.manifest, late.manifest
-    return (one.stages, one.world_size, one.accumulation) == (
-        other.stages,
-        other.world_size,
-        other.accumulation,
-    ) and existing.step_N.tolist() == late.step_N.tolist()
+    both = existing.manifest, late.manifest
+    ours, theirs = ((each.stages, each.world_size, each.accumulation) for each in both)
+    return ours == theirs and existing.step_N.tolist() == late.step_N.tolist()
 
 
 def _with_late_ranks(existing: Packet, late: WindowDraft, path: Path) -> Window:

@@ -8,8 +8,16 @@ from pathlib import Path
 
 import psutil
 
-from sfapp.stream.messages import Heartbeat
-from tests.stream.streams import ManualRank, aggregating, recorder, train, until, windows_in
+from sfapp.stream.messages import Heartbeat, Resend
+from tests.stream.streams import (
+    ManualRank,
+    aggregating,
+    recorder,
+    replaced_by_a_file,
+    train,
+    until,
+    windows_in,
+)
 
 
 def send_hello(rank: ManualRank, run_id: str) -> None:
@@ -85,3 +93,30 @@ def test_ten_thousand_run_ids_take_little_memory(tmp_path: Path) -> None:
         until(lambda: aggregator.snapshot().messages > 9_000, 60)
         assert len(aggregator.snapshot().ranks) == 100
         assert process.memory_info().rss - before < 30 * 2**20
+
+
+def test_a_run_that_cannot_be_written_stops_no_other(tmp_path: Path) -> None:
+    def send_window(rank: ManualRank, window: int) -> None:
+        first = 3 * window
+        rank.send(rank.opened(first, window), rank.steps(first + 1, [window], window))
+        rank.send(rank.closed(first + 2, 1, window))
+
+    with (
+        aggregating(tmp_path, most_bytes=50_000) as aggregator,
+        ManualRank(aggregator.endpoint, incarnation="blocked") as blocked,
+        ManualRank(aggregator.endpoint, incarnation="works") as works,
+    ):
+        blocked.send(blocked.hello(run_id="blocked"))
+        works.send(works.hello(run_id="works"))
+        send_window(blocked, 0)
+        until(lambda: aggregator.counts.windows == 1)
+        with replaced_by_a_file(tmp_path / "blocked"):
+            send_window(blocked, 1)
+            until(lambda: aggregator.counts.failed)
+            for window in range(2, 100):
+                send_window(blocked, window)
+            assert blocked.receive_type(Resend).sequence > 3  # No more of its rows are taken.
+            for window in range(20):
+                send_window(works, window)
+                until(lambda count=window + 2: aggregator.counts.windows == count, 5.0)
+    assert len(list((tmp_path / "works").glob("*.parquet"))) == 20
