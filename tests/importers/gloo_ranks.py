@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
 import torch
 
+from tests.forked_jobs import run_job
 from tests.forked_ranks import forked
 
 
@@ -21,4 +20,5 @@ def dumped_by(job: Path, folder: Path, ranks: int, special: int) -> None:
     if not hasattr(torch._C._distributed_c10d, "_dump_fr_trace"):
         pytest.skip("this torch has no Flight Recorder that records Gloo")
     command = forked(ranks, job, folder, str(special), modules=("torch.distributed",))
-    subprocess.run(command, check=True, timeout=100, env={**os.environ, "TORCH_FR_BUFFER_SIZE": "2000"})
+    result = run_job(command, timeout=100, environment={"TORCH_FR_BUFFER_SIZE": "2000"})
+    assert result.returncode == 0, result.stderr[-3000:]
