@@ -197,7 +197,8 @@ def http_page() -> str:
         "`.csv`, and the same query. All are requested with GET. With a token, send "
         "`Authorization: Bearer TOKEN` ([security](security.md)). A running app describes itself at "
         "`/openapi.json`, and for people at `/docs`. The fields of the objects: [JSON](json.md).",
-        "`{run}` is the id of a run, whose slashes need no encoding; `{window}` is the number of a window.",
+        "`{run}` is the id of a run, whose slashes need no encoding; `{window}` is the number of a window. "
+        "Links of the app write an id that a reverse proxy would change, such as `a//b`, as `~a~1~1b`.",
     ]
     for group in HTTP_GROUPS:
         parts.append(f"## {group}")

@@ -13,11 +13,13 @@ def path_segment(run_id: str) -> str:
     """Return a run id as one path segment; any character is allowed, including ``/`` and ``%``.
 
     ``~`` is put before ids that a browser would read as a relative path, and after those that would be read
-    as an address of data.
+    as an address of data. Ids that a reverse proxy would read as another path, such as ``a//b``, follow a
+    ``~`` with ``~1`` for ``/`` and ``~0`` for ``~``, because a proxy may decode ``%2F``.
     """
     before = "~" if _is_relative(run_id) else ""
     after = "~" if _reads_as_data(run_id) else ""
-    return quote(f"{before}{run_id}{after}", safe="")
+    name = _marked(run_id) if _is_marked(run_id) else run_id
+    return quote(f"{before}{name}{after}", safe="")
 
 
 def run_from_segment(segment: str) -> str:
@@ -25,11 +27,24 @@ def run_from_segment(segment: str) -> str:
     text = unquote(segment)
     if text.startswith("~") and _is_relative(text):
         return text[1:]
-    return text[:-1] if text.endswith("~") and _reads_as_data(text) else text
+    text = text[:-1] if text.endswith("~") and _reads_as_data(text) else text
+    run_id = text[1:].replace("~1", "/").replace("~0", "~")
+    return run_id if _is_marked(run_id) and _marked(run_id) == text else text
 
 
 def _is_relative(run_id: str) -> bool:
     return run_id.lstrip("~") in ("", ".", "..")
+
+
+def _is_marked(run_id: str) -> bool:
+    parts = run_id.split("/")
+    is_changed = len(parts) > 1 and any(part in ("", ".", "..") for part in parts)
+    # Ids that read as such a mark are marked too.
+    return is_changed or (run_id.startswith("~") and ("~0" in run_id or "~1" in run_id))
+
+
+def _marked(run_id: str) -> str:
+    return "~" + run_id.replace("~", "~0").replace("/", "~1")
 
 
 def _reads_as_data(run_id: str) -> bool:
