@@ -120,15 +120,12 @@ def read_regular(path: str | Path, most: int, *, follow_links: bool = True) -> b
 
 
 def subfolders(folder: Path) -> list[Path]:
-    """Return the folders in a folder, and links to such; none if it is no folder or may not be read.
+    """Return the folders in a folder, and links to such; none if it is no folder or cannot be read.
 
     What cannot be looked at is left out. ``Path.glob`` ends at a link that cannot be followed, or raises.
-
-    Raises:
-        OSError: the folder cannot be read for another reason.
     """
     found = []
-    with suppress(FileNotFoundError, NotADirectoryError, PermissionError), os.scandir(folder) as entries:
+    with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             with suppress(OSError):  # Such as a link into a folder of another user.
                 if entry.is_dir():

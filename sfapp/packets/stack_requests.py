@@ -74,14 +74,11 @@ def _folders(root: Path, run_id: str | None) -> list[str]:
     """Return the names of the folders in which the run may be, the last changed one first."""
     if run_id is not None:
         return [folder_name(run_id)]
-    try:
-        found = [
-            (max(_changed(each), _changed(each / FOLDER)), each.name)
-            for each in subfolders(root)[:_MOST_FOLDERS]
-            if not each.name.startswith(".")
-        ]
-    except OSError:
-        return []
+    found = [
+        (max(_changed(each), _changed(each / FOLDER)), each.name)
+        for each in subfolders(root)[:_MOST_FOLDERS]
+        if not each.name.startswith(".")
+    ]
     return [name for _, name in sorted(found, reverse=True)]
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -97,6 +100,22 @@ def test_files_are_found_in_the_folders_of_runs(tmp_path: Path) -> None:
     (tmp_path / "run" / "other.jsonl").touch()
     found = segments_in(find_folders([tmp_path, tmp_path / "run", tmp_path / "gone"]))
     assert sorted(path.name for path in found) == ["a.jsonl", "b.jsonl", "c.jsonl"]
+
+
+def test_a_folder_that_cannot_be_listed_hides_no_samples_of_other_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in "ab":
+        (tmp_path / name / "metrics").mkdir(parents=True)
+    usual = os.scandir
+
+    def scandir(path: Any) -> Any:
+        if path == tmp_path / "a":
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        return usual(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert tmp_path / "b" / "metrics" in find_folders([tmp_path])
 
 
 def test_a_link_that_cannot_be_followed_hides_no_samples_of_other_runs(tmp_path: Path) -> None:
