@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from msgspec import UNSET, UnsetType
+
 from sfapp.model.reduced import Reduction
 
 FORMAT = 1
@@ -51,7 +53,7 @@ class RecorderInfo:
     torch: str = ""
     backend: str = ""
     host: str = ""
-    started_at: str | None = None
+    started_at: str | UnsetType = UNSET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -133,12 +133,13 @@ def starts_of(manifests: Sequence[Manifest]) -> list[tuple[str, int] | None]:
         and each.attempt.startswith(NOT_AGREED)
         and (begin := parse_time(each.recorder.started_at or each.started_at))
         and (end := parse_time(each.ended_at))
+        and begin <= end  # Otherwise the clock was set back meanwhile, and its times tell nothing.
     }
     newest: dict[str, tuple[int, datetime]] = {}
     for index, (begin, end) in sorted(times.items(), key=lambda item: item[1]):
         attempt = manifests[index].attempt or ""
         number, until = newest.get(attempt, (0, end))
-        if begin > until + _CLOCKS_DIFFER:
+        if begin - until > _CLOCKS_DIFFER:
             number, until = number + 1, end
         starts[index] = attempt, number
         newest[attempt] = number, max(until, end)

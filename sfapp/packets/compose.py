@@ -114,8 +114,8 @@ def manifest_of(job: JobInfo, buffer: WindowBuffer, error: str | None, gather_ns
         world_size=job.world_size,
         gather_ok=error is None,
         gather_error=error,
-        started_at=rfc3339(buffer.started_at),
-        ended_at=rfc3339(buffer.ended_at),
+        started_at=None if buffer.started_at is None else rfc3339(buffer.started_at),
+        ended_at=None if buffer.ended_at is None else rfc3339(buffer.ended_at),
         closed_by=buffer.closed_by,
         accumulation=buffer.schema.accumulation,
         parallelism=job.parallelism,
@@ -131,6 +131,6 @@ def manifest_of(job: JobInfo, buffer: WindowBuffer, error: str | None, gather_ns
     )
 
 
-def rfc3339(moment: datetime | None) -> str | None:
+def rfc3339(moment: datetime) -> str:
     """Return a time in UTC as manifests have it."""
-    return f"{moment:%Y-%m-%dT%H:%M:%S.%f}Z" if moment else None
+    return f"{moment:%Y-%m-%dT%H:%M:%S.%f}Z"

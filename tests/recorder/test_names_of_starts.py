@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from time import sleep
 
 import pytest
 
 import sfapp
-from sfapp.model import RankIdentity
+from sfapp.model import Manifest, RankIdentity, RecorderInfo
 from sfapp.packets import read_windows
+from sfapp.packets.attempts import starts_of
+from sfapp.packets.job import NOT_AGREED
+from tests.builders import ddp_job, window_of
 
 SAME = {"TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_RUN_ID": "none", "MASTER_PORT": "29500"}
 
@@ -70,3 +74,18 @@ def test_parts_of_ranks_that_do_not_wait_for_each_other_are_joined(
         sleep(1.2)
     (found,) = read_windows([tmp_path]).windows
     assert found.window.ranks.rank == (0, 1)
+
+
+def times(rank: int, ended_at: str) -> Manifest:
+    """Of a part whose recorder was created a few seconds after the one before."""
+    made = window_of(ddp_job(ranks=2, steps=2), attempt=f"{NOT_AGREED}0.2.29500", ended_at=ended_at).manifest
+    return replace(made, recorder=RecorderInfo(started_at=f"2026-11-28T12:00:0{2 * rank}Z"))
+
+
+@pytest.mark.parametrize(
+    "ended_at",
+    ["2026-11-28T13:00:00Z", "2026-11-28T11:05:00Z", "9999-12-31T23:59:59.999999Z"],
+    ids=["after an hour", "after a clock was set back", "at the end of time"],
+)
+def test_parts_of_recorders_that_are_created_in_turn_are_of_one_start(ended_at: str) -> None:
+    assert len(set(starts_of([times(rank, ended_at) for rank in range(4)]))) == 1
