@@ -17,8 +17,8 @@ def path_segment(run_id: str) -> str:
     ``~`` with ``~1`` for ``/`` and ``~0`` for ``~``, because a proxy may decode ``%2F``.
     """
     before = "~" if _is_relative(run_id) else ""
-    after = "~" if _reads_as_data(run_id) else ""
     name = _marked(run_id) if _is_marked(run_id) else run_id
+    after = "~" if _reads_as_data(name) else ""
     return quote(f"{before}{name}{after}", safe="")
 
 

@@ -42,6 +42,6 @@ def test_a_proxy_that_decodes_and_settles_paths_leaves_a_run_id(run_id: str) -> 
     assert run_from_segment(quote(decoded)) == run_id
 
 
-@pytest.mark.parametrize("run_id", ["~a~1~1b", "~0", "~1x", "~~0a~01", "~~1", "~~~01~1"])
+@pytest.mark.parametrize("run_id", ["~a~1~1b", "~0", "~1x", "~~0a~01", "~~1", "~~~01~1", "a//b.json~"])
 def test_run_ids_that_read_as_marks_survive_their_path(run_id: str) -> None:
     assert run_from_segment(path_segment(run_id)) == run_id
