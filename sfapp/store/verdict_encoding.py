@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -163,9 +164,17 @@ def _without_stamps(table: pa.Table) -> pa.Table:
     """Return the rows of an earlier version with packets whose time is not known: those that are there are
     read again, because verdicts had other numbers, and of the others the verdict stays."""
     position = table.column_names.index("packet_files")
-    files = [[file | {"mtime_ns": 0} for file in row] for row in table.column(position).to_pylist()]
-    field = SCHEMA.field("packet_files")
-    return table.set_column(position, field, pa.array(files, field.type))
+    lists = table.column(position).combine_chunks()
+    files = lists.flatten()
+    columns = [
+        pa.repeat(pa.scalar(0, field.type), len(files))
+        if field.name == "mtime_ns"
+        else files.field(field.name)
+        for field in files.type
+    ]
+    changed = pa.StructArray.from_arrays(columns, fields=list(files.type))
+    offsets = pa.array(np.concatenate(([0], np.cumsum(pc.list_value_length(lists)))), pa.int32())
+    return table.set_column(position, SCHEMA.field(position), pa.ListArray.from_arrays(offsets, changed))
 
 
 def _head(raw: bytes | None) -> _Head:
