@@ -24,7 +24,6 @@ from sfapp.storage import (
     as_text,
     delete_object,
     fetch_version,
-    path_in,
     replace_version,
 )
 from sfapp.store.database import Cursor, Database
@@ -88,20 +87,19 @@ def write_verdicts(database: Database, target: StoragePath) -> DatasetReport:
                 continue
             for path, verdicts in files:
                 windows += verdicts.table.num_rows
-                there.add(str(path))
+                there.add(name := as_text(path))
                 try:
-                    if _put(path, encode_verdicts(verdicts), known.get(str(path))):
+                    if _put(path, encode_verdicts(verdicts), known.get(name)):
                         new.append(path)
                 except (IsADirectoryError, NotADirectoryError, FileExistsError) as error:
-                    left.append(name := as_text(path))
+                    left.append(name)
                     refused[name] = str(error.strerror)
         _sync_folders(new, target)
         if left:
             raise _unreadable(left, refused[left[0]])
-        # Below the folder may be datasets of others, which keep their files.
-        gone = [name for name in sorted(known.keys() - there) if _is_of(target, name)]
-        for name in gone:
-            _delete(path_in([target], name), known[name])
+        gone = {name: own for name in sorted(known.keys() - there) if (own := _own_file(target, name))}
+        for name, own in gone.items():
+            _delete(own, known[name])
     except ChangedMeanwhileError:
         _sync_folders(new, target)
         raise
@@ -110,13 +108,20 @@ def write_verdicts(database: Database, target: StoragePath) -> DatasetReport:
     return DatasetReport(len(new), len(gone), windows)
 
 
-def _is_of(target: StoragePath, name: str) -> bool:
-    """Return whether a file has the place of one that this dataset writes."""
-    if not is_below(name, str(target)):
-        return False
-    run, _, rest = name[len(str(target)) :].strip("/").partition("/")
+def _own_file(target: StoragePath, name: str) -> StoragePath | None:
+    """Return a file that has the place of one that this dataset writes; None for those of datasets below it,
+    which keep their files.
+
+    Args:
+        name: as the store has it.
+    """
+    root = as_text(target)
+    if not is_below(name, root):
+        return None
+    run, _, rest = name[len(root) :].strip("/").partition("/")
     day, _, file = rest.partition("/")
-    return run.startswith("run=") and day.startswith("day=") and file == FILE_NAME
+    is_own = run.startswith("run=") and day.startswith("day=") and file == FILE_NAME
+    return target / run / day / file if is_own else None
 
 
 def _sync_folders(written: Sequence[StoragePath], target: StoragePath) -> None:
@@ -156,11 +161,11 @@ def _put(path: StoragePath, content: bytes, known: str | None) -> bool:
         if present == sha256:
             return False
         if present != known:
-            raise ChangedMeanwhileError(path)
+            raise ChangedMeanwhileError(as_text(path))
     if isinstance(path, Path):
         write_atomic(path, content)
     elif replace_version(path, content, version) is None:
-        raise ChangedMeanwhileError(path)
+        raise ChangedMeanwhileError(as_text(path))
     return True
 
 
@@ -188,7 +193,7 @@ def _delete(path: StoragePath, known: str) -> None:
     """
     found = _present(path)
     if found is not None and found[0] != known:
-        raise ChangedMeanwhileError(path)
+        raise ChangedMeanwhileError(as_text(path))
     if isinstance(path, ObjectPath):
         delete_object(path)
     else:

@@ -13,7 +13,7 @@ import pytest
 from sfapp.errors import StoreError
 from sfapp.store import Store, ingest_to_dataset
 from sfapp.store.verdict_encoding import decode_verdicts, encode_verdicts
-from tests.store.jobs import put_run
+from tests.store.jobs import later, put, put_run, window
 
 
 @pytest.fixture
@@ -102,3 +102,17 @@ def test_of_an_earlier_version_only_verdicts_of_packets_that_are_gone_count(
     # then those that are there are read again, once, and the other verdicts stay
     assert (report.added, dataset.windows) == (7, 10)
     assert ingest_to_dataset([packets], target)[0].added == 0
+
+
+def test_a_dataset_in_a_folder_of_any_name_is_updated(packets: Path, tmp_path: Path) -> None:
+    target = tmp_path / os.fsdecode(b"verdicts-\xff")
+    monday, tuesday = "2026-11-23T10:00:00Z", "2026-11-24T10:00:00Z"
+    path = put(packets, window("c", 0, started_at=monday, ended_at=monday))
+    ingest_to_dataset([packets], target)
+    # when a window of the run is added, and the other one has begun on another day
+    later(put(packets, window("c", 0, started_at=tuesday, ended_at=tuesday), path))
+    put(packets, window("c", 1, started_at=tuesday, ended_at=tuesday))
+    report = ingest_to_dataset([packets], target)[1]
+    # then its file of that day replaces the one before
+    assert (report.written, report.removed, report.windows) == (1, 1, 12)
+    assert [path.parent.name for path in target.glob("run=c/*/*")] == ["day=2026-11-24"]
