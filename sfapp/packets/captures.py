@@ -8,6 +8,7 @@ request. Files that are read are bounded and checked.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import secrets
@@ -40,6 +41,8 @@ TRACE_SUFFIX = ".trace.json.gz"
 
 MAX_BYTES = 2**16
 """Largest file that is read, in bytes."""
+
+_PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE, errno.EACCES})
 
 MOST_REQUESTS = 200
 """Number of a run's newest requests that are read."""
@@ -193,6 +196,14 @@ def read_request(path: Path, run_id: str | None = None) -> CaptureRequest:
     if run_id is not None and request.run_id != run_id:
         raise CaptureError(f"{printable(str(path))} is for another run, {quoted(request.run_id)}")
     return request
+
+
+def passing_cause(error: CaptureError) -> OSError | None:
+    """Return the cause of an error if it may pass, such as a disk that does not answer; None otherwise."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, OSError):
+        cause = cause.__cause__
+    return cause if cause is not None and cause.errno in _PASSING else None
 
 
 def read_rank(root: Path, request: CaptureRequest, rank: int) -> RankCapture | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from sfapp.packets.captured_operators import write_captured
 from sfapp.packets.captures import (
     changed_at,
     open_captures,
+    passing_cause,
     rank_path,
     read_request,
     request_path,
@@ -173,6 +175,9 @@ class CaptureBroker:
                     return
             except StreamError as error:
                 refusal = error
+                if isinstance(message, CapturePiece):  # The other pieces are no file without it.
+                    with suppress(OSError):
+                        self._partial(stream, message).unlink()
             stream.next_capture_message += 1
         if isinstance(message, CaptureReport) or message.piece + 1 == message.pieces:
             hello, number = stream.hello, message.number + 1
@@ -188,8 +193,8 @@ class CaptureBroker:
         Raises:
             StreamError: it cannot be written at all.
         """
-        request = self._requested(stream, message.capture)
         try:
+            request = self._requested(stream, message.capture)
             if isinstance(message, CaptureReport):
                 windows = tuple(map(stream.number_in_run, message.state.windows))
                 rank = message.state.rank if request.kind == "stacks" else stream.hello.rank
@@ -200,9 +205,9 @@ class CaptureBroker:
             else:
                 self._add_piece(stream, request, message)
         except CaptureError as error:  # sending it again would not help
-            raise StreamError(f"capture {request.id}: {error}") from error
+            raise StreamError(f"capture {message.capture}: {error}") from error
         except (PacketError, OSError) as error:
-            self._failures.append(f"capture {request.id}: {error}")
+            self._failures.append(f"capture {message.capture}: {error}")
             if isinstance(message, CapturePiece):  # repeat the file from its first piece
                 stream.next_capture_message = message.number - min(message.piece, message.number)
             return False
@@ -213,6 +218,8 @@ class CaptureBroker:
         try:
             request = read_request(path, stream.hello.run_id)
         except CaptureError as error:
+            if (passing := passing_cause(error)) is not None:
+                raise passing from error
             raise StreamError(f"capture {capture!r} was not requested: {error}") from error
         if stream.hello.rank not in request.ranks:
             raise StreamError(f"capture {capture!r} was not requested from rank {stream.hello.rank}")
@@ -228,9 +235,10 @@ class CaptureBroker:
         """
         if (piece.holds == "events") != (request.kind == "profile"):
             raise StreamError(f"capture {request.id}: {piece.holds} were not requested")
-        rank, run_id = stream.hello.rank, stream.hello.run_id
-        partial = rank_path(self._root, run_id, request.id, rank).with_name(f".{request.id}.rank{rank}.part")
+        partial = self._partial(stream, piece)
         most = MAX_BYTES if piece.holds == "events" else most_bytes(piece.holds)
+        if piece.piece and not os.path.lexists(partial):
+            raise StreamError(f"capture {request.id}: an earlier piece of the file was refused")
         with open_regular(partial, "ab" if piece.piece else "wb", follow_links=False) as file:
             if file.seek(0, os.SEEK_END) + len(piece.content) > most:
                 raise StreamError(f"capture {request.id}: more than {most:,} bytes of {piece.holds}")
@@ -247,6 +255,11 @@ class CaptureBroker:
             self._failures.append(f"capture {request.id}: {error}")
         finally:
             partial.unlink(missing_ok=True)
+
+    def _partial(self, stream: RankStream, piece: CapturePiece) -> Path:
+        rank = stream.hello.rank
+        path = rank_path(self._root, stream.hello.run_id, piece.capture, rank)
+        return path.with_name(f".{piece.capture}.rank{rank}.part")
 
     def _write_events(self, stream: RankStream, piece: CapturePiece, partial: Path) -> None:
         rank, run_id = stream.hello.rank, stream.hello.run_id

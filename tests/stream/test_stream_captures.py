@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from contextlib import ExitStack
 from dataclasses import replace
@@ -13,6 +14,7 @@ import pytest
 import torch
 
 import sfapp
+from sfapp.files import read_regular
 from sfapp.model import CATEGORIES, Lane, Operators
 from sfapp.model.capture import CaptureLimits, CaptureRequest, CaptureState, RankCapture
 from sfapp.model.stacks import RankStacks
@@ -26,7 +28,7 @@ from sfapp.packets.captures import (
     state_of,
 )
 from sfapp.packets.paths import operators_path
-from sfapp.packets.stack_files import encode_stacks, read_stacks
+from sfapp.packets.stack_files import dump_path, encode_stacks, read_stacks
 from sfapp.stream import Relay, capture_broker
 from sfapp.stream.messages import Bye, CaptureAck, CaptureCommand, CapturePiece, CaptureReport
 from tests.stream.streams import LOOPBACK, ManualRank, aggregating, recorder, running, until, windows_in
@@ -194,6 +196,66 @@ def test_the_answer_to_a_request_that_was_removed_holds_up_no_other(tmp_path: Pa
     assert [(state.request.id, state.status) for state in captures(tmp_path, "run")] == [(kept.id, "done")]
 
 
+def pieces_of_a_dump(request: CaptureRequest, peer: ManualRank) -> list[CapturePiece]:
+    """Messages that carry a file of twelve bytes."""
+    return [
+        CapturePiece(
+            **peer.head,
+            number=place,
+            first=0,
+            capture=request.id,
+            piece=place,
+            pieces=3,
+            content=4 * letter,
+            window=0,
+            clock_offset_ns=0,
+            of_rank=3,
+            holds="dump",
+        )
+        for place, letter in enumerate((b"A", b"B", b"C"))
+    ]
+
+
+def test_a_piece_is_sent_again_if_its_request_cannot_be_read_at_the_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = new_stacks_request("run", [3])
+    ask_for_capture(tmp_path, request)
+    errors = iter([OSError(errno.EIO, "Input/output error")])
+
+    def read(path: Path, *arguments: Any, **options: Any) -> bytes:
+        if path == request_path(tmp_path, "run", request.id) and (error := next(errors, None)):
+            raise error
+        return read_regular(path, *arguments, **options)
+
+    with aggregating(tmp_path) as aggregator, ManualRank(aggregator.endpoint, rank=3) as peer:
+        peer.send(peer.hello(world_size=4, understands=["profile", "stacks"]))
+        peer.receive_type(CaptureCommand)
+        monkeypatch.setattr("sfapp.packets.captures.read_regular", read)
+        peer.send(*pieces_of_a_dump(request, peer))
+        until(lambda: aggregator.failures)
+        peer.send(*pieces_of_a_dump(request, peer))
+        peer.receive_type(CaptureAck)
+    assert dump_path(tmp_path, request, 3).read_bytes() == b"AAAABBBBCCCC"
+
+
+def test_pieces_after_a_refused_one_are_no_file(tmp_path: Path) -> None:
+    request = new_stacks_request("run", [3])
+    ask_for_capture(tmp_path, request)
+    with aggregating(tmp_path) as aggregator, ManualRank(aggregator.endpoint, rank=3) as peer:
+        peer.send(peer.hello(world_size=4, understands=["profile", "stacks"]))
+        peer.receive_type(CaptureCommand)
+        first, *others = pieces_of_a_dump(request, peer)
+        content = request_path(tmp_path, "run", request.id).read_bytes()
+        request_path(tmp_path, "run", request.id).unlink()
+        peer.send(first)
+        until(lambda: aggregator.snapshot().last_fault)
+        request_path(tmp_path, "run", request.id).write_bytes(content)
+        peer.send(*others)
+        assert peer.receive_type(CaptureAck).number == 3
+    assert not dump_path(tmp_path, request, 3).exists()
+
+
 def test_requests_of_more_runs_than_are_looked_at_together_are_passed_on_in_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -248,9 +310,9 @@ def test_unrequested_captures_are_refused_and_damaged_events_dropped(tmp_path: P
         other = replace(request, id="unrequested")
         peer.send(*pieces(peer, other, content, 0)[:1])
         until(lambda: any(aggregator.snapshot().faults.values()))
-        broken = pieces(peer, request, content[:-50] + b"\0" * 50, 0)
+        broken = pieces(peer, request, content[:-50] + b"\0" * 50, 1)
         peer.send(*broken)
-        assert peer.receive_type(CaptureAck).number == 3
+        assert peer.receive_type(CaptureAck).number == 4
         until(lambda: aggregator.failures)
     assert not list(tmp_path.rglob("*.ops.parquet"))
     assert not list(tmp_path.rglob("*.part"))
