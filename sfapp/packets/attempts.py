@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Annotated
 
@@ -127,23 +127,30 @@ def starts_of(manifests: Sequence[Manifest]) -> list[tuple[str, int] | None]:
     """
     starts = [None if each.attempt is None else (each.attempt, 0) for each in manifests]
     times = {
-        index: (begin, end)
+        index: known
         for index, each in enumerate(manifests)
-        if each.attempt is not None
-        and each.attempt.startswith(NOT_AGREED)
-        and (begin := parse_time(each.recorder.started_at or each.started_at))
-        and (end := parse_time(each.ended_at))
-        and begin <= end  # Otherwise the clock was set back meanwhile, and its times tell nothing.
+        if each.attempt is not None and each.attempt.startswith(NOT_AGREED) and (known := _times(each))
     }
     newest: dict[str, tuple[int, datetime]] = {}
     for index, (begin, end) in sorted(times.items(), key=lambda item: item[1]):
         attempt = manifests[index].attempt or ""
-        number, until = newest.get(attempt, (0, end))
-        if begin - until > _CLOCKS_DIFFER:
-            number, until = number + 1, end
+        number, first_end = newest.get(attempt, (0, end))
+        if begin - first_end > _CLOCKS_DIFFER:
+            number, first_end = number + 1, end
         starts[index] = attempt, number
-        newest[attempt] = number, max(until, end)
+        newest[attempt] = number, min(first_end, end)
     return starts
+
+
+def _times(manifest: Manifest) -> tuple[datetime, datetime] | None:
+    """Return when the rank's recorder was created and the window ended; the first or last time if not known.
+
+    None if the node's clock was set back between the two: then they tell nothing.
+    """
+    created_at = manifest.recorder.started_at
+    begin = (created_at and parse_time(created_at)) or datetime.min.replace(tzinfo=UTC)
+    end = parse_time(manifest.ended_at) or datetime.max.replace(tzinfo=UTC)
+    return (begin, end) if begin <= end else None
 
 
 def attempt_label(attempt: str, turn: int) -> str:

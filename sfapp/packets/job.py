@@ -27,9 +27,10 @@ NOT_AGREED = "start-"
 """Beginning of an attempt's name on which ranks did not agree: another start may have the same."""
 
 _LAUNCHER_NUMBERS = ("TORCHELASTIC_RESTART_COUNT", "WORLD_SIZE", "MASTER_PORT")
-_LAUNCHER_NAMES = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_RESTART_COUNT")
-_NO_NAMES = ("none", "", "")
-"""Values that tell nothing: the default of torchrun's ``--rdzv-id``, and those outside Slurm."""
+_LAUNCHER_RUN, _NO_RUN = "TORCHELASTIC_RUN_ID", "none"
+"""torchrun's ``--rdzv-id``, and its default."""
+
+_SLURM = ("SLURM_JOB_ID", "SLURM_RESTART_COUNT")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,9 +95,11 @@ def attempt_by_launcher() -> str:
     """Return a name for this attempt at the run if ranks do not agree on one: what a launcher gives all ranks
     of a start, and usually another after a restart or a change of the world size."""
     parts = [str(whole_number(os.environ.get(name, "0")) or 0) for name in _LAUNCHER_NUMBERS]
-    names = [os.environ.get(name, none) for name, none in zip(_LAUNCHER_NAMES, _NO_NAMES, strict=True)]
-    if names != list(_NO_NAMES):
-        parts.append(blake2b(os.fsencode("\n".join(names)), digest_size=4).hexdigest())
+    run = os.environ.get(_LAUNCHER_RUN, _NO_RUN)
+    if run == _NO_RUN:  # With an id of its own, a job may span several of Slurm's.
+        run = ".".join(filter(None, map(os.environ.get, _SLURM)))
+    if run:
+        parts.append(blake2b(os.fsencode(run), digest_size=4).hexdigest())
     return NOT_AGREED + ".".join(parts)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from time import sleep
 
 import pytest
+from msgspec import UNSET
 
 import sfapp
 from sfapp.model import Manifest, RankIdentity, RecorderInfo
@@ -76,16 +77,39 @@ def test_parts_of_ranks_that_do_not_wait_for_each_other_are_joined(
     assert found.window.ranks.rank == (0, 1)
 
 
-def times(rank: int, ended_at: str) -> Manifest:
-    """Of a part whose recorder was created a few seconds after the one before."""
-    made = window_of(ddp_job(ranks=2, steps=2), attempt=f"{NOT_AGREED}0.2.29500", ended_at=ended_at).manifest
-    return replace(made, recorder=RecorderInfo(started_at=f"2026-11-28T12:00:0{2 * rank}Z"))
+def clock(minute: int, second: int = 0) -> str:
+    return f"2026-11-28T12:{minute:02}:{second:02}Z"
+
+
+def part(created_at: str | None, ended_at: str | None) -> Manifest:
+    """Of a part of a start whose ranks agreed on nothing, with the time at which its recorder was created."""
+    made = window_of(ddp_job(ranks=2, steps=2), attempt=f"{NOT_AGREED}0.2.29500", ended_at=ended_at)
+    return replace(
+        made.manifest, recorder=RecorderInfo(started_at=UNSET if created_at is None else created_at)
+    )
 
 
 @pytest.mark.parametrize(
     "ended_at",
-    ["2026-11-28T13:00:00Z", "2026-11-28T11:05:00Z", "9999-12-31T23:59:59.999999Z"],
-    ids=["after an hour", "after a clock was set back", "at the end of time"],
+    [clock(50), "2026-11-28T11:05:00Z", "9999-12-31T23:59:59.999999Z"],
+    ids=["later", "after a clock was set back", "at the end of time"],
 )
 def test_parts_of_recorders_that_are_created_in_turn_are_of_one_start(ended_at: str) -> None:
-    assert len(set(starts_of([times(rank, ended_at) for rank in range(4)]))) == 1
+    assert len(set(starts_of([part(clock(0, 2 * rank), ended_at) for rank in range(4)]))) == 1
+
+
+def test_parts_that_do_not_name_their_recorders_time_are_of_one_start() -> None:
+    assert len(set(starts_of([part(None, clock(1)), part(None, clock(9))]))) == 1
+
+
+def test_a_part_without_an_end_is_of_the_start_in_which_its_recorder_was_created() -> None:
+    first, second, unfinished = starts_of(
+        [part(clock(0), clock(1)), part(clock(5), clock(6)), part(clock(5), None)]
+    )
+    assert first != second == unfinished
+
+
+def test_a_process_that_outlives_its_start_does_not_join_it_with_the_next() -> None:
+    parts = [part(clock(0), clock(1)), part(clock(0), clock(10)), part(clock(5), clock(11))]
+    first, _, second = starts_of(parts)
+    assert first != second
