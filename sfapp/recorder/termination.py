@@ -69,9 +69,9 @@ class SigtermWatch:
         is_main = threading.current_thread() is threading.main_thread()
         if writer is None or not is_main or not writer.is_open():
             return
-        current = signal.set_wakeup_fd(writer.number, warn_on_full_buffer=False)
-        if current not in (-1, writer.number):
-            with contextlib.suppress(OSError, ValueError):  # It was closed.
+        with contextlib.suppress(OSError, ValueError):  # One of the two was closed, or made to block.
+            current = signal.set_wakeup_fd(writer.number, warn_on_full_buffer=False)
+            if current not in (-1, writer.number):
                 signal.set_wakeup_fd(current)
 
     def _start(self, failures: deque[str]) -> bool:

@@ -94,6 +94,19 @@ print("ready", flush=True)
 time.sleep(60)
 """
 
+BLOCKING_PIPE = """
+perf = sfapp.Recorder(sys.argv[1], run_id="run", window_steps=100)
+for descriptor in range(3, 256):
+    try:
+        os.set_blocking(descriptor, True)
+    except OSError:
+        pass
+for _ in range(3):
+    step(perf)
+print("ready", flush=True)
+time.sleep(60)
+"""
+
 CLOSED = """
 perf = sfapp.Recorder(sys.argv[1], run_id="run", window_steps=100)
 step(perf)
@@ -132,6 +145,7 @@ signal.raise_signal(signal.SIGTERM)
         (OWN_HANDLER, 7),
         (LATER_HANDLER, 7),
         (CLOSED_FILES, -signal.SIGTERM),
+        (BLOCKING_PIPE, -signal.SIGTERM),
         (CLOSED, -signal.SIGTERM),
         (CLOSING, -signal.SIGTERM),
     ],
@@ -141,6 +155,7 @@ signal.raise_signal(signal.SIGTERM)
         "own handler",
         "handler set later",
         "all files closed",
+        "a pipe that blocks",
         "recorder closed",
         "closing a stream",
     ],
