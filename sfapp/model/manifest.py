@@ -53,7 +53,7 @@ class RecorderInfo:
     torch: str = ""
     backend: str = ""
     host: str = ""
-    started_at: str | UnsetType = UNSET
+    started_at: str | UnsetType | None = UNSET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

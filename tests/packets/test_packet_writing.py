@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import UNSET, UnsetType
 
 from sfapp.errors import PacketError
 from sfapp.model import (
@@ -24,6 +25,7 @@ from sfapp.model import (
     Overhead,
     RankIdentity,
     RankTable,
+    RecorderInfo,
     SideChannel,
     Window,
     expand_stages,
@@ -141,6 +143,16 @@ def test_any_window_comes_back_exactly(window: Window, tmp_path_factory: pytest.
     assert_same(window, packet.window)
     assert (packet.path, packet.size, packet.part_rank) == (path, size, None)
     assert size == path.stat().st_size
+
+
+@pytest.mark.parametrize("started_at", [UNSET, None, "2026-11-28T12:00:00.000000Z"])
+def test_a_recorder_of_any_time_or_none_comes_back(
+    started_at: str | UnsetType | None, tmp_path: Path
+) -> None:
+    made = window_of(ddp_job(ranks=2, steps=2))
+    manifest = replace(made.manifest, recorder=RecorderInfo(started_at=started_at))
+    write_packet(replace(made, manifest=manifest), tmp_path / "one.parquet")
+    assert read_packet(tmp_path / "one.parquet").window.manifest == manifest
 
 
 def test_the_paper_s_window_of_32_ranks_40_steps_6_stages_is_small(tmp_path: Path) -> None:
