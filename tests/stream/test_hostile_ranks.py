@@ -130,15 +130,18 @@ def test_a_report_of_windows_beyond_all_numbers_is_dropped(tmp_path: Path) -> No
 def test_pieces_of_events_take_bounded_disk(tmp_path: Path, window: Callable[[int], int]) -> None:
     rank, request = HostileRank(tmp_path), captured(tmp_path)
     rank.send(hello())
+    refusals: set[str] = set()
     for number in range(140):
         rank.send(
             CapturePiece(
-                **head(), number=number, first=0, capture=request.id, window=window(number), piece=1,
-                pieces=512, content=bytes(512 << 10),
+                **head(), number=number, first=0, capture=request.id, window=window(number),
+                piece=min(number, 1), pieces=512, content=bytes(512 << 10),
             )
         )  # fmt: skip
-    assert sum(path.stat().st_size for path in tmp_path.rglob("*.part")) <= 64 << 20
-    assert "bytes of events" in rank.refusal
+        refusals.update(rank.receiver.snapshot().last_fault.values())
+        assert sum(path.stat().st_size for path in tmp_path.rglob("*.part")) <= 64 << 20
+    assert any("bytes of events" in refusal for refusal in refusals)
+    assert "an earlier piece of the file was refused" in rank.refusal
 
 
 def test_windows_beyond_all_numbers_are_refused(tmp_path: Path) -> None:

@@ -39,10 +39,9 @@ SECOND = 10**9
 def samples_in(root: Path) -> list[AnySample]:
     found: list[AnySample] = []
     for path in segments_in(find_folders([root])):
-        chunk = read_segment(path)
-        assert chunk is not None
-        assert not chunk.refused
-        found += chunk.samples
+        if (chunk := read_segment(path)) is not None:  # Its first line may be being written.
+            assert not chunk.refused
+            found += chunk.samples
     return found
 
 
