@@ -128,9 +128,8 @@ def test_a_report_of_windows_beyond_all_numbers_is_dropped(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("window", [lambda number: 0, lambda number: number], ids=["one file", "many files"])
 def test_pieces_of_events_take_bounded_disk(tmp_path: Path, window: Callable[[int], int]) -> None:
-    rank, request = HostileRank(tmp_path), captured(tmp_path)
+    rank, request, refusals = HostileRank(tmp_path), captured(tmp_path), set[str]()
     rank.send(hello())
-    refusals: set[str] = set()
     for number in range(140):
         rank.send(
             CapturePiece(
