@@ -32,7 +32,6 @@ MAX_BYTES = 2**28
 _MAX_BYTES_FOR_READERS = 2**26
 """The same for readers of parts, which may be several processes."""
 
-
 _CLOCKS_DIFFER = timedelta(seconds=1)
 """Difference between the clocks of two nodes up to which files of one start are still recognised."""
 

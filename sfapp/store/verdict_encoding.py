@@ -166,12 +166,8 @@ def _without_stamps(table: pa.Table) -> pa.Table:
     position = table.column_names.index("packet_files")
     lists = table.column(position).combine_chunks()
     files = lists.flatten()
-    columns = [
-        pa.repeat(pa.scalar(0, field.type), len(files))
-        if field.name == "mtime_ns"
-        else files.field(field.name)
-        for field in files.type
-    ]
+    unknown = pa.repeat(pa.scalar(0, pa.int64()), len(files))
+    columns = [unknown if field.name == "mtime_ns" else files.field(field.name) for field in files.type]
     changed = pa.StructArray.from_arrays(columns, fields=list(files.type))
     offsets = pa.array(np.concatenate(([0], np.cumsum(pc.list_value_length(lists)))), pa.int32())
     return table.set_column(position, SCHEMA.field(position), pa.ListArray.from_arrays(offsets, changed))
