@@ -56,7 +56,9 @@ def demo_window(run: int, number: int) -> Window:
     durations = noisy_durations(RANKS, STEPS, run * WINDOWS + number)
     if is_late and number >= WINDOWS // 2:
         durations[0, :, LATE_RANK] += 40_000_000
-        durations[2] += durations[:2].sum(axis=0).max(axis=-1, keepdims=True) - durations[:2].sum(axis=0)
+    # As in DDP, ranks synchronise at the end of backward in every window.
+    ready_NR = durations[:3].sum(axis=0)
+    durations[2] += ready_NR.max(axis=-1, keepdims=True) - ready_NR
     hosts = (
         f"gpu-{100 + run % HOSTS:03d}",
         LATE_HOST if is_late else f"gpu-{100 + (run * 7 + 1) % HOSTS:03d}",
