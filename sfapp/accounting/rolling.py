@@ -64,6 +64,7 @@ class StepReports:
         behind: ranks whose newest step is older than ``newest_step``, with that step (None: no step yet), the
             one furthest behind first.
         apart: reporting ranks whose rows do not match those of the others: other stages or other steps.
+        reporting: number of ranks that are neither silent nor have left.
     """
 
     newest_step: int | None
@@ -73,6 +74,7 @@ class StepReports:
     left: tuple[int, ...]
     behind: tuple[tuple[int, int | None], ...]
     apart: tuple[int, ...] = ()
+    reporting: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -305,12 +307,16 @@ def step_reports(rows: LiveRows, window: Window | None, older_s: float = 0.0) ->
         tuple(left),
         tuple(sorted(behind, key=lambda each: (-1 if each[1] is None else each[1], each[0]))),
         tuple(apart),
+        len(rows.ranks) - len(silent) - len(left),
     )
 
 
 def _is_standing(roll: StepReports, window: Window) -> bool:
-    """Return whether no step has ended for much longer than a step takes."""
-    if roll.idle_s is None:
+    """Return whether no step has ended for much longer than a step takes.
+
+    That is not known if no rank reports: the aggregator or the network may have stopped, and not the job.
+    """
+    if roll.idle_s is None or not roll.reporting:
         return False
     longest = float(to_numpy(window.wall_NR).max(initial=0)) / 1e9
     typical = float(np.median(to_numpy(window.wall_NR))) / 1e9

@@ -113,8 +113,17 @@ def test_a_stalled_job_lists_the_ranks_that_lack_the_newest_step() -> None:
 
 def test_what_was_collected_long_ago_is_silent_by_now() -> None:
     found = rolling_verdict(live_rows(ddp_job(ranks=4, steps=30)), older_s=20.0)
-    assert found.kind == "standing"
+    assert found.kind == "incomplete"
     assert len(found.roll.silent) == 4
+
+
+def test_a_job_of_which_no_rank_reports_is_not_called_standing() -> None:
+    silent = dict.fromkeys(range(4), 12.0)
+    rows = live_rows(ddp_job(ranks=4, steps=30), idle_s=12.0, silent=silent)
+    assert rolling_verdict(rows).kind == "incomplete"
+    del silent[2]
+    rows = live_rows(ddp_job(ranks=4, steps=30), idle_s=12.0, silent=silent)
+    assert rolling_verdict(rows).kind == "standing"
 
 
 def test_long_steps_are_not_a_standstill() -> None:

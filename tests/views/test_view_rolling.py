@@ -200,6 +200,11 @@ def test_what_was_over_at_once_is_no_onset() -> None:
             "alarm",
             "Standing still for 8 s after step 129: no message from rank 3 for 8 s",
         ),
+        (
+            {"idle_s": 8.0, "silent": dict.fromkeys(range(4), 8.0)},
+            "alarm",
+            "Incomplete data: no message from any rank for 8 s; look at the job, network and aggregator",
+        ),
         ({"left": range(4)}, "ended", "The job has ended: all ranks disconnected."),
         ({"stopped": dict.fromkeys(range(4), 3)}, "live", "Waiting for the first steps"),
     ],

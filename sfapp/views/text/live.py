@@ -219,9 +219,12 @@ def _calls(roll: StepReports) -> list[str]:
         found.append(f"{_ranks(roll.absent)} {'has' if len(roll.absent) == 1 else 'have'} never reported")
     if roll.silent:
         ranks = [rank for rank, _ in roll.silent]
-        shortest = min(seconds for _, seconds in roll.silent)
+        shortest = format.lasting(min(seconds for _, seconds in roll.silent))
         longer = " or longer" if len(ranks) > 1 else ""
-        found.append(f"no message from {_ranks(ranks)} for {format.lasting(shortest)}{longer}")
+        if roll.reporting:
+            found.append(f"no message from {_ranks(ranks)} for {shortest}{longer}")
+        else:
+            found.append(f"no message from any rank for {shortest}; look at the job, network and aggregator")
     late = {rank: step for rank, step in roll.behind if rank in roll.apart and step is not None}
     if late and roll.newest_step is not None:
         verb = "is" if len(late) == 1 else "are"
