@@ -141,10 +141,10 @@ def decode_unchecked(data: bytes) -> Verdicts:
     if expanded > max(_LEAST_EXPANDED, _MOST_RATIO * file.size):
         raise PacketError(f"expands from {file.size:,} to {expanded:,} bytes, more than allowed for its size")
     with PROCESS_BUDGET.reserve(2 * expanded), arrow_errors():
-        table = pa.table(file.decode(names))
+        table = pa.table(file.decode(names)).cast(pa.schema([SCHEMA.field(name) for name in names]))
         for name in _ADDED.get(head.schema, ()):
             table = table.append_column(SCHEMA.field(name), _added(table, name))
-        table = table.select(SCHEMA.names).cast(SCHEMA)
+        table = table.select(SCHEMA.names)
     if head.schema != SCHEMA_VERSION:
         check_rows([table])
         table = _without_stamps(table)
