@@ -26,6 +26,7 @@ from sfapp.store.reference_choices import default_path
 from sfapp.store.schema import (
     CELLS,
     MEANINGS,
+    RUN_REFERENCES,
     SCHEMA_VERSION,
     STAGES,
     STORE_INFO,
@@ -367,7 +368,7 @@ def _has_foreign_value(connection: Cursor, table: SchemaTable, column: SchemaCol
     is_foreign = FOREIGN_VALUES.get((table.name, column.name), "false")
     if column.type == "TIMESTAMP":
         is_foreign = f"{name} NOT BETWEEN '0001-01-01' AND '9999-12-31 23:59:59.999999'"
-    elif column.type == "DOUBLE" and table in (WINDOWS, STAGES):
+    elif column.type == "DOUBLE" and table in (WINDOWS, STAGES, RUN_REFERENCES):
         is_foreign += f" OR abs({name}) > {MAX_NUMBER}"
     if is_foreign == "false":
         return False

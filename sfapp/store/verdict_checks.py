@@ -7,7 +7,8 @@ all windows, or an ingest for all packets.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 
 import msgspec
 import pyarrow as pa
@@ -17,6 +18,7 @@ from sfapp.errors import PacketError
 from sfapp.model import Diagnosis, Reference
 from sfapp.model.findings import StepNoise
 from sfapp.model.parse import MOST_WINDOW, UNREADABLE_JSON
+from sfapp.model.pipeline import PipelineStage, StagePast
 from sfapp.store.schema import CONFLICTS, PACKETS, STAGES
 
 MAX_TEXT = 2**17
@@ -31,13 +33,19 @@ MAX_NUMBER = 1e40
 _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 """Times of the years 1 to 9999, in µs since 1970: Python has no others."""
 
-_NOISE_VALUES = 5
+_NOISE_VALUES, _MOST_STEPS = 5, 2**53
+
+_FOREIGN_NOISE = (
+    f"len({{0}}) <> {_NOISE_VALUES} OR list_count({{0}}) < {_NOISE_VALUES} "
+    f"OR {{0}}[1] NOT BETWEEN 1 AND {_MOST_STEPS} "
+    f"OR list_min({{0}}[2:]) < 0 OR list_max({{0}}[2:]) > {MAX_NUMBER}"
+)
 
 FOREIGN_VALUES: Mapping[tuple[str, str], str] = {
     ("windows", "diagnosis"): "diagnosis IS NULL",
     ("windows", "step_mean_ns"): "step_mean_ns IS NULL",
-    ("windows", "step_noise"): f"len(step_noise) <> {_NOISE_VALUES} OR step_noise[1] < 1 "
-    "OR list_min(step_noise) < 0",
+    ("windows", "step_noise"): _FOREIGN_NOISE.format("step_noise"),
+    ("run_references", "noise"): _FOREIGN_NOISE.format("noise"),
     ("windows", "aim_stage"): "aim_stage IS NULL AND (aim_rank IS NOT NULL OR aim_hostname IS NOT NULL)",
     ("packets", "path"): "path IS NULL",
 }
@@ -82,12 +90,11 @@ def check_values(table: pa.Table) -> None:
             raise PacketError(reason, column=name)
     _check_fields(table.column("job_fields"))
     _check_aims(table)
-    lengths = pc.drop_null(pc.list_value_length(table.column("step_noise")))
-    if not pc.all(pc.equal(lengths, _NOISE_VALUES), min_count=0).as_py():
+    noises = pc.drop_null(table.column("step_noise")).to_pylist()
+    if any(len(values) != _NOISE_VALUES for values in noises):
         raise PacketError(f"has not {_NOISE_VALUES} values", column="step_noise")
-    for values in pc.drop_null(table.column("step_noise")).to_pylist():
-        if values[0] < 1.0 or min(values) < 0.0:
-            raise PacketError("is that of no steps", column="step_noise")
+    if not all(map(is_noise, noises)):
+        raise PacketError("is that of no steps", column="step_noise")
 
 
 def check_integers(texts: pa.Array | pa.ChunkedArray, name: str) -> None:
@@ -112,48 +119,72 @@ def check_integers(texts: pa.Array | pa.ChunkedArray, name: str) -> None:
 
 
 def check_diagnosis(diagnosis: Diagnosis) -> None:
-    """Check that a diagnosis is of steps, names its own stages only, and has their values if it has any.
+    """Check that a diagnosis is of steps, names its own stages only, has their values if it has any, and
+    that other windows can be compared with it.
 
     Raises:
         ValueError: it is none that a window can have.
     """
     if diagnosis.steps < 1:
         raise ValueError("has no steps")
+    stages = set(diagnosis.stages)
     for name in _BY_STAGE:
         values: Mapping[str, object] | None = getattr(diagnosis, name)
         # Of a reduced window many are empty, but not its changes: they are compared, or None.
-        if (
-            values is not None
-            and (values or name == "delta_ns")
-            and not all(stage in values for stage in diagnosis.stages)
-        ):
-            raise ValueError(f"lacks a stage in its {name}")
+        if values is not None and (values or name == "delta_ns") and values.keys() != stages:
+            raise ValueError(f"lacks a stage in its {name}, or has another")
     aim = () if diagnosis.aim is None else (diagnosis.aim.stage,)
     named = {*aim, *(diagnosis.routing_set or ()), *(diagnosis.co_critical_stages or ())}
-    if not named.issubset(diagnosis.stages):
+    if not named <= stages:
         raise ValueError("names a stage that it does not have")
-    check_noise(diagnosis.noise)
+    _check_times((diagnosis.step_time.mean_ns, *diagnosis.typical_ns.values()))
+    _check_noise(diagnosis.noise)
+    _check_pipeline(() if diagnosis.pipeline is None else diagnosis.pipeline.stages)
 
 
 def check_reference(reference: Reference) -> None:
-    """Check the noise of a reference.
+    """Check that windows can be compared with a reference.
 
     Raises:
-        ValueError: it is that of no steps.
+        ValueError: it is of no steps, its frontiers have different stages, or a number is one that no step
+            can have.
     """
-    check_noise(reference.noise)
+    if reference.steps < 1:
+        raise ValueError("is a reference of no steps")
+    carried = reference.carry_advance_ns
+    if carried is not None and carried.keys() != reference.advance_ns.keys():
+        raise ValueError("has other stages in its carry_advance_ns than in its advance_ns")
+    by_stage = (reference.stage_median_ns, reference.typical_ns, reference.advance_ns, carried or {})
+    _check_times((reference.step_time_ns, reference.between_ns, *chain(*map(dict.values, by_stage))))
+    _check_noise(reference.noise)
+    _check_pipeline(reference.pipeline)
 
 
-def check_noise(noise: StepNoise | None) -> None:
-    """Check that noise is that of steps.
+def _check_pipeline(stages: Sequence[PipelineStage | StagePast]) -> None:
+    _check_times([one.own_ns for one in stages])
+    for one in stages:
+        _check_noise(one.noise)
 
-    Raises:
-        ValueError: it has no steps, or a negative square.
-    """
-    if noise is not None and (
-        noise.steps < 1 or min(noise.lag1, noise.lag2, noise.block1, noise.block2) < 0.0
-    ):
+
+def _check_times(times: Sequence[float]) -> None:
+    if times and not -MAX_NUMBER <= min(times) <= max(times) <= MAX_NUMBER:
+        raise ValueError("has a time beyond ±10^40 ns")
+
+
+def _check_noise(noise: StepNoise | None) -> None:
+    if noise is not None and not is_noise((noise.steps, noise.lag1, noise.lag2, noise.block1, noise.block2)):
         raise ValueError("has noise that no steps have")
+
+
+def is_noise(values: Sequence[float]) -> bool:
+    """Return whether the values of a column with noise are those of steps: their number, which is exact as a
+    float, and mean squared differences."""
+    return (
+        len(values) == _NOISE_VALUES
+        and 1 <= values[0] <= _MOST_STEPS
+        and min(values[1:]) >= 0.0
+        and max(values[1:]) <= MAX_NUMBER
+    )
 
 
 def _check_aims(table: pa.Table) -> None:

@@ -29,8 +29,9 @@ from sfapp.store.schema import (
     WINDOWS,
     SchemaTable,
 )
-from sfapp.store.verdict_checks import check_integers, check_values
+from sfapp.store.verdict_checks import MAX_NUMBER, check_integers, check_values, is_noise
 from sfapp.store.verdict_rows import decode_diagnosis, decode_reference, verdict_hash
+from sfapp.terminal import quoted
 
 VERDICTS_KEY = b"sfapp.verdicts"
 """Parquet footer key of a file of verdicts."""
@@ -181,6 +182,8 @@ def _head(raw: bytes | None) -> _Head:
         for one in head.references:
             decode_reference(one.reference)
             check_integers(pa.array([one.reference]), "reference")
+            if not abs(one.between_ns) <= MAX_NUMBER or not (one.noise is None or is_noise(one.noise)):
+                raise PacketError(f"the footer's reference of run {quoted(one.run_id)} is that of no steps")
         with arrow_errors():
             RUN_REFERENCES.arrow([reference_row(one) for one in head.references])
     except DamagedStoreError as error:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 
 import msgspec
@@ -10,6 +13,7 @@ import pytest
 
 from sfapp.packets.write import parquet_bytes
 from sfapp.store import Store, ingest_to_dataset
+from sfapp.store.schema import SCHEMA_VERSION
 from sfapp.store.verdict_encoding import VERDICTS_KEY, Verdicts, decode_verdicts
 from tests.store.jobs import numbers, put, put_run, window
 
@@ -50,3 +54,39 @@ def test_diagnoses_of_the_first_version_that_are_no_text_are_refused(
     table = table.set_column(table.column_names.index("diagnosis"), "diagnosis", values)
     put_file(tmp_path / "packets", table, {"schema": 24})
     assert_refused(tmp_path / "packets", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("noise", []),
+        ("noise", [1.0]),
+        ("noise", [2**60, 1.0, 1.0, 0.0, 0.0]),
+        ("between_ns", 1e308),
+        ("reference.steps", 0),
+        ("reference.between_ns", 1e308),
+        ("reference.step_time_ns", -1e308),
+        ("reference.carry_advance_ns", {}),
+        ("reference.noise.lag1", 1e308),
+        ("reference.noise.steps", 2**60),
+    ],
+)
+def test_a_reference_that_no_run_can_have_is_refused(
+    tmp_path: Path, verdicts: Verdicts, name: str, value: object
+) -> None:
+    (row,) = msgspec.to_builtins(verdicts.references)
+    row["reference"] = json.loads(row["reference"])
+    *outer, last = name.split(".")
+    reduce(getitem, outer, row)[last] = value
+    row["reference"] = json.dumps(row["reference"])
+    put_file(tmp_path / "packets", verdicts.table, {"schema": SCHEMA_VERSION, "references": [row]})
+    assert_refused(tmp_path / "packets", "footer")
+
+
+def test_a_diagnosis_with_which_none_can_be_compared_is_refused(tmp_path: Path, verdicts: Verdicts) -> None:
+    column = verdicts.table.column_names.index("diagnosis")
+    noise = {"steps": 2**60, "lag1": 1.0, "lag2": 1.0, "block1": 0.0, "block2": 0.0}
+    found = [json.loads(text) | {"noise": noise} for text in verdicts.table.column(column).to_pylist()]
+    table = verdicts.table.set_column(column, "diagnosis", pa.array(map(json.dumps, found)))
+    put_file(tmp_path / "packets", table, {"schema": SCHEMA_VERSION})
+    assert_refused(tmp_path / "packets", "diagnosis")
