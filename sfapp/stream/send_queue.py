@@ -41,6 +41,8 @@ class QueuedWindow:
         buffer: None once it is in a file or discarded.
         number, steps: number of the window and of its steps, known once it is closed.
         until: sequence after its last element, known once it is closed.
+        file: inode of its file if it may be removed. An aggregator with the same folder may have written what
+            it acknowledges there, before or afterwards.
         discarded: numbers of the first and last window that this gap replaces.
         unreported: discarded steps of which no gap was sent to the aggregator.
         was_waiting: whether it was closed when windows that wait were last looked for.
@@ -54,6 +56,7 @@ class QueuedWindow:
     steps: int = 0
     until: int = 0
     path: Path | None = None
+    file: int = 0
     size: int = 0
     discarded: tuple[int, int] | None = None
     unreported: int = 0
@@ -268,10 +271,12 @@ class SendQueue:
         rank = window.rank.of_process(self._incarnation)
         job, identity = rank.job, buffer.schema.identify(rank.identity)
         path = packet_path(job.root, job.run_id, buffer.number, identity.rank, job.process)
+        is_of_others = _inode(path) != 0
         size = write_packet(part_draft(job, buffer, identity, QUEUED), path)
         with self._lock:
             self._in_memory -= window.size
         window.path, window.size, window.buffer = path, size, None
+        window.file = 0 if is_of_others else _inode(path)
         self._on_disk += size
 
     def _discard(self, window: QueuedWindow, reason: str = "") -> None:
@@ -302,10 +307,19 @@ class SendQueue:
         if window.path is not None:
             self._on_disk -= window.size
             try:
-                window.path.unlink(missing_ok=True)
+                if _inode(window.path) == window.file:
+                    window.path.unlink(missing_ok=True)
             except OSError as error:
                 self._failures.append(f"{window.path.name} was delivered but not removed: {error.strerror}")
             window.path = None
+
+
+def _inode(path: Path) -> int:
+    """Return what tells a file from one that has replaced it; 0 if there is none."""
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return 0
 
 
 def _part_of(window: QueuedWindow, path: Path) -> WindowBuffer:

@@ -19,11 +19,21 @@ from sfapp.packets import WindowDraft, packet_path, read_windows, run_lock
 from sfapp.packets.attempts import RESTARTS_FILE, RestartEntry
 from sfapp.packets.job import NOT_AGREED
 from sfapp.packets.run_lock import RunLocks
-from sfapp.stream import run_restarts, window_assembly
+from sfapp.stream import Aggregator, StreamOptions, run_restarts, window_assembly
 from sfapp.stream.messages import VERSION, Ack, Echo, Heartbeat, StreamHello
 from sfapp.stream.run_restarts import RunRestarts
 from sfapp.stream.window_buffer import RankRows
-from tests.stream.streams import ManualRank, aggregating, files_in, until, windows_in
+from tests.stream.streams import (
+    ManualRank,
+    aggregating,
+    files_in,
+    free_port,
+    recorder,
+    running,
+    train,
+    until,
+    windows_in,
+)
 
 START = f"{NOT_AGREED}0.2.29500"
 
@@ -232,6 +242,34 @@ def test_jobs_of_one_run_at_the_same_time_lose_no_step(tmp_path: Path, process: 
     found += [packet.window.step_N.tolist() for conflict in loaded.conflicts for packet in conflict.set_aside]
     assert sorted(found) == [[step] for step in (*range(8), *range(300, 305))]
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+def test_jobs_of_one_run_in_the_aggregators_folder_lose_no_step_of_an_outage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their windows are on disk by then, under the names that the aggregator gives conflicting parts."""
+    endpoint = f"tcp://127.0.0.1:{free_port()}"
+    stream = StreamOptions(endpoint=endpoint, spool_memory_bytes=0)
+
+    def job(name: str, first_step: int) -> sfapp.Recorder:
+        monkeypatch.setenv("TORCHELASTIC_RUN_ID", name)
+        return recorder(tmp_path, stream, output=tmp_path, first_step=first_step)
+
+    with running(Aggregator(tmp_path, endpoint)) as aggregator:
+        train(one := job("one", 0), 20)
+        until(lambda: aggregator.counts.windows == 2)
+        train(other := job("other", 1000), 10)
+        until(lambda: aggregator.counts.windows == 3)
+    train(other, 20)
+    train(one, 40)
+    with running(Aggregator(tmp_path, endpoint)):
+        one.close()
+        other.close()
+    loaded = read_windows([tmp_path])
+    found = [item.window for item in loaded.windows]
+    found += [packet.window for conflict in loaded.conflicts for packet in conflict.set_aside]
+    steps = [step for window in found for step in window.step_N.tolist()]
+    assert sorted(steps) == [*range(60), *range(1000, 1030)]
 
 
 def test_a_packet_that_a_job_without_an_aggregator_writes_meanwhile_is_kept(

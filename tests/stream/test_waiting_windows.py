@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
-from benchmarks.simulated_stream import WINDOW_STEPS, SimulatedClock, SimulatedDisk, SimulatedRankProcess
-from sfapp.packets import read_windows
+from benchmarks.simulated_stream import RUN, WINDOW_STEPS, SimulatedClock, SimulatedDisk, SimulatedRankProcess
+from sfapp.packets import packet_path, read_windows
 from sfapp.stream.send_queue import _LOOK_SECONDS
 
 
@@ -48,6 +49,26 @@ def test_windows_that_wait_for_an_aggregator_are_written_as_parts(rank: WaitingR
     queue.acknowledge(queue.end)
     assert rank.on_disk() == []
     assert rank.process.writer.lost_steps == 0
+
+
+@pytest.mark.parametrize("is_earlier", [True, False])
+def test_a_part_that_the_aggregator_wrote_in_the_same_folder_is_kept(
+    rank: WaitingRank, *, is_earlier: bool
+) -> None:
+    """Of a window whose number another attempt has: what is acknowledged then is in this file."""
+    part = packet_path(rank.folder, RUN, 1, 0, rank.process.writer.incarnation)
+    part.parent.mkdir(parents=True)
+    rank.wait(_LOOK_SECONDS)
+    if is_earlier:
+        part.touch()
+    rank.wait(_LOOK_SECONDS)
+    if not is_earlier:
+        shutil.copy(part, copy := part.with_suffix(".new"))
+        copy.replace(part)
+    assert rank.on_disk() == [0, 1, 2]
+    queue = rank.process.sender.queue
+    queue.acknowledge(queue.end)
+    assert rank.on_disk() == [1]
 
 
 def test_windows_that_wait_stay_in_memory_while_the_disk_is_full(rank: WaitingRank) -> None:
