@@ -137,7 +137,7 @@ def ask_for_capture(root: Path, request: CaptureRequest) -> Path:
         PacketError: the file cannot be written.
     """
     path = request_path(root, request.run_id, request.id)
-    if path.exists():
+    if os.path.exists(path):  # Path.exists raises where that may not be looked for.
         raise CaptureError(f"capture {request.id} exists already: {path}")
     names = file_names(root, request.run_id)
     if sum(1 for _ in _within_their_time(root, request.run_id, names)) >= MOST_OPEN:
@@ -169,7 +169,7 @@ def write_next_to(path: Path, content: bytes) -> None:
         CaptureError: the folder is a link.
         PacketError: the file cannot be written.
     """
-    if path.parent.is_symlink():
+    if os.path.islink(path.parent):
         raise CaptureError(f"{printable(str(path.parent))} is a link: nothing is written there")
     write_whole(path, content)
 

@@ -106,7 +106,7 @@ def _check_room(path: Path, size: int) -> None:
         CaptureError: it does not, or the folder of requests is a link.
     """
     folder = path.parent
-    if folder.parent.is_symlink():
+    if os.path.islink(folder.parent):
         raise CaptureError(f"{printable(str(folder.parent))} is a link: nothing is written there")
     try:
         with os.scandir(folder) as entries:

@@ -40,3 +40,11 @@ def test_the_requests_can_be_switched_off_and_a_full_disk_is_reported(
     monkeypatch.setenv(VARIABLE, "off")
     assert not StandstillStacks(tmp_path, failures.append).request("other", 5, [0], "why")
     assert captures(tmp_path, "other") == []
+
+
+def test_a_folder_that_may_not_be_looked_into_is_reported(tmp_path: Path) -> None:
+    failures: list[str] = []
+    # The system refuses every path in it, as it does in a folder of another user
+    (tmp_path / "run").symlink_to("x" * 300)
+    assert not StandstillStacks(tmp_path, failures.append).request("run", 5, [0], "why")
+    assert "cannot be written" in failures[0]
