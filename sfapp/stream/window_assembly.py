@@ -136,22 +136,23 @@ class WindowAssembler:
         """Write windows that are complete or have waited long enough, and the oldest above ``most_bytes``.
 
         Only what ranks have closed can be written. Of many, the next call writes the rest: ranks that are not
-        answered meanwhile would take the aggregator for lost.
+        answered meanwhile would take the aggregator for lost. So it does of a run after a failed write.
 
         Returns:
             Number of windows that it tried to write.
         """
         now = self._clock()
         due = [pending for pending in self._pending.values() if everything or pending.is_due(now)]
-        tried = 0
+        tried, refused = 0, set[str]()
         for pending in sorted(due, key=lambda each: (each.retry_at, each.due or 0.0)):  # Repeated ones last.
-            self._write(pending)
+            if pending.run_id in refused and not everything:
+                continue
+            if not self._write(pending):
+                refused.add(pending.run_id)
             tried += 1
             if not everything and self._clock() - now >= _ROUND_SECONDS:
                 break
-        if self.size > most_bytes and not self.failing:
-            tried += self._write_oldest(most_bytes)
-        return tried
+        return tried + self._write_oldest(most_bytes)
 
     def _write_oldest(self, most_bytes: int) -> int:
         """Write the oldest windows that a rank has closed until at most ``most_bytes`` are in memory."""
@@ -191,8 +192,8 @@ class WindowAssembler:
         if not pending.ranks:
             self._pending.pop(pending.key, None)
 
-    def _write(self, pending: PendingWindow) -> None:
-        """Write the closed rows of a window and mark them durable; retry later if that fails."""
+    def _write(self, pending: PendingWindow) -> bool:
+        """Write the closed rows of a window and mark them durable; return False if it has to be repeated."""
         closed = [rows for rows in pending.ranks.values() if rows.closed is not None]
         try:
             self._output.check_room()
@@ -202,13 +203,14 @@ class WindowAssembler:
         except (PacketError, OSError) as error:
             self._note_failure(pending, error)
             pending.due = pending.retry_at = self._clock() + _RETRY_SECONDS
-            return
+            return False
         pending.due = None
         pending.is_late = pending.is_late or bool(closed)
         self._remove_rows(pending, closed)
         for rows in closed:
             rows.is_durable = True
             rows.chunks.clear()
+        return True
 
     def _note_failure(self, pending: PendingWindow, error: PacketError | OSError) -> None:
         self.failures.append(str(error))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from sfapp.errors import PacketError
 from sfapp.packets import create_packet
 from sfapp.packets.window_draft import WindowDraft
 from sfapp.stream import window_assembly
@@ -43,6 +45,39 @@ def test_ranks_are_answered_while_many_windows_are_written(
         assert any(isinstance(answer, Echo) for answer in rank.answers[-2:])
         written = sorted(int(path.stem) for path in tmp_path.rglob("*.parquet"))
         assert written == list(range(len(written)))
+
+
+def test_a_run_that_cannot_be_written_is_tried_once_in_a_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of its windows is composed before the disk refuses it: other ranks wait meanwhile."""
+    # Given a hundred windows in a folder that refuses them
+    rank = HostileRank(tmp_path)
+    tried: list[int] = []
+
+    def refuse(draft: WindowDraft, path: Path) -> bool:
+        tried.append(draft.manifest.window)
+        raise PacketError("cannot be written", path=str(path)) from OSError(errno.EDQUOT, "quota")
+
+    monkeypatch.setattr(window_assembly, "create_packet", refuse)
+    rank.send(hello(world_size=1))
+    for window in range(100):
+        closed = WindowClosed(**head(), sequence=3 * window + 2, window=window, steps=1)
+        rank.send(opened(3 * window, window), steps(3 * window + 1, np.array([window]), window), closed)
+
+    # When rounds follow each other, then each tries one window, and each window gets its turn
+    for _ in range(100):
+        before = len(tried)
+        rank.now += 0.1
+        rank.receiver.run_due_work()
+        assert len(tried) <= before + 1
+    assert sorted(tried) == list(range(100))
+
+    # When there is room again, then all are written
+    monkeypatch.undo()
+    rank.now += 1.0
+    rank.receiver.run_due_work()
+    assert len(list(tmp_path.rglob("*.parquet"))) == 100
 
 
 def test_windows_of_a_rank_alone_in_a_huge_world_take_little_room(tmp_path: Path) -> None:
