@@ -242,9 +242,8 @@ def conflicts(database: Database, roots: Sequence[StoragePath]) -> list[WindowCo
 
 
 def newest_packet_at(database: Database) -> datetime | None:
-    """Return the modification time of the newest packet file; None without packets, and where datasets of an
-    earlier version are all that is known of them."""
-    ((newest,),) = database.tuples("SELECT max(mtime_ns) FROM packets WHERE mtime_ns > 0")
+    """Return the modification time of the newest packet file; None without packets."""
+    ((newest,),) = database.tuples("SELECT max(mtime_ns) FROM packets")
     return None if newest is None else _moment(newest)
 
 

@@ -148,7 +148,7 @@ def decode_unchecked(data: bytes) -> Verdicts:
         table = table.select(SCHEMA.names)
     if head.schema != SCHEMA_VERSION:
         check_rows([table])
-        table = _without_stamps(table)
+        table = _to_read_again(table)
     return Verdicts(table, tuple(head.references))
 
 
@@ -161,14 +161,15 @@ def _added(table: pa.Table, name: str) -> pa.Array:
     return pa.nulls(table.num_rows, SCHEMA.field(name).type)
 
 
-def _without_stamps(table: pa.Table) -> pa.Table:
-    """Return the rows of an earlier version with packets whose time is not known: those that are there are
-    read again, because verdicts had other numbers, and of the others the verdict stays."""
+def _to_read_again(table: pa.Table) -> pa.Table:
+    """Return the rows of an earlier version with other times of packets than their own: those that are there
+    are read again, because verdicts had other numbers. Of the others the verdict on the newest packet stays.
+    """
     position = table.column_names.index("packet_files")
     lists = table.column(position).combine_chunks()
     files = lists.flatten()
-    unknown = pa.repeat(pa.scalar(0, pa.int64()), len(files))
-    columns = [unknown if field.name == "mtime_ns" else files.field(field.name) for field in files.type]
+    earlier = pc.subtract(files.field("mtime_ns"), 1)
+    columns = [earlier if field.name == "mtime_ns" else files.field(field.name) for field in files.type]
     changed = pa.StructArray.from_arrays(columns, fields=list(files.type))
     offsets = pa.array(np.concatenate(([0], np.cumsum(pc.list_value_length(lists)))), pa.int32())
     return table.set_column(position, SCHEMA.field(position), pa.ListArray.from_arrays(offsets, changed))

@@ -13,7 +13,7 @@ import pytest
 from sfapp.errors import StoreError
 from sfapp.store import Store, ingest_to_dataset
 from sfapp.store.verdict_encoding import decode_verdicts, encode_verdicts
-from tests.store.jobs import later, put, put_run, window
+from tests.store.jobs import later, put, put_part, put_run, window
 
 
 @pytest.fixture
@@ -85,18 +85,26 @@ def test_a_dataset_below_the_folder_of_another_keeps_its_files(packets: Path, tm
     assert {path.name for path in outer.glob("run=*")} == {"run=a", "run=b", "run=run"}
 
 
-def test_of_an_earlier_version_only_verdicts_of_packets_that_are_gone_count(
-    packets: Path, target: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # given the dataset as an earlier version wrote it, whose verdicts had other numbers
+def as_of_version_27(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write the files of a dataset again as an earlier version did."""
     written = {path: decode_verdicts(path.read_bytes()) for path in target.rglob("*.verdicts.parquet")}
     with monkeypatch.context() as patch:
         patch.setattr("sfapp.store.verdict_encoding.SCHEMA_VERSION", 27)
         for path, verdicts in written.items():
             path.write_bytes(encode_verdicts(verdicts))
+
+
+def test_of_an_earlier_version_only_verdicts_of_packets_that_are_gone_count(
+    packets: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given the dataset as an earlier version wrote it, whose verdicts had other numbers
+    with Store.open([target], memory=True) as store:
+        store.ingest()
+        newest = store.newest_packet_at()
+    as_of_version_27(target, monkeypatch)
     with Store.open([target], memory=True) as store:
         assert store.ingest().verdicts == 10
-        assert store.newest_packet_at() is None
+        assert store.newest_packet_at() == newest
     # when packets are added to it
     report, dataset = ingest_to_dataset([packets], target)
     # then those that are there are read again, once, and the other verdicts stay
@@ -116,3 +124,25 @@ def test_a_dataset_in_a_folder_of_any_name_is_updated(packets: Path, tmp_path: P
     # then its file of that day replaces the one before
     assert (report.written, report.removed, report.windows) == (1, 1, 12)
     assert [path.parent.name for path in target.glob("run=c/*/*")] == ["day=2026-11-24"]
+
+
+@pytest.mark.parametrize("seed", range(4))  # Which verdict has the smaller hash differs.
+def test_of_datasets_of_an_earlier_version_the_one_with_the_newest_packet_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    # given a dataset that knows one rank of a window, and a later one that knows all; the packets are gone
+    packets, early, late = tmp_path / "packets", tmp_path / "early", tmp_path / "late"
+    part = put_part(packets, window(seed=seed), rank=0)
+    ingest_to_dataset([packets], early)
+    part.unlink()
+    path = put(packets, window(seed=seed))
+    later(path)
+    ingest_to_dataset([packets], late)
+    path.unlink()
+    as_of_version_27(late, monkeypatch)
+    # when both are read, the other of the present version or of that one
+    for _ in range(2):
+        with Store.open([early, late], memory=True) as store:
+            store.ingest()
+            assert store.diagnosis("run", 0).missing_ranks == ()
+        as_of_version_27(early, monkeypatch)
