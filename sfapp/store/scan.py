@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sfapp.packets.paths import SUFFIX, VERDICTS_SUFFIX, by_kind, find_files, sorted_files
 from sfapp.storage import FileStamp, FolderFollower, FoundFile, PathKind, StoragePath, storage_of
@@ -173,6 +173,11 @@ def batches(fresh: Sequence[FoundFile], tapered: bool = False) -> Iterator[tuple
 def window_stem(file: FoundFile) -> StoragePath:
     """Return the common prefix of the names of one window's parts (packet.md)."""
     return file.path.with_name(file.path.name.split(".", 1)[0])
+
+
+def to_read_again(found: FoundFile) -> FoundFile:
+    """Return a file with another stamp than its own, so that the next scan tries again."""
+    return replace(found, stamp=replace(found.stamp, mtime_ns=found.stamp.mtime_ns - 1))
 
 
 def is_below(name: str, root: str) -> bool:

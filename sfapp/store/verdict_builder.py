@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ from sfapp.errors import WindowError
 from sfapp.model import Diagnosis, Window
 from sfapp.packets import Conflict, Grouped, Packet, Quarantined, group, load_packets
 from sfapp.storage import FoundFile, as_text, storage_of
-from sfapp.store.scan import window_stem
+from sfapp.store.scan import to_read_again, window_stem
 from sfapp.store.verdict_rows import DerivedWindow, Key, WindowOrigin, stages_table, windows_table
 
 Row = dict[str, Any]
@@ -129,7 +129,7 @@ def _readable(found: FoundFile, loaded: Packet | Quarantined | None) -> Packet |
         if (encoding := sys.getfilesystemencoding()) == "utf-8":
             return _refused(found, "", "its name is not UTF-8 text: rename it")
         reason = f"this locale takes its name for {encoding}: set PYTHONUTF8=1"
-        return _refused(_to_read_again(found), "", reason)
+        return _refused(to_read_again(found), "", reason)
     if isinstance(loaded, Packet):
         return loaded
     storage = storage_of(found.path)
@@ -137,13 +137,8 @@ def _readable(found: FoundFile, loaded: Packet | Quarantined | None) -> Packet |
         return None
     if storage.is_remote and not loaded.size:
         # Nothing of it was read, for example because access is refused.
-        found = _to_read_again(found)
+        found = to_read_again(found)
     return _refused(found, loaded.sha256, loaded.reason)
-
-
-def _to_read_again(found: FoundFile) -> FoundFile:
-    """Return a file with another stamp than its own, so that the next scan tries again."""
-    return replace(found, stamp=replace(found.stamp, mtime_ns=found.stamp.mtime_ns - 1))
 
 
 def _derive(

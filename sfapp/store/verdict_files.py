@@ -22,7 +22,7 @@ from sfapp.storage import FileContent, FoundFile, storage_of
 from sfapp.store.bulk_insert import IN_KEYS, IN_NAMES, IN_RUNS, insert, key_values
 from sfapp.store.database import Cursor, Database
 from sfapp.store.references import compare, invalidate_references, references_of
-from sfapp.store.scan import RootListing, is_below
+from sfapp.store.scan import RootListing, is_below, to_read_again
 from sfapp.store.schema import QUARANTINE, RUN_REFERENCES, VERDICT_FILES, WINDOWS, quote_identifier
 from sfapp.store.verdict_encoding import (
     MOST_BYTES,
@@ -122,7 +122,9 @@ def _read(files: Iterable[FoundFile]) -> Iterator[_ReadFile]:
         contents = storage.fetch_ahead([file.path for file in of_storage], MOST_BYTES, fault_in_tail)
         for file, content in zip(of_storage, contents, strict=True):
             if isinstance(content, PacketError):
-                yield _ReadFile(file, "", None, content.fault)
+                # Nothing of an object was read, for example because access is refused.
+                unread = to_read_again(file) if storage.is_remote else file
+                yield _ReadFile(unread, "", None, content.fault)
             else:
                 yield _decoded(file, content)
 

@@ -10,7 +10,7 @@ from sfapp.errors import StorageError, StoreError
 from sfapp.storage import location
 from sfapp.store import Store, ingest_to_dataset
 from tests.commands import run_sfapp
-from tests.storage.object_server import Bucket, ProxyHandler, refused
+from tests.storage.object_server import DENIED, Bucket, ProxyHandler, refused
 from tests.store.jobs import later, numbers, put, put_run, window
 
 
@@ -75,6 +75,29 @@ def test_what_another_machine_adds_to_a_file_that_is_no_longer_needed_is_kept(
     with Store.open([target], memory=True) as store:
         store.ingest()
         assert numbers(store) == [0, 5]
+
+
+def test_a_file_whose_access_was_refused_is_read_once_it_is_granted(bucket: Bucket, tmp_path: Path) -> None:
+    for run in ("a", "b"):
+        put_run(tmp_path / "packets", run)
+    target = location(f"{bucket.url}/verdicts")
+    ingest_to_dataset([tmp_path / "packets"], target)
+
+    def deny(handler: ProxyHandler) -> None:
+        if handler.path.endswith(".verdicts.parquet") and "a/day" in handler.path:
+            DENIED(handler)
+        else:
+            handler.answer(*handler.forwarded())
+
+    with Store.open([target], tmp_path / "store.duckdb") as store:
+        bucket.proxy.always = deny
+        store.ingest()
+        assert list(store.window_numbers(["a", "b"])) == ["b"]
+        assert ["403 Forbidden" in file.reason for file in store.quarantine()] == [True]
+        bucket.proxy.always = None
+        store.ingest()
+        assert len(numbers(store)) == 10
+        assert not store.quarantine()
 
 
 def test_a_bucket_that_refuses_is_named(bucket: Bucket, tmp_path: Path) -> None:
