@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from pathlib import Path
 from typing import Annotated, Any, Protocol, TypeVar
-from urllib.parse import quote
 
 import msgspec
 
@@ -15,6 +14,7 @@ from sfapp.service.live import DOCUMENT_VERSION, LiveRunSnapshot, live_run_snaps
 from sfapp.service.live_address import LiveState
 from sfapp.service.workspace import Workspace
 from sfapp.store import Store
+from sfapp.views.address import path_segment
 
 _INGEST_SECONDS = 5.0
 
@@ -187,7 +187,7 @@ class AppSource:
             if not runs:
                 return None
             run_id = runs[0].run_id
-        return self._request(f"/live/{quote(run_id, safe='')}.json?span={_STATE.span}", RunReport)
+        return self._request(f"/live/{path_segment(run_id)}.json?span={_STATE.span}", RunReport)
 
     def stacks(self, run_id: str | None, all_threads: bool) -> dict[str, Any]:
         """Return the newest stacks of a run, or of the most recently active one.
@@ -202,7 +202,7 @@ class AppSource:
                 raise WindowNotFoundError(f"{self.place} has no streaming run: name the run")
             run_id = runs[0].run_id
         threads = "?all_threads=true" if all_threads else ""
-        report = self._request(f"/stacks/{quote(run_id, safe='')}.json{threads}", StacksReport)
+        report = self._request(f"/stacks/{path_segment(run_id)}.json{threads}", StacksReport)
         found: dict[str, Any] = msgspec.to_builtins(report)
         return found
 

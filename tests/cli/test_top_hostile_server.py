@@ -304,3 +304,16 @@ def test_an_app_that_does_not_know_the_run_after_a_restart_is_asked_again() -> N
         finally:
             command.kill()
             command.wait()
+
+
+def test_a_run_that_a_proxy_would_read_as_another_is_named_so_that_it_is_not() -> None:
+    with serving(lambda: iter([OK])) as (address, requests):
+        source = AppSource(address, None)
+        with pytest.raises(RemoteError):
+            source.latest("team//job")
+        with pytest.raises(RemoteError):
+            source.stacks("team//job", all_threads=False)
+    assert [request.split(".json")[0] for request in requests] == [
+        "GET /live/~team~1~1job",
+        "GET /stacks/~team~1~1job",
+    ]
