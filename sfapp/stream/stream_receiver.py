@@ -71,7 +71,7 @@ _RESEND_SECONDS = 0.25  # between two requests to the same process
 _CLEAN_UP_SECONDS = 0.5
 _MAX_RESEND_TIMES = 10_000
 _KEPT_FAILURES = 256
-_MOST_OVERSHOOT = 2  # of the bytes in memory, between two rounds of periodic work
+_MOST_OVERSHOOT = 2  # of the bytes in memory: between two rounds, or beside runs that cannot be written
 
 Route = tuple[bytes, ...]
 """Leading frames of an answer, which name its receiver."""
@@ -275,11 +275,9 @@ class StreamReceiver:
         if stream.lacks_hello_of(element):
             self._request_hello(stream.route, element, now)
             return
-        is_failing = stream.hello.run_id in self.assembler.failing
-        most = self._most_bytes if is_failing else _MOST_OVERSHOOT * self._most_bytes
-        is_full = self.assembler.size > most
+        most = self._most_bytes * (1 if stream.hello.run_id in self.assembler.failing else _MOST_OVERSHOOT)
         try:
-            if is_full or not take_element(stream, element, self.assembler, self._live):
+            if self.assembler.size > most or not take_element(stream, element, self.assembler, self._live):
                 self._request_resend(stream, now)
         except StreamError as error:  # sending it again would not help: the rank writes parts instead
             self._refuse(stream.route, element.rank, element.incarnation, str(error))
@@ -342,9 +340,10 @@ class StreamReceiver:
 
     def run_due_work(self) -> None:
         """Write and acknowledge windows that are due, and remove ranks that have been silent for too long."""
-        if self.assembler.write_due(self._most_bytes):
+        most = self._most_bytes * (_MOST_OVERSHOOT if self.assembler.failing else 1)
+        if self.assembler.write_due(most):
             self._acknowledge()
-        elif self.assembler.size > self._most_bytes and not self.assembler.failing:
+        elif self.assembler.size > most:
             self._refuse_largest()
         now = self._clock()
         self._captures.poll(self._streams.values(), now)
@@ -365,7 +364,8 @@ class StreamReceiver:
         """Refuse the stream with the largest open window, of which a part is written: nothing else can be
         written. Its rank writes parts from now on.
         """
-        opened = ((each.current.size, each) for each in self._streams.values() if each.current is not None)
+        others = (each for each in self._streams.values() if each.hello.run_id not in self.assembler.failing)
+        opened = ((each.current.size, each) for each in others if each.current is not None)
         size, stream = max(opened, key=itemgetter(0), default=(0, None))
         if stream is None or stream.current is None or not self.assembler.abandon(stream.current):
             return

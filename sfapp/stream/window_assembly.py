@@ -139,31 +139,31 @@ class WindowAssembler:
         answered meanwhile would take the aggregator for lost. So it does of a run after a failed write.
 
         Returns:
-            Number of windows that it tried to write.
+            Number of windows that were written.
         """
         now = self._clock()
         due = [pending for pending in self._pending.values() if everything or pending.is_due(now)]
-        tried, refused = 0, set[str]()
+        written, refused = 0, set[str]()
         for pending in sorted(due, key=lambda each: (each.retry_at, each.due or 0.0)):  # Repeated ones last.
             if pending.run_id in refused and not everything:
                 continue
-            if not self._write(pending):
+            if self._write(pending):
+                written += 1
+            else:
                 refused.add(pending.run_id)
-            tried += 1
             if not everything and self._clock() - now >= _ROUND_SECONDS:
                 break
-        return tried + self._write_oldest(most_bytes)
+        return written + self._write_oldest(most_bytes)
 
     def _write_oldest(self, most_bytes: int) -> int:
         """Write the oldest windows that a rank has closed until at most ``most_bytes`` are in memory."""
-        tried = 0
+        written = 0
         for pending in list(self._pending.values()):
-            if self.size <= most_bytes or self.failing:
+            if self.size <= most_bytes:
                 break
-            if any(rows.closed is not None for rows in pending.ranks.values()):
-                self._write(pending)
-                tried += 1
-        return tried
+            if pending.run_id not in self.failing and any(rows.closed for rows in pending.ranks.values()):
+                written += self._write(pending)
+        return written
 
     @property
     def newest(self) -> dict[str, int]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from sfapp.stream.messages import Heartbeat, Resend
+from sfapp.stream.messages import Heartbeat, Refused, Resend
 from tests.stream.streams import (
     ManualRank,
     aggregating,
@@ -95,12 +95,13 @@ def test_ten_thousand_run_ids_take_little_memory(tmp_path: Path) -> None:
         assert process.memory_info().rss - before < 30 * 2**20
 
 
-def test_a_run_that_cannot_be_written_stops_no_other(tmp_path: Path) -> None:
-    def send_window(rank: ManualRank, window: int) -> None:
-        first = 3 * window
-        rank.send(rank.opened(first, window), rank.steps(first + 1, [window], window))
-        rank.send(rank.closed(first + 2, 1, window))
+def send_window(rank: ManualRank, window: int) -> None:
+    first = 3 * window
+    rank.send(rank.opened(first, window), rank.steps(first + 1, [window], window))
+    rank.send(rank.closed(first + 2, 1, window))
 
+
+def test_a_run_that_cannot_be_written_stops_no_other(tmp_path: Path) -> None:
     with (
         aggregating(tmp_path, most_bytes=50_000) as aggregator,
         ManualRank(aggregator.endpoint, incarnation="blocked") as blocked,
@@ -120,3 +121,26 @@ def test_a_run_that_cannot_be_written_stops_no_other(tmp_path: Path) -> None:
                 send_window(works, window)
                 until(lambda count=window + 2: aggregator.counts.windows == count, 5.0)
     assert len(list((tmp_path / "works").glob("*.parquet"))) == 20
+
+
+def test_open_windows_beside_a_run_that_cannot_be_written_stop_no_other(tmp_path: Path) -> None:
+    with (
+        aggregating(tmp_path, most_bytes=50_000) as aggregator,
+        ManualRank(aggregator.endpoint, incarnation="blocked") as blocked,
+        ManualRank(aggregator.endpoint, incarnation="large") as large,
+        ManualRank(aggregator.endpoint, incarnation="works") as works,
+    ):
+        for rank in (blocked, large, works):
+            rank.send(rank.hello(run_id=rank.head["incarnation"]))
+        send_window(blocked, 0)
+        until(lambda: aggregator.counts.windows == 1)
+        with replaced_by_a_file(tmp_path / "blocked"):
+            for window in range(1, 20):
+                send_window(blocked, window)
+            until(lambda: aggregator.counts.failed)
+            large.send(large.opened(0))
+            for first in range(0, 3000, 100):
+                large.send(large.steps(1 + first, range(first, first + 100)))
+            assert "of open windows" in large.receive_type(Refused).reason
+            send_window(works, 0)
+            until(lambda: aggregator.counts.windows == 2, 5.0)
