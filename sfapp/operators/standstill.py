@@ -273,7 +273,9 @@ def _is_waited_for(part: frozenset[int], classes: Sequence[_RankClass]) -> bool:
 
 
 def _last_components(classes: Sequence[_RankClass]) -> list[frozenset[int]]:
-    """Return the sets of classes that wait for each other and for none outside."""
+    """Return the sets of classes that wait for each other and for none outside; none if no class waits."""
+    if not any(each.waits_for for each in classes):  # There may be as many classes as ranks.
+        return []
     reach = _reachable(classes)
     found = []
     for place, seen in enumerate(reach):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -175,6 +176,14 @@ def test_ranks_that_never_reported_are_stretches_however_many_the_job_claims() -
     absent = next(group for group in roll.groups if group.state == "absent")
     assert absent.spans == ((0, 0), (3, 4), (6, 2**20 - 1))
     assert absent.size == 2**20 - 3
+
+
+def test_thousands_of_ranks_that_are_all_elsewhere_take_little_time() -> None:
+    """As in calls of as many groups: the aggregator looks once a second."""
+    ranks = [at(rank, BACKWARD, step=rank, call="all_reduce", group=f"tp-{rank}") for rank in range(4096)]
+    begin = time.process_time()
+    assert found(*ranks).certainty == "possible"
+    assert time.process_time() - begin < 1.0
 
 
 def test_a_chain_of_many_groups_that_wait_for_each_other_ends_at_its_last() -> None:
