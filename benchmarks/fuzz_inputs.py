@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 
 from benchmarks.fuzz_jobs import JOB_PARSERS
+from benchmarks.fuzz_stores import STORE_PARSERS
 from benchmarks.fuzzed_parser import FuzzedParser, read_file
 from benchmarks.kineto_job import Shape, write_job
 from sfapp.errors import SfappError
@@ -361,4 +362,5 @@ PARSERS: dict[str, FuzzedParser] = {
     "nsys": _importer("nsys", ".sqlite", _nsys),
     "traceml": _importer("traceml", ".sqlite", _traceml),
     **JOB_PARSERS,
+    **STORE_PARSERS,
 }

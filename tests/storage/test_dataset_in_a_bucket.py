@@ -77,7 +77,7 @@ def test_what_another_machine_adds_to_a_file_that_is_no_longer_needed_is_kept(
         assert numbers(store) == [0, 5]
 
 
-def test_a_file_whose_access_was_refused_is_read_once_it_is_granted(bucket: Bucket, tmp_path: Path) -> None:
+def test_a_file_is_read_once_its_access_is_granted(bucket: Bucket, tmp_path: Path) -> None:
     for run in ("a", "b"):
         put_run(tmp_path / "packets", run)
     target = location(f"{bucket.url}/verdicts")

@@ -123,7 +123,7 @@ def test_a_run_that_cannot_be_written_stops_no_other(tmp_path: Path) -> None:
     assert len(list((tmp_path / "works").glob("*.parquet"))) == 20
 
 
-def test_open_windows_beside_a_run_that_cannot_be_written_stop_no_other(tmp_path: Path) -> None:
+def test_open_windows_stop_no_other_run_where_one_cannot_be_written(tmp_path: Path) -> None:
     with (
         aggregating(tmp_path, most_bytes=50_000) as aggregator,
         ManualRank(aggregator.endpoint, incarnation="blocked") as blocked,
