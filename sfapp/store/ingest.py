@@ -26,6 +26,7 @@ from sfapp.store.bulk_insert import (
     key_values,
 )
 from sfapp.store.database import Database
+from sfapp.store.left_parts import without_left_parts
 from sfapp.store.operator_files import OperatorFiles
 from sfapp.store.parallel_reader import PacketReader
 from sfapp.store.reference_choices import ReferenceChoices
@@ -282,7 +283,8 @@ class Ingest:
         """Commit all changes by these files, read or gone, in one transaction.
 
         Every window to which one of them belongs or belonged is built again from all its present files. One
-        that is taken from a file of verdicts stays if the packet named there is damaged or of another window.
+        that is taken from a file of verdicts stays if the packet named there is damaged or of another window,
+        or if only parts of fewer ranks are there.
 
         Args:
             counted: whether the changes count in the report; files that were only read again do not.
@@ -292,6 +294,8 @@ class Ingest:
         companions = self._companions(keys, names)
         if companions:
             batch = read_batch([*batch.found, *companions], keys, self._stored_waits)
+        batch = without_left_parts(self._database, batch, names, self._stored_waits)
+        keys = batch.keys | {key for _, key in before.values()}
         lost = keys - batch.keys
         with self._database.transaction() as cursor:
             # Nothing is stored of a new window, and each search for it takes time.

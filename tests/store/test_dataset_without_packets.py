@@ -146,3 +146,56 @@ def test_of_datasets_of_an_earlier_version_the_one_with_the_newest_packet_counts
             store.ingest()
             assert store.diagnosis("run", 0).missing_ranks == ()
         as_of_version_27(early, monkeypatch)
+
+
+@pytest.mark.parametrize("loss", ["gone", "damaged"])
+def test_a_part_that_comes_after_the_packet_of_its_window_was_lost_replaces_nothing(
+    packets: Path, tmp_path: Path, loss: str
+) -> None:
+    target = tmp_path / "verdicts"
+    ingest_to_dataset([packets], target)
+    before = files_below(target)
+    path = packets / "a" / "00000003.parquet"
+    path.write_bytes(b"damaged")
+    if loss == "gone":
+        path.unlink()
+    part = put_part(packets, window("a", 3), rank=2)
+    # when the packets are added again, and served with the dataset
+    report, dataset = ingest_to_dataset([packets], target)
+    # then the verdict on all ranks stays, and the part is refused with the reason
+    assert (report.quarantined, dataset.written, dataset.windows) == (1 + (loss == "damaged"), 0, 10)
+    assert files_below(target) == before
+    with Store.open([packets, target], memory=True) as store:
+        store.ingest()
+        assert store.diagnosis("a", 3).missing_ranks == ()
+        (reason,) = [file.reason for file in store.quarantine() if file.name == str(part)]
+        assert "the verdict on window 3 is of more ranks" in reason
+        # and the whole packet counts once it is there again
+        put(packets, window("a", 3, seed=7))
+        store.ingest()
+        assert store.sources("a", 3)[0].path == path
+
+
+def test_a_part_that_is_left_of_a_window_of_an_earlier_version_replaces_nothing(
+    packets: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a dataset that knows a packet and a part of its window
+    later(put_part(packets, window("b", 1), rank=2))
+    ingest_to_dataset([packets], target)
+    as_of_version_27(target, monkeypatch)
+    # when the packet goes first
+    (packets / "b" / "00000001.parquet").unlink()
+    ingest_to_dataset([packets], target)
+    # then the verdict on all ranks stays
+    with Store.open([target], memory=True) as store:
+        store.ingest()
+        assert store.diagnosis("b", 1).missing_ranks == ()
+
+
+def test_parts_of_all_ranks_replace_a_window_without_its_packet(packets: Path, target: Path) -> None:
+    for rank in range(4):
+        put_part(packets, window("a", 0, seed=7), rank)
+    ingest_to_dataset([packets], target)
+    with Store.open([target], memory=True) as store:
+        store.ingest()
+        assert {source.part_rank for source in store.sources("a", 0)} == {0, 1, 2, 3}

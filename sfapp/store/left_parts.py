@@ -1,0 +1,56 @@
+"""Refuse parts of a window whose other packets are gone, so that the verdict on all of its ranks stays."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+from sfapp.store.bulk_insert import IN_KEYS, key_values
+from sfapp.store.database import Database
+from sfapp.store.verdict_builder import PacketBatch, StoredWaits, read_batch
+from sfapp.store.verdict_rows import Key
+
+_REASON = (
+    "the verdict on window {} is of more ranks, whose packets are gone or cannot be read, and stays; open "
+    "the part in a folder of its own"
+)
+
+
+def without_left_parts(
+    database: Database, batch: PacketBatch, names: Collection[str], stored_waits: StoredWaits
+) -> PacketBatch:
+    """Return a batch without the parts of windows of which no whole packet and fewer ranks are there than
+    in a verdict that the store has from a file of verdicts.
+
+    Args:
+        names: files that are refused with the reason; others of the batch stay as they are.
+    """
+    whole = {_key(row) for row in batch.packets if row["part_rank"] is None}
+    parts = Counter(key for row in batch.packets if (key := _key(row)) not in whole)
+    if not parts:
+        return batch
+    described = database.tuples(
+        'SELECT DISTINCT run_id, "window", ranks FROM windows JOIN packets USING (run_id, "window") '
+        f"WHERE verdicts IS NOT NULL AND {IN_KEYS}",
+        key_values(parts),
+    )
+    stay = {(run_id, window) for run_id, window, ranks in described if parts[run_id, window] < ranks}
+    if not stay:
+        return batch
+    refused = {row["path"]: row for row in batch.packets if _key(row) in stay}
+    found = [each for each in batch.found if each.name not in refused]
+    left = read_batch(found, batch.keys - stay, stored_waits)
+    rows = [_refused(row) for name, row in refused.items() if name in names]
+    return replace(left, quarantine=(*left.quarantine, *rows))
+
+
+def _refused(packet: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: packet[name] for name in ("path", "size", "mtime_ns", "sha256")} | {
+        "reason": _REASON.format(packet["window"])
+    }
+
+
+def _key(row: Mapping[str, Any]) -> Key:
+    return row["run_id"], row["window"]
