@@ -7,7 +7,8 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from sfapp.packets.paths import SUFFIX, VERDICTS_SUFFIX, by_kind, find_files, sorted_files
+from sfapp.packets.attempts import RESTARTS_FILE
+from sfapp.packets.paths import SUFFIX, VERDICTS_SUFFIX, by_kind, events_stem, find_files, sorted_files
 from sfapp.storage import FileStamp, FolderFollower, FoundFile, PathKind, StoragePath, storage_of
 
 BATCH_FILES = 128
@@ -88,7 +89,7 @@ class FollowedRoot:
             return RootListing(str(self.root), is_complete=True, verdicts=() if file is None else (file,))
         if kind == "file":
             packets, operators = find_files([self.root])
-            return RootListing(str(self.root), packets, operators, is_complete=True)
+            return RootListing(str(self.root), _numbered(packets), operators, is_complete=True)
         self._follower = self._follower or storage.follower(self.root, SUFFIX)
         listing = self._follower.look(everything=everything)
         if not storage.is_remote and storage.kind(self.root) is None:  # It went, with files that were listed.
@@ -100,12 +101,30 @@ class FollowedRoot:
         kinds = by_kind(listing.files)
         return RootListing(
             str(self.root),
-            kinds.packets,
+            _numbered(kinds.packets),
             kinds.operators,
             listing.is_complete,
             kinds.verdicts,
             tuple(listing.unseen),
         )
+
+
+def _numbered(packets: Sequence[FoundFile]) -> list[FoundFile]:
+    """Return packets, parts of processes with stamps that also change with the file in their folder that
+    numbers their windows: it grows with every process, and may be copied after them. Buckets have none.
+    """
+    sizes: dict[StoragePath, int] = {}
+    return [_with_size_of_restarts(each, sizes) if ".rank" in each.name else each for each in packets]
+
+
+def _with_size_of_restarts(packet: FoundFile, sizes: dict[StoragePath, int]) -> FoundFile:
+    folder = packet.path.parent
+    if storage_of(folder).is_remote or events_stem(packet.path) is not None:
+        return packet
+    if folder not in sizes:
+        found = storage_of(folder).found(folder / RESTARTS_FILE)
+        sizes[folder] = 0 if found is None else found.stamp.size
+    return replace(packet, stamp=replace(packet.stamp, mtime_ns=packet.stamp.mtime_ns + sizes[folder]))
 
 
 @dataclass(frozen=True, slots=True)

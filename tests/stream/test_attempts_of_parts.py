@@ -21,7 +21,7 @@ from sfapp.packets import Loaded, load_packet, packet_path, read_windows
 from sfapp.packets.attempts import RESTARTS_FILE
 from sfapp.packets.job import NOT_AGREED
 from sfapp.packets.read import Packet
-from sfapp.store import Store
+from sfapp.store import Store, ingest_to_dataset
 
 WORLD = 2
 
@@ -109,6 +109,40 @@ def test_parts_of_a_later_attempt_follow_the_windows_of_the_earlier_one(tmp_path
     assert [window.wall_NR.tolist() for window in after[:2]] == [window.wall_NR.tolist() for window in before]
     assert [window.manifest.attempt for window in after] == ["first", "first", "second", "second"]
     with Store.open([job.root], db=tmp_path / "store.duckdb") as store:
+        store.ingest()
+        assert sorted(store.window_numbers([RUN])[RUN]) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("are_parts_first", [True, False])
+def test_a_store_numbers_parts_anew_once_the_attempts_of_their_run_are_copied(
+    tmp_path: Path, are_parts_first: bool
+) -> None:
+    job = RestartedJob(tmp_path)
+    job.start("second")
+    job.train(range(1))
+    job.exchange()
+    job.train(range(1, 2 * WINDOW_STEPS))
+    job.end_without_aggregator()
+    # given the parts in a folder that is served and described by a dataset, with or without the packets
+    source, copies, target = packet_path(job.root, RUN, 0).parent, tmp_path / "copies", tmp_path / "verdicts"
+    copies.mkdir()
+    parts = list(job.folder.glob("node-*/*/*.parquet"))
+    for path in parts if are_parts_first else [*parts, *source.glob("*.parquet")]:
+        shutil.copy2(path, copies)
+    with Store.open([copies], db=tmp_path / "store.duckdb") as store:
+        store.ingest()
+        ingest_to_dataset([copies], target)
+        # when the file with the attempts is copied too
+        for path in [*source.glob("*.parquet"), source / RESTARTS_FILE]:
+            shutil.copy2(path, copies)
+        store.ingest()
+        ingest_to_dataset([copies], target)
+        # then both have the windows that readers of the packets find
+        assert [item.window.number for item in read_windows([copies]).windows] == [0, 1, 2, 3]
+        assert sorted(store.window_numbers([RUN])[RUN]) == [0, 1, 2, 3]
+        assert not store.conflicts()
+        assert store.ingest().added == 0
+    with Store.open([target], memory=True) as store:
         store.ingest()
         assert sorted(store.window_numbers([RUN])[RUN]) == [0, 1, 2, 3]
 
