@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from io import BytesIO
 from typing import Annotated
 
 import msgspec
@@ -31,6 +32,10 @@ MAX_BYTES = 2**28
 
 _MAX_BYTES_FOR_READERS = 2**26
 """The same for readers of parts, which may be several processes."""
+
+_MOST_DAMAGED = 10_000
+"""Damaged lines after which the rest is not read: a process that is killed leaves one, and a file of short
+ones has a hundred million."""
 
 _CLOCKS_DIFFER = timedelta(seconds=1)
 """Difference between the clocks of two nodes up to which files of one start are still recognised."""
@@ -79,17 +84,19 @@ class Attempts:
 
     @classmethod
     def read(cls, folder: StoragePath, most: int = MAX_BYTES) -> Attempts:
-        """Return the attempts in the file of a run's folder; damaged lines are skipped."""
-        found = cls()
+        """Return the attempts in the file of a run's folder; a few damaged lines are skipped."""
+        found, damaged = cls(), 0
         try:
-            lines = storage_of(folder).read_small(folder / RESTARTS_FILE, most).splitlines()
+            lines = BytesIO(storage_of(folder).read_small(folder / RESTARTS_FILE, most))
         except OSError:
             return found
         for line in lines:
             try:
                 found.add(_LINE.decode(line))
             except UNREADABLE_JSON:  # truncated when killed, or damaged
-                continue
+                damaged += 1
+                if damaged > _MOST_DAMAGED:
+                    break
         return found
 
     def add(self, entry: RestartEntry) -> None:

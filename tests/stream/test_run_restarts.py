@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+import tracemalloc
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,7 +18,7 @@ from sfapp.errors import StreamError
 from sfapp.files import lock_file
 from sfapp.model.parse import MOST_WINDOW
 from sfapp.packets import WindowDraft, packet_path, read_windows, run_lock
-from sfapp.packets.attempts import RESTARTS_FILE, RestartEntry
+from sfapp.packets.attempts import RESTARTS_FILE, Attempts, RestartEntry
 from sfapp.packets.job import NOT_AGREED
 from sfapp.packets.run_lock import RunLocks
 from sfapp.stream import Aggregator, StreamOptions, run_restarts, window_assembly
@@ -65,6 +67,21 @@ def test_a_truncated_line_is_skipped(tmp_path: Path) -> None:
     again = RunRestarts(tmp_path, "run")
     assert [entry_of(again, process).offset for process in processes] == [0, 0]
     assert entry_of(again, hello("third", 0, "b")).offset == 8
+
+
+def test_a_file_of_short_damaged_lines_takes_little_time_and_memory(tmp_path: Path) -> None:
+    """Any rank may write to the folder, and the aggregator reads the file when one says hello."""
+    path = packet_path(tmp_path, "run", 0).parent / RESTARTS_FILE
+    path.parent.mkdir()
+    path.write_bytes(b"{}\n" * 5_000_000)
+    begin = time.process_time()
+    tracemalloc.start()
+    try:
+        assert Attempts.read(path.parent, 2**24).largest_offset == 0
+        assert tracemalloc.get_traced_memory()[1] < 3 * 2**24
+    finally:
+        tracemalloc.stop()
+    assert time.process_time() - begin < 1.0
 
 
 def test_the_format_of_a_line_is_unchanged(tmp_path: Path) -> None:
