@@ -6,6 +6,7 @@ everything else. Messages are encoded when they are sent, so sending again costs
 
 from __future__ import annotations
 
+import errno
 import threading
 from bisect import bisect_right
 from collections import deque
@@ -30,6 +31,9 @@ has to end at once can write a few hundred, not those of hours."""
 
 _ROWS_BYTES = 256 * 1024
 """Largest rows of one message, small enough for a relay that queues messages of a thousand ranks."""
+
+_PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""Errors that say nothing of the file: the process has used what it may, for a moment."""
 
 
 @dataclass(slots=True, eq=False)
@@ -159,12 +163,14 @@ class SendQueue:
             return self._queue[-1].rank if self._queue else None
 
     def message(self, sequence: int) -> QueuedMessage | None:
-        """Return the message that begins with this element, or None if it is not queued."""
+        """Return the message that begins with this element; None if it is not queued or cannot be read."""
         window = self._find(sequence)
         if window is None:
             return None
         rank, buffer = window.rank, self._load(window)
         element = ElementId(rank.identity.rank, self._incarnation, sequence)
+        if buffer is None and window.path is not None:
+            return None
         if buffer is None:
             return QueuedMessage(rank, _gap(element, window), window.until, False)
         if sequence == window.first:
@@ -221,14 +227,16 @@ class SendQueue:
         return window if window is not None and sequence < window.end else None
 
     def _load(self, window: QueuedWindow) -> WindowBuffer | None:
-        """Return the window's buffer, read from its file if necessary; None if it was discarded."""
+        """Return the window's buffer, read from its file if necessary; None if it was discarded, or if
+        its file cannot be read for now."""
         if window.buffer is not None or window.path is None:
             return window.buffer
         if self._read is None or self._read[0] != window.path:
             try:
                 self._read = window.path, _part_of(window, window.path)
             except (OSError, PacketError) as error:
-                self._discard(window, str(error))
+                if not _may_pass(error):
+                    self._discard(window, str(error))
                 return None
         return self._read[1]
 
@@ -312,6 +320,13 @@ class SendQueue:
             except OSError as error:
                 self._failures.append(f"{window.path.name} was delivered but not removed: {error.strerror}")
             window.path = None
+
+
+def _may_pass(error: BaseException | None) -> bool:
+    """Return whether an error has such a cause that the file may be read later."""
+    while error is not None and not isinstance(error, OSError):
+        error = error.__cause__
+    return error is not None and error.errno in _PASSING
 
 
 def _inode(path: Path) -> int:

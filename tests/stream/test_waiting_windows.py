@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import shutil
 from pathlib import Path
 
@@ -69,6 +70,20 @@ def test_a_part_that_the_aggregator_wrote_in_the_same_folder_is_kept(
     queue = rank.process.sender.queue
     queue.acknowledge(queue.end)
     assert rank.on_disk() == [1]
+
+
+def test_windows_on_disk_are_sent_once_the_process_may_open_files_again(rank: WaitingRank) -> None:
+    rank.wait(_LOOK_SECONDS)
+    rank.wait(_LOOK_SECONDS)
+    queue, limits = rank.process.sender.queue, resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        assert queue.message(0) is None
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert queue.message(0) is not None
+    assert rank.on_disk() == [0, 1, 2]
+    assert rank.process.writer.lost_steps == 0
 
 
 def test_windows_that_wait_stay_in_memory_while_the_disk_is_full(rank: WaitingRank) -> None:
