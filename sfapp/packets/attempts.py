@@ -84,11 +84,15 @@ class Attempts:
 
     @classmethod
     def read(cls, folder: StoragePath, most: int = MAX_BYTES) -> Attempts:
-        """Return the attempts in the file of a run's folder; a few damaged lines are skipped."""
+        """Return the attempts in the file of a run's folder; a few damaged lines are skipped.
+
+        Raises:
+            OSError: there is one that cannot be read.
+        """
         found, damaged = cls(), 0
         try:
             lines = BytesIO(storage_of(folder).read_small(folder / RESTARTS_FILE, most))
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
             return found
         for line in lines:
             try:
@@ -188,4 +192,7 @@ def placed(manifest: Manifest, rank: int, path: StoragePath) -> Manifest:
 
 @lru_cache(maxsize=4)
 def _attempts_in(folder: StoragePath, stamp: FileStamp) -> Attempts:
-    return Attempts.read(folder, _MAX_BYTES_FOR_READERS)
+    try:
+        return Attempts.read(folder, _MAX_BYTES_FOR_READERS)
+    except OSError:
+        return Attempts()

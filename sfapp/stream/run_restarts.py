@@ -40,13 +40,20 @@ _MOST_PROCESSES, _MOST_STARTS = 64, 64
 
 
 class RunRestarts:
-    """Attempts at one run, and the offset of each."""
+    """Attempts at one run, and the offset of each.
+
+    Raises:
+        StreamError: they cannot be read. Without them, windows of the run would get other numbers.
+    """
 
     def __init__(self, root: Path | PacketOutput, run_id: str) -> None:
         self._output = PacketOutput.of(root)
         self._run_id = run_id
         self._folder = packet_path(self._output.folder, run_id, 0).parent
-        self._attempts = Attempts.read(self._folder)
+        try:
+            self._attempts = Attempts.read(self._folder)
+        except OSError as error:
+            raise StreamError(f"cannot read run {quoted(run_id)}: {error.strerror}") from error
         self._signs: dict[str, dict[str, SignsOfLife]] = {}  # by attempt's label and process
         self._waiting: dict[str, tuple[float, float]] = {}  # first hello and start of a process
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from sfapp.packets import Loaded, load_packet, packet_path, read_windows
 from sfapp.packets.attempts import RESTARTS_FILE
 from sfapp.packets.job import NOT_AGREED
 from sfapp.packets.read import Packet
+from sfapp.storage.local_storage import LocalStorage
 from sfapp.store import Store, ingest_to_dataset
 
 WORLD = 2
@@ -88,6 +91,24 @@ class RestartedJob:
 
     def windows(self) -> list[Window]:
         return [item.window for item in self.load().windows]
+
+
+def test_an_aggregator_that_cannot_read_the_attempts_for_a_moment_moves_no_window(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> bytes:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    job = RestartedJob(tmp_path)
+    job.aggregator = SimulatedAggregator(job.root, job.clock, job.disk)  # Restarted
+    job.train(range(2 * WINDOW_STEPS, 3 * WINDOW_STEPS))
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalStorage, "read_small", refuse)
+        for _ in range(3):
+            job.exchange()
+    for _ in range(5):
+        job.exchange()
+    assert [window.number for window in job.windows()] == [0, 1, 2]
 
 
 def test_parts_of_a_later_attempt_follow_the_windows_of_the_earlier_one(tmp_path: Path) -> None:
