@@ -29,7 +29,7 @@ from sfapp.store.schema import (
     WINDOWS,
     SchemaTable,
 )
-from sfapp.store.verdict_checks import MAX_NUMBER, check_integers, check_values, is_noise
+from sfapp.store.verdict_checks import MAX_NUMBER, check_numbers, check_values, is_noise
 from sfapp.store.verdict_rows import decode_diagnosis, decode_reference, verdict_hash
 from sfapp.terminal import quoted
 
@@ -182,9 +182,10 @@ def _head(raw: bytes | None) -> _Head:
         head = msgspec.json.decode(raw, type=_Head)
         for one in head.references:
             decode_reference(one.reference)
-            check_integers(pa.array([one.reference]), "reference")
             if not abs(one.between_ns) <= MAX_NUMBER or not (one.noise is None or is_noise(one.noise)):
                 raise PacketError(f"the footer's reference of run {quoted(one.run_id)} is that of no steps")
+        texts = pa.array([one.reference for one in head.references], pa.string())
+        check_numbers(texts, "reference in the footer")
         with arrow_errors():
             RUN_REFERENCES.arrow([reference_row(one) for one in head.references])
     except DamagedStoreError as error:
@@ -233,7 +234,7 @@ def _check_table(table: pa.Table) -> None:
             raise PacketError(f"cannot be read: {error.__cause__}", row=row, column="diagnosis") from None
         if (diagnosis.run_id, diagnosis.window) != (run_id, window):
             raise PacketError("is about another window", row=row, column="diagnosis")
-    check_integers(table.column("diagnosis"), "diagnosis")
+    check_numbers(table.column("diagnosis"), "diagnosis")
 
 
 def with_source(tables: Sequence[tuple[str, pa.Table]]) -> pa.Table:

@@ -83,10 +83,19 @@ def test_a_reference_that_no_run_can_have_is_refused(
     assert_refused(tmp_path / "packets", "footer")
 
 
-def test_a_diagnosis_with_which_none_can_be_compared_is_refused(tmp_path: Path, verdicts: Verdicts) -> None:
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"noise": {"steps": 2**60, "lag1": 1.0, "lag2": 1.0, "block1": 0.0, "block2": 0.0}},
+        {"step_time": {"mean_ns": 1.0, "p50_ns": 1.0, "p95_ns": -1e308, "longest_ns": 1.0}},
+        {"severity": 10.0**41},
+    ],
+)
+def test_a_diagnosis_that_no_window_can_have_is_refused(
+    tmp_path: Path, verdicts: Verdicts, wrong: dict[str, object]
+) -> None:
     column = verdicts.table.column_names.index("diagnosis")
-    noise = {"steps": 2**60, "lag1": 1.0, "lag2": 1.0, "block1": 0.0, "block2": 0.0}
-    found = [json.loads(text) | {"noise": noise} for text in verdicts.table.column(column).to_pylist()]
+    found = [json.loads(text) | wrong for text in verdicts.table.column(column).to_pylist()]
     table = verdicts.table.set_column(column, "diagnosis", pa.array(map(json.dumps, found)))
     put_file(tmp_path / "packets", table, {"schema": SCHEMA_VERSION})
     assert_refused(tmp_path / "packets", "diagnosis")
