@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from sfapp.errors import PacketError
 from sfapp.model import Diagnosis, Reference
 from sfapp.model.findings import StepNoise
+from sfapp.model.labels import heaviest_label
 from sfapp.model.parse import MOST_WINDOW, UNREADABLE_JSON
 from sfapp.model.pipeline import PipelineStage, StagePast
 from sfapp.store.schema import CONFLICTS, PACKETS, STAGES
@@ -139,6 +140,9 @@ def check_diagnosis(diagnosis: Diagnosis) -> None:
     named = {*aim, *(diagnosis.routing_set or ()), *(diagnosis.co_critical_stages or ())}
     if not named <= stages:
         raise ValueError("names a stage that it does not have")
+    if [culprit.stage for culprit in diagnosis.culprits] != list(diagnosis.stages):
+        raise ValueError("has not one culprit for each of its stages")
+    heaviest_label(label.label for label in diagnosis.labels)
     _check_noise(diagnosis.noise)
     _check_pipeline(() if diagnosis.pipeline is None else diagnosis.pipeline.stages)
 

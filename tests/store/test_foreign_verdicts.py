@@ -89,6 +89,8 @@ def test_a_reference_that_no_run_can_have_is_refused(
         {"noise": {"steps": 2**60, "lag1": 1.0, "lag2": 1.0, "block1": 0.0, "block2": 0.0}},
         {"step_time": {"mean_ns": 1.0, "p50_ns": 1.0, "p95_ns": -1e308, "longest_ns": 1.0}},
         {"severity": 10.0**41},
+        {"labels": []},
+        {"culprits": []},
     ],
 )
 def test_a_diagnosis_that_no_window_can_have_is_refused(
