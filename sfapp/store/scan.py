@@ -7,6 +7,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from sfapp.files import bounded
 from sfapp.packets.attempts import RESTARTS_FILE
 from sfapp.packets.paths import SUFFIX, VERDICTS_SUFFIX, by_kind, events_stem, find_files, sorted_files
 from sfapp.storage import FileStamp, FolderFollower, FoundFile, PathKind, StoragePath, storage_of
@@ -124,7 +125,8 @@ def _with_size_of_restarts(packet: FoundFile, sizes: dict[StoragePath, int]) -> 
     if folder not in sizes:
         found = storage_of(folder).found(folder / RESTARTS_FILE)
         sizes[folder] = 0 if found is None else found.stamp.size
-    return replace(packet, stamp=replace(packet.stamp, mtime_ns=packet.stamp.mtime_ns + sizes[folder]))
+    mtime_ns = bounded(packet.stamp.mtime_ns + sizes[folder])
+    return replace(packet, stamp=replace(packet.stamp, mtime_ns=mtime_ns))
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,6 +168,19 @@ def test_a_store_numbers_parts_anew_once_the_attempts_of_their_run_are_copied(
         assert sorted(store.window_numbers([RUN])[RUN]) == [0, 1, 2, 3]
 
 
+def test_a_part_of_a_far_time_leaves_a_dataset_that_can_be_read(tmp_path: Path) -> None:
+    job = RestartedJob(tmp_path)
+    job.start("second")
+    job.train(range(WINDOW_STEPS))
+    job.end_without_aggregator()
+    job.copy_parts()
+    for path in job.root.rglob("*.rank*.parquet"):
+        os.utime(path, (7.3e9, 7.3e9))  # in 2201
+    for _ in range(2):
+        _, dataset = ingest_to_dataset([job.root], tmp_path / "verdicts")
+    assert (dataset.written, dataset.windows) == (0, 2)
+
+
 def test_an_attempt_takes_no_number_of_windows_that_an_earlier_one_left_as_parts(tmp_path: Path) -> None:
     job = RestartedJob(tmp_path)
     # given a second attempt, whose first window was delivered, and whose others are parts on its disks
