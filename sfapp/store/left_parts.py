@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
@@ -28,7 +28,10 @@ def without_left_parts(
         names: files that are refused with the reason; others of the batch stay as they are.
     """
     whole = {_key(row) for row in batch.packets if row["part_rank"] is None}
-    parts = Counter(key for row in batch.packets if (key := _key(row)) not in whole)
+    parts: defaultdict[Key, set[int]] = defaultdict(set)
+    for row in batch.packets:
+        if (key := _key(row)) not in whole:
+            parts[key].add(row["part_rank"])
     if not parts:
         return batch
     described = database.tuples(
@@ -36,7 +39,7 @@ def without_left_parts(
         f"WHERE verdicts IS NOT NULL AND {IN_KEYS}",
         key_values(parts),
     )
-    stay = {(run_id, window) for run_id, window, ranks in described if parts[run_id, window] < ranks}
+    stay = {(run_id, window) for run_id, window, ranks in described if len(parts[run_id, window]) < ranks}
     if not stay:
         return batch
     refused = {row["path"]: row for row in batch.packets if _key(row) in stay}

@@ -160,10 +160,13 @@ def test_a_part_that_comes_after_the_packet_of_its_window_was_lost_replaces_noth
     if loss == "gone":
         path.unlink()
     part = put_part(packets, window("a", 3), rank=2)
+    for seed in range(3):  # As many files as the window has ranks, of one rank.
+        made = put_part(packets, window("a", 3, seed=seed), rank=1)
+        made.rename(made.with_name(f"00000003.process{seed}.rank1.parquet"))
     # when the packets are added again, and served with the dataset
     report, dataset = ingest_to_dataset([packets], target)
     # then the verdict on all ranks stays, and the part is refused with the reason
-    assert (report.quarantined, dataset.written, dataset.windows) == (1 + (loss == "damaged"), 0, 10)
+    assert (report.quarantined, dataset.written, dataset.windows) == (4 + (loss == "damaged"), 0, 10)
     assert files_below(target) == before
     with Store.open([packets, target], memory=True) as store:
         store.ingest()
