@@ -29,7 +29,7 @@ from sfapp.store.schema import (
     WINDOWS,
     SchemaTable,
 )
-from sfapp.store.verdict_checks import MAX_NUMBER, check_numbers, check_values, is_noise
+from sfapp.store.verdict_checks import MAX_INTEGER, MAX_NUMBER, check_numbers, check_values, is_noise
 from sfapp.store.verdict_rows import decode_diagnosis, decode_reference, verdict_hash
 from sfapp.terminal import quoted
 
@@ -168,7 +168,7 @@ def _to_read_again(table: pa.Table) -> pa.Table:
     position = table.column_names.index("packet_files")
     lists = table.column(position).combine_chunks()
     files = lists.flatten()
-    earlier = pc.subtract(files.field("mtime_ns"), 1)
+    earlier = pc.max_element_wise(pc.subtract(files.field("mtime_ns"), 1), -MAX_INTEGER)
     columns = [earlier if field.name == "mtime_ns" else files.field(field.name) for field in files.type]
     changed = pa.StructArray.from_arrays(columns, fields=list(files.type))
     offsets = pa.array(np.concatenate(([0], np.cumsum(pc.list_value_length(lists)))), pa.int32())

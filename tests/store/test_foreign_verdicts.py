@@ -101,3 +101,17 @@ def test_a_diagnosis_that_no_window_can_have_is_refused(
     table = verdicts.table.set_column(column, "diagnosis", pa.array(map(json.dumps, found)))
     put_file(tmp_path / "packets", table, {"schema": SCHEMA_VERSION})
     assert_refused(tmp_path / "packets", "diagnosis")
+
+
+def test_a_packet_of_the_earliest_time_in_a_file_of_an_earlier_version_is_read(
+    tmp_path: Path, verdicts: Verdicts
+) -> None:
+    place = verdicts.table.column_names.index("packet_files")
+    rows = verdicts.table.column(place).to_pylist()
+    files = [[file | {"mtime_ns": -(2**62)} for file in row] for row in rows]
+    field = verdicts.table.schema.field(place)
+    table = verdicts.table.set_column(place, field, pa.array(files, field.type))
+    put_file(tmp_path / "packets", table, {"schema": 27})
+    with Store.open([tmp_path / "packets"], memory=True) as store:
+        store.ingest()
+        assert numbers(store, run="other") == [0, 1, 2, 3, 4]
