@@ -340,10 +340,9 @@ class StreamReceiver:
 
     def run_due_work(self) -> None:
         """Write and acknowledge windows that are due, and remove ranks that have been silent for too long."""
-        most = self._most_bytes * (_MOST_OVERSHOOT if self.assembler.failing else 1)
-        if self.assembler.write_due(most):
+        if self.assembler.write_due(self._bound):
             self._acknowledge()
-        elif self.assembler.size > most:
+        elif self.assembler.size > self._bound:
             self._refuse_largest()
         now = self._clock()
         self._captures.poll(self._streams.values(), now)
@@ -359,6 +358,11 @@ class StreamReceiver:
                 self._remove(stream)
         self._runs.keep(self._live.remove_silent(REMOVE_AFTER_SECONDS), now)
         del self.assembler.failures[:-_KEPT_FAILURES]
+
+    @property
+    def _bound(self) -> int:
+        """Bytes in memory above which windows are written early, or a rank is refused."""
+        return self._most_bytes * (_MOST_OVERSHOOT if self.assembler.failing else 1)
 
     def _refuse_largest(self) -> None:
         """Refuse the stream with the largest open window, of which a part is written: nothing else can be
@@ -388,13 +392,6 @@ class StreamReceiver:
 
     def _send_ack(self, stream: RankStream) -> None:
         stream.acknowledge()
-        hello = stream.hello
-        self._send(
-            stream.route,
-            Ack(
-                v=VERSION,
-                rank=hello.rank,
-                incarnation=hello.incarnation,
-                up_to_sequence=stream.acknowledged,
-            ),
-        )
+        hello, up_to = stream.hello, stream.acknowledged
+        ack = Ack(v=VERSION, rank=hello.rank, incarnation=hello.incarnation, up_to_sequence=up_to)
+        self._send(stream.route, ack)

@@ -12,8 +12,8 @@ from sfapp.errors import PacketError
 from sfapp.packets import create_packet
 from sfapp.packets.window_draft import WindowDraft
 from sfapp.stream import window_assembly
-from sfapp.stream.messages import Echo, Heartbeat, WindowClosed
-from tests.stream.streams import ManualRank, aggregating, until, windows_in
+from sfapp.stream.messages import Echo, Heartbeat, Refused, WindowClosed
+from tests.stream.streams import ManualRank, aggregating, replaced_by_a_file, until, windows_in
 from tests.stream.test_hostile_ranks import HostileRank, head, hello, opened, steps
 
 
@@ -78,6 +78,26 @@ def test_a_run_that_cannot_be_written_is_tried_once_in_a_round(
     rank.now += 1.0
     rank.receiver.run_due_work()
     assert len(list(tmp_path.rglob("*.parquet"))) == 100
+
+
+def test_a_first_failed_write_refuses_no_rank_of_another_run(tmp_path: Path) -> None:
+    """Beside a run that cannot be written, others have twice the bound, as soon as that is known."""
+    # Given an open window of one run, and so many closed ones of another that the bound is exceeded
+    rank = HostileRank(tmp_path, most_bytes=50_000)
+    rank.send(hello("works", run_id="works"), opened(0, 0, "works"))
+    rank.send(hello(run_id="blocked"))
+    for window in range(30):
+        closed = WindowClosed(**head(), sequence=3 * window + 2, window=window, steps=1)
+        rank.send(opened(3 * window, window), steps(3 * window + 1, np.array([window]), window), closed)
+    assert 50_000 < rank.receiver.assembler.size < 100_000
+
+    # When the first of them cannot be written
+    with replaced_by_a_file(tmp_path / "blocked"):
+        rank.receiver.run_due_work()
+    assert rank.receiver.assembler.failing == {"blocked"}
+
+    # Then the other run goes on
+    assert not any(isinstance(answer, Refused) for answer in rank.answers)
 
 
 def test_windows_of_a_rank_alone_in_a_huge_world_take_little_room(tmp_path: Path) -> None:
