@@ -11,9 +11,11 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from sfapp.errors import PacketError
 from sfapp.packets.write import parquet_bytes
 from sfapp.store import Store, ingest_to_dataset
 from sfapp.store.schema import SCHEMA_VERSION
+from sfapp.store.verdict_checks import check_numbers
 from sfapp.store.verdict_encoding import VERDICTS_KEY, Verdicts, decode_verdicts
 from tests.store.jobs import numbers, put, put_run, window
 
@@ -115,3 +117,13 @@ def test_a_packet_of_the_earliest_time_in_a_file_of_an_earlier_version_is_read(
     with Store.open([tmp_path / "packets"], memory=True) as store:
         store.ingest()
         assert numbers(store, run="other") == [0, 1, 2, 3, 4]
+
+
+def test_names_of_hosts_are_not_taken_for_large_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A diagnosis is only parsed a second time if it may have one."""
+    texts = [f'{{"hostname":"node{number}","share":0.{number}e-17}}' for number in range(1000)]
+    with monkeypatch.context() as patch:
+        patch.setattr("sfapp.store.verdict_checks.json.loads", None)
+        check_numbers(pa.array(texts), "diagnosis")
+    with pytest.raises(PacketError, match="beyond"):
+        check_numbers(pa.array([*texts, '{"share":1e45}']), "diagnosis")
