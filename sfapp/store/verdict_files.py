@@ -18,7 +18,7 @@ import pyarrow as pa
 from sfapp.errors import PacketError
 from sfapp.packets.arrow_columns import fault_in_tail
 from sfapp.packets.paths import VERDICTS_SUFFIX
-from sfapp.storage import FileContent, FoundFile, storage_of
+from sfapp.storage import FileContent, FileStamp, FoundFile, storage_of
 from sfapp.store.bulk_insert import IN_KEYS, IN_NAMES, IN_RUNS, insert, key_values
 from sfapp.store.database import Cursor, Database
 from sfapp.store.references import compare, invalidate_references, references_of
@@ -97,16 +97,15 @@ def follow_verdicts(
     """
     found = {file.name: file for listing in listings for file in listing.verdicts}
     stored = (
-        "SELECT path, size, mtime_ns FROM verdict_files UNION ALL SELECT path, size, mtime_ns FROM quarantine"
+        "SELECT path, size, mtime_ns, NULL FROM verdict_files "
+        "UNION ALL SELECT path, size, mtime_ns, reason FROM quarantine"
     )
-    known = {name: (size, mtime_ns) for name, size, mtime_ns in database.tuples(stored)}
-    fresh = [
-        file
-        for name, file in sorted(found.items())
-        if known.get(name) != (file.stamp.size, file.stamp.mtime_ns)
-    ]
+    known = {name: (FileStamp(size, mtime_ns), why) for name, size, mtime_ns, why in database.tuples(stored)}
+    fresh = [file for name, file in sorted(found.items()) if known.get(name, (None,))[0] != file.stamp]
     changed = _remove_gone(database, found.keys(), listings)
-    reading, done = _read(fresh), 0
+    # What is only refused again, as while an object may not be read, is no change.
+    reading = (file for file in _read(fresh) if known.get(file.found.name) != (file.found.stamp, file.reason))
+    done = 0
     while (batch := _batch(reading)) and not cancel.is_set():
         with database.transaction() as cursor:
             changed += _replace(cursor, batch)

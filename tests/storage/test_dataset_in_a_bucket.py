@@ -94,6 +94,9 @@ def test_a_file_is_read_once_its_access_is_granted(bucket: Bucket, tmp_path: Pat
         store.ingest()
         assert list(store.window_numbers(["a", "b"])) == ["b"]
         assert ["403 Forbidden" in file.reason for file in store.quarantine()] == [True]
+        generation = store.generation
+        store.ingest()
+        assert store.generation == generation  # All pages would be made again with each scan.
         bucket.proxy.always = None
         store.ingest()
         assert len(numbers(store)) == 10
