@@ -26,7 +26,7 @@ from sfapp.store.bulk_insert import (
     key_values,
 )
 from sfapp.store.database import Database
-from sfapp.store.left_parts import without_left_parts
+from sfapp.store.left_parts import reason_for, without_left_parts
 from sfapp.store.operator_files import OperatorFiles
 from sfapp.store.parallel_reader import PacketReader
 from sfapp.store.reference_choices import ReferenceChoices
@@ -343,11 +343,13 @@ class Ingest:
         return [found for found in self._files_of(keys) if found.name not in wanted]
 
     def _files_of(self, keys: Collection[Key]) -> list[FoundFile]:
-        """Return the stored files of these windows, by name; of those that a file of verdicts names, only
-        those at or below a root."""
+        """Return the stored files of these windows, by name, with parts that were refused for lack of others;
+        of those that a file of verdicts names, only those at or below a root."""
         rows = self._database.tuples(
-            f"SELECT path, size, mtime_ns, verdicts IS NULL FROM packets WHERE {IN_KEYS} ORDER BY path",
-            key_values(keys),
+            f"SELECT path, size, mtime_ns, verdicts IS NULL FROM packets WHERE {IN_KEYS} "
+            "UNION ALL SELECT path, size, mtime_ns, true FROM quarantine "
+            "WHERE reason IN (SELECT unnest($reasons::VARCHAR[])) ORDER BY path",
+            key_values(keys) | {"reasons": [reason_for(key) for key in keys]},
         )
         roots = [str(path) for path in self._paths]
         return [

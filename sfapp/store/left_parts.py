@@ -12,10 +12,14 @@ from sfapp.store.database import Database
 from sfapp.store.verdict_builder import PacketBatch, StoredWaits, read_batch
 from sfapp.store.verdict_rows import Key
 
-_REASON = (
-    "the verdict on window {} is of more ranks, whose packets are gone or cannot be read, and stays; open "
-    "the part in a folder of its own"
-)
+
+def reason_for(key: Key) -> str:
+    """Return why a part of this window is refused. By it, they are found once others come."""
+    run_id, window = key
+    return (
+        f"the verdict on window {window} of run {run_id!r} is of more ranks, whose packets are gone or "
+        "cannot be read, and stays; open the part in a folder of its own"
+    )
 
 
 def without_left_parts(
@@ -51,7 +55,7 @@ def without_left_parts(
 
 def _refused(packet: Mapping[str, Any]) -> dict[str, Any]:
     return {name: packet[name] for name in ("path", "size", "mtime_ns", "sha256")} | {
-        "reason": _REASON.format(packet["window"])
+        "reason": reason_for(_key(packet))
     }
 
 

@@ -172,11 +172,12 @@ def test_a_part_that_comes_after_the_packet_of_its_window_was_lost_replaces_noth
         store.ingest()
         assert store.diagnosis("a", 3).missing_ranks == ()
         (reason,) = [file.reason for file in store.quarantine() if file.name == str(part)]
-        assert "the verdict on window 3 is of more ranks" in reason
+        assert "the verdict on window 3 of run 'a' is of more ranks" in reason
         # and the whole packet counts once it is there again
         put(packets, window("a", 3, seed=7))
         store.ingest()
         assert store.sources("a", 3)[0].path == path
+        assert not store.quarantine()
 
 
 def test_a_part_that_is_left_of_a_window_of_an_earlier_version_replaces_nothing(
@@ -202,3 +203,19 @@ def test_parts_of_all_ranks_replace_a_window_without_its_packet(packets: Path, t
     with Store.open([target], memory=True) as store:
         store.ingest()
         assert {source.part_rank for source in store.sources("a", 0)} == {0, 1, 2, 3}
+
+
+def test_parts_of_all_ranks_that_come_one_after_another_replace_a_window_without_its_packet(
+    packets: Path, target: Path
+) -> None:
+    (packets / "b" / "00000000.parquet").unlink()
+    put_part(packets, window("b", 0), rank=3)
+    with Store.open([packets, target], packets.parent / "store.duckdb") as store:
+        store.ingest()
+        for rank in range(4):
+            assert store.sources("a", 0)[0].part_rank is None
+            put_part(packets, window("a", 0), rank)
+            store.ingest()
+        assert {source.part_rank for source in store.sources("a", 0)} == {0, 1, 2, 3}
+        assert [Path(file.name).parent.name for file in store.quarantine()] == ["b"]
+        assert not store.ingest().changed
