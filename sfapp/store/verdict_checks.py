@@ -58,8 +58,9 @@ _BY_STAGE = (
 """Values of a diagnosis that have each of its stages, if they are known: neither None nor empty."""
 
 _MOST_DIGITS = len(str(-MAX_INTEGER))
-_LONG_NUMBER = r"(^|[:,\[\s-])\d{19}|\d[eE]\+?0*([4-9]\d|[1-9]\d\d)"
-"""Beginning of a number that may be beyond the largest, in JSON, or its exponent, but not ``node145``."""
+_LONG_NUMBER = r"(^|[:,\[\s-])\d\d+([eE]|\.\d+[eE]|\d{17})|\d[eE]\+?0*([4-9]\d|[1-9]\d\d)"
+"""Beginning of a number that may be beyond the largest, in JSON, or its exponent, but not ``node145``: an
+exponent follows a digit, and with more than one before it and the point, no encoder wrote it."""
 
 _UNBOUNDED = frozenset({"diagnosis", "verdict_hash"})
 _MAY_BE_NULL = frozenset({"part_rank", "hostnames", "layout", "verdicts"}) | {

@@ -125,5 +125,6 @@ def test_names_of_hosts_are_not_taken_for_large_numbers(monkeypatch: pytest.Monk
     with monkeypatch.context() as patch:
         patch.setattr("sfapp.store.verdict_checks.json.loads", None)
         check_numbers(pa.array(texts), "diagnosis")
-    with pytest.raises(PacketError, match="beyond"):
-        check_numbers(pa.array([*texts, '{"share":1e45}']), "diagnosis")
+    for number in ("1e45", "-1.5E+045", "1000000e39", "12345.6e36", "1" * 41 + ".0", "-" + "9" * 19):
+        with pytest.raises(PacketError, match="beyond"):
+            check_numbers(pa.array([*texts, f'{{"share":{number}}}']), "diagnosis")
