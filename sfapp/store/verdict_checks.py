@@ -141,7 +141,9 @@ def check_diagnosis(diagnosis: Diagnosis) -> None:
     named = {*aim, *(diagnosis.routing_set or ()), *(diagnosis.co_critical_stages or ())}
     if not named <= stages:
         raise ValueError("names a stage that it does not have")
-    if [culprit.stage for culprit in diagnosis.culprits] != list(diagnosis.stages):
+    # A window below the floor has no shares, and nothing that depends on them.
+    judged = () if diagnosis.shares is None else diagnosis.stages
+    if tuple(culprit.stage for culprit in diagnosis.culprits) != tuple(judged):
         raise ValueError("has not one culprit for each of its stages")
     heaviest_label(label.label for label in diagnosis.labels)
     _check_noise(diagnosis.noise)

@@ -17,6 +17,7 @@ from sfapp.store import Store, ingest_to_dataset
 from sfapp.store.schema import SCHEMA_VERSION
 from sfapp.store.verdict_checks import check_numbers
 from sfapp.store.verdict_encoding import VERDICTS_KEY, Verdicts, decode_verdicts
+from tests.builders import ddp_job, window_of
 from tests.store.jobs import numbers, put, put_run, window
 
 
@@ -128,3 +129,13 @@ def test_names_of_hosts_are_not_taken_for_large_numbers(monkeypatch: pytest.Monk
     for number in ("1e45", "-1.5E+045", "1000000e39", "12345.6e36", "1" * 41 + ".0", "-" + "9" * 19):
         with pytest.raises(PacketError, match="beyond"):
             check_numbers(pa.array([*texts, f'{{"share":{number}}}']), "diagnosis")
+
+
+def test_a_window_of_no_time_is_kept_in_a_dataset(tmp_path: Path) -> None:
+    packets, verdicts = tmp_path / "packets", tmp_path / "verdicts"
+    put(packets, window_of(0 * ddp_job(ranks=4, steps=6), run_id="run"))
+    ingest_to_dataset([packets], verdicts)
+    with Store.open([verdicts], memory=True) as store:
+        store.ingest()
+        assert store.quarantine() == []
+        assert store.diagnosis("run", 0).shares is None
