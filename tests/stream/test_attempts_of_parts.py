@@ -111,14 +111,19 @@ def test_an_aggregator_that_cannot_read_the_attempts_for_a_moment_moves_no_windo
     assert [window.number for window in job.windows()] == [0, 1, 2]
 
 
-def test_parts_of_a_later_attempt_follow_the_windows_of_the_earlier_one(tmp_path: Path) -> None:
+def job_with_a_second_attempt(tmp_path: Path) -> RestartedJob:
+    """Return a job whose second attempt the aggregator knows, but whose windows it does not receive."""
     job = RestartedJob(tmp_path)
-    # given a second attempt, which the aggregator knows, but whose windows it does not receive
     job.start("second")
     job.train(range(1))
     job.exchange()
     job.train(range(1, 2 * WINDOW_STEPS))
     job.end_without_aggregator()
+    return job
+
+
+def test_parts_of_a_later_attempt_follow_the_windows_of_the_earlier_one(tmp_path: Path) -> None:
+    job = job_with_a_second_attempt(tmp_path)
     before = job.windows()
 
     job.copy_parts()
@@ -138,12 +143,7 @@ def test_parts_of_a_later_attempt_follow_the_windows_of_the_earlier_one(tmp_path
 def test_a_store_numbers_parts_anew_once_the_attempts_of_their_run_are_copied(
     tmp_path: Path, are_parts_first: bool
 ) -> None:
-    job = RestartedJob(tmp_path)
-    job.start("second")
-    job.train(range(1))
-    job.exchange()
-    job.train(range(1, 2 * WINDOW_STEPS))
-    job.end_without_aggregator()
+    job = job_with_a_second_attempt(tmp_path)
     # given the parts in a folder that is served and described by a dataset, with or without the packets
     source, copies, target = packet_path(job.root, RUN, 0).parent, tmp_path / "copies", tmp_path / "verdicts"
     copies.mkdir()
