@@ -136,7 +136,7 @@ PACKETS = SchemaTable(
     (
         SchemaColumn("path", "VARCHAR", "absolute path, or address in an object store"),
         SchemaColumn("size", "BIGINT", "bytes"),
-        SchemaColumn("mtime_ns", "BIGINT", "last written, ns since 1970; 1 less if it is to be read again"),
+        SchemaColumn("mtime_ns", "BIGINT", "last written, ns since 1970; adjusted so that it is read again"),
         SchemaColumn("sha256", "VARCHAR", "of the file, hex"),
         SchemaColumn("run_id", "VARCHAR", "from the manifest"),
         SchemaColumn("window", "BIGINT", "number of the window in its run; a keyword, so quote it"),
