@@ -83,7 +83,7 @@ bench-recorder: $(VENV)/installed  ## the recorder's cost for training; needs a 
 FUZZ_MINUTES ?= 10
 FUZZ_HISTORIES ?= 300
 
-fuzz: $(VENV)/installed  ## read mutants with every parser, and run random histories of delivery and incidents (15 minutes)
+fuzz: $(VENV)/installed  ## read mutants with every parser, and run random histories of delivery, incidents and stores (30 minutes)
 	$(BIN)/python -m benchmarks.fuzz --minutes $(FUZZ_MINUTES)
 	$(BIN)/python -m benchmarks.fuzz --histories $(FUZZ_HISTORIES)
 

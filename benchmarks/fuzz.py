@@ -6,7 +6,7 @@ that raises a foreign exception, takes over five seconds of a core or ends the p
 
     python -m benchmarks.fuzz --minutes 10
     python -m benchmarks.fuzz --histories 10000
-    python -m benchmarks.fuzz --histories 500 --of delivery
+    python -m benchmarks.fuzz --histories 500 --of stores
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 from benchmarks.delivery_histories import DeliveryHistories, memory_folder
 from benchmarks.fuzz_inputs import PARSERS
 from benchmarks.incident_histories import IncidentHistories
+from benchmarks.store_histories import StoreHistories
 
 CORPUS = Path(__file__).parent / "fuzz_corpus"
 LONGEST_SECONDS = 5.0
@@ -156,11 +157,12 @@ def fuzz_in_process(name: str, seconds: float, seed: int) -> dict[str, object]:
 MACHINES: dict[str, type[RuleBasedStateMachine]] = {
     "incidents": IncidentHistories,
     "delivery": DeliveryHistories,
+    "stores": StoreHistories,
 }
 
 
 def run_histories(count: int, names: Sequence[str]) -> None:
-    """Run random histories of incidents or of delivery; raise if an invariant does not hold."""
+    """Run random histories; raise if an invariant does not hold."""
     for machine in (MACHINES[name] for name in names):
         begin = time.monotonic()
         chosen = settings(
@@ -182,7 +184,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--parser", choices=PARSERS)
     parser.add_argument("--last", type=Path)
     parser.add_argument("--histories", type=int, default=0, help="random histories instead of mutants")
-    parser.add_argument("--of", action="append", choices=MACHINES, help="of these only [default: both]")
+    parser.add_argument("--of", action="append", choices=MACHINES, help="of these only [default: all]")
     asked = parser.parse_args(arguments)
     if asked.histories:
         run_histories(asked.histories, asked.of or list(MACHINES))

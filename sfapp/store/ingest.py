@@ -27,6 +27,7 @@ from sfapp.store.bulk_insert import (
 )
 from sfapp.store.database import Database
 from sfapp.store.left_parts import reason_for, without_left_parts
+from sfapp.store.lost_files import still_to_read, windows_with_lost_files, without_windows
 from sfapp.store.operator_files import OperatorFiles
 from sfapp.store.parallel_reader import PacketReader
 from sfapp.store.reference_choices import ReferenceChoices
@@ -40,7 +41,7 @@ from sfapp.store.references import (
 from sfapp.store.run_waits import misaligned, stored_waits
 from sfapp.store.scan import BATCH_FILES, FollowedRoot, RootListing, batches, is_below, scan
 from sfapp.store.schema import CONFLICTS, PACKETS, QUARANTINE
-from sfapp.store.verdict_builder import PacketBatch, StoredWaits, read_batch
+from sfapp.store.verdict_builder import PacketBatch, StoredWaits, key_of, read_batch
 from sfapp.store.verdict_files import follow_verdicts, leave_out, read_again
 from sfapp.store.verdict_rows import Key
 
@@ -116,6 +117,7 @@ class Ingest:
         self._operator_files = operator_files
         self._stored_waits: StoredWaits = partial(stored_waits, database)
         self._gone: frozenset[str] = frozenset()
+        self._left: list[FoundFile] = []
         self._runs_compared: set[str] = set()
         self._is_aligned, self.is_settled, self._has_lost_windows = True, False, False
         self._added = self._unchanged = self._quarantined = self._conflicts = self._removed = 0
@@ -162,6 +164,7 @@ class Ingest:
             self._remove(files.gone, cancel)
             if self._has_lost_windows:  # Files of verdicts may hold them.
                 verdicts += follow_verdicts(self._database, listings, report_reading, cancel)
+                self._read(still_to_read(self._database, self._left), report_progress, cancel, counted=False)
             if self._database.generation != generation or not was_settled:
                 self._align(report_progress, cancel)
                 self._compare_runs(report_progress, cancel)
@@ -201,12 +204,14 @@ class Ingest:
         fresh: Sequence[FoundFile],
         report_progress: Callable[[IngestProgress], None],
         cancel: threading.Event,
+        *,
+        counted: bool = True,
     ) -> None:
         left = Counter(_folder(found.name) for found in fresh)
         folders: dict[str, set[str]] = defaultdict(set)
         with closing(self._reader(fresh, cancel, self._stored_waits)) as batches_read:
             for batch in batches_read:
-                self._commit(batch, batch.names)
+                self._commit(batch, batch.names, counted)
                 left -= Counter(map(_folder, batch.names))
                 for row in batch.packets:
                     folders[row["run_id"]].add(_folder(row["path"]))
@@ -284,18 +289,21 @@ class Ingest:
 
         Every window to which one of them belongs or belonged is built again from all its present files. One
         that is taken from a file of verdicts stays if the packet named there is damaged or of another window,
-        or if only parts of fewer ranks are there.
+        or if only parts of fewer ranks are there. One that loses files is removed if files of verdicts may
+        hold it (``lost_files``).
 
         Args:
             counted: whether the changes count in the report; files that were only read again do not.
         """
         before = self._stored(names, "verdicts IS NULL")
         keys = batch.keys | {key for _, key in before.values()}
-        companions = self._companions(keys, names)
-        if companions:
-            batch = read_batch([*batch.found, *companions], keys, self._stored_waits)
+        lossy = windows_with_lost_files(self._database, keys, batch, names, self._gone)
+        batch, left = without_windows(batch, lossy, self._stored_waits)
+        left += self._companions(lossy, names)
+        if companions := self._companions(keys - lossy, names):
+            batch = read_batch([*batch.found, *companions], keys - lossy, self._stored_waits)
         batch = without_left_parts(self._database, batch, names, self._stored_waits)
-        keys = batch.keys | {key for _, key in before.values()}
+        keys = batch.keys | lossy | {key for _, key in before.values()}
         lost = keys - batch.keys
         with self._database.transaction() as cursor:
             # Nothing is stored of a new window, and each search for it takes time.
@@ -307,7 +315,8 @@ class Ingest:
                 delete_windows(cursor, keys)
             if lost:
                 read_again(cursor)
-            cursor.execute(f"DELETE FROM quarantine WHERE {IN_NAMES}", {"names": [*names, *batch.names]})
+            read = [*names, *batch.names, *(found.name for found in left)]
+            cursor.execute(f"DELETE FROM quarantine WHERE {IN_NAMES}", {"names": read})
             insert(cursor, PACKETS, PACKETS.arrow(batch.packets))
             insert(cursor, QUARANTINE, QUARANTINE.arrow(batch.quarantine))
             insert(cursor, CONFLICTS, CONFLICTS.arrow(batch.conflicts))
@@ -315,6 +324,7 @@ class Ingest:
             for run_id, reference in references_of(cursor, {run_id for run_id, _ in keys}).items():
                 compare(cursor, [key for key in keys if key[0] == run_id], reference)
         self._has_lost_windows |= bool(lost)
+        self._left += left
         if counted:
             self._count(batch, before, names)
 
@@ -322,7 +332,7 @@ class Ingest:
         wanted = set(names)
         for row in batch.packets:
             if row["path"] in wanted:
-                same = before.get(row["path"]) == (row["sha256"], (row["run_id"], row["window"]))
+                same = before.get(row["path"]) == (row["sha256"], key_of(row))
                 self._added += not same
                 self._unchanged += same
         self._quarantined += len(batch.quarantine)

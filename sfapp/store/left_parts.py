@@ -9,7 +9,7 @@ from typing import Any
 
 from sfapp.store.bulk_insert import IN_KEYS, key_values
 from sfapp.store.database import Database
-from sfapp.store.verdict_builder import PacketBatch, StoredWaits, read_batch
+from sfapp.store.verdict_builder import PacketBatch, StoredWaits, key_of, read_batch
 from sfapp.store.verdict_rows import Key
 
 
@@ -31,10 +31,10 @@ def without_left_parts(
     Args:
         names: files that are refused with the reason; others of the batch stay as they are.
     """
-    whole = {_key(row) for row in batch.packets if row["part_rank"] is None}
+    whole = {key_of(row) for row in batch.packets if row["part_rank"] is None}
     parts: defaultdict[Key, set[int]] = defaultdict(set)
     for row in batch.packets:
-        if (key := _key(row)) not in whole:
+        if (key := key_of(row)) not in whole:
             parts[key].add(row["part_rank"])
     if not parts:
         return batch
@@ -46,7 +46,7 @@ def without_left_parts(
     stay = {(run_id, window) for run_id, window, ranks in described if len(parts[run_id, window]) < ranks}
     if not stay:
         return batch
-    refused = {row["path"]: row for row in batch.packets if _key(row) in stay}
+    refused = {row["path"]: row for row in batch.packets if key_of(row) in stay}
     found = [each for each in batch.found if each.name not in refused]
     left = read_batch(found, batch.keys - stay, stored_waits)
     rows = [_refused(row) for name, row in refused.items() if name in names]
@@ -55,9 +55,5 @@ def without_left_parts(
 
 def _refused(packet: Mapping[str, Any]) -> dict[str, Any]:
     return {name: packet[name] for name in ("path", "size", "mtime_ns", "sha256")} | {
-        "reason": reason_for(_key(packet))
+        "reason": reason_for(key_of(packet))
     }
-
-
-def _key(row: Mapping[str, Any]) -> Key:
-    return row["run_id"], row["window"]

@@ -56,7 +56,12 @@ class PacketBatch:
     @property
     def keys(self) -> set[Key]:
         """Windows to which these files belong."""
-        return {(row["run_id"], row["window"]) for row in self.packets}
+        return {key_of(row) for row in self.packets}
+
+
+def key_of(row: Row) -> Key:
+    """Return the window of a row."""
+    return row["run_id"], row["window"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """Synchronise the store with files of verdicts, which replace the packets of windows that were diagnosed
 before (docs/fleet.md, Datasets).
 
-A window that was read from its packets counts; of several files that hold one, the one that knows the newest
-packet. What is taken from a file is replaced as a whole when the file changes.
+A window that was read from its packets counts, unless a file of verdicts knows them all and more, or they are
+parts of fewer ranks; of several files that hold one, the one that knows the newest packet. What is taken from
+a file is replaced as a whole when the file changes.
 """
 
 from __future__ import annotations
@@ -49,23 +50,35 @@ _PRECEDENCE = (
 )
 _STORED = """
 SELECT run_id, "window", bool_or(packets.verdicts IS NULL) AS was_read,
-    (max(mtime_ns), count(*), any_value(sha256(diagnosis)), any_value(packets.verdicts)) AS precedence
+    (max(mtime_ns), count(*), any_value(sha256(diagnosis)), any_value(packets.verdicts)) AS precedence,
+    list((path, size, mtime_ns)) AS files, bool_and(part_rank IS NOT NULL) AS are_parts,
+    count(DISTINCT part_rank) AS parts
 FROM packets JOIN windows USING (run_id, "window")
 WHERE (run_id, "window") IN (SELECT run_id, "window" FROM new_rows) GROUP BY ALL
 """
 _NOTHING_STORED = """
-SELECT NULL::VARCHAR AS run_id, NULL::BIGINT AS "window", false AS was_read, NULL AS precedence WHERE false
+SELECT NULL::VARCHAR AS run_id, NULL::BIGINT AS "window", false AS was_read, NULL AS precedence,
+    NULL::STRUCT(path VARCHAR, size BIGINT, mtime_ns BIGINT)[] AS files, false AS are_parts, 0 AS parts
+WHERE false
+"""
+# A new store reads no packet that a file of verdicts names as it is, and refuses parts of fewer ranks.
+_KNOWS_MORE = """
+(len(offered.files) > len(stored.files) AND list_has_all(offered.files, stored.files))
+OR (are_parts AND parts < ranks)
 """
 _CHOSEN = f"""
 CREATE OR REPLACE TEMP TABLE chosen AS
 WITH stored AS (
     {{stored}}
 ), offered AS (
-    SELECT run_id, "window", verdicts, ({_PRECEDENCE}) AS precedence FROM new_rows
+    SELECT run_id, "window", verdicts, ranks, ({_PRECEDENCE}) AS precedence,
+        [(each.path, each.size, each.mtime_ns) FOR each IN packet_files] AS files
+    FROM new_rows
 )
 SELECT offered.run_id, offered."window", offered.verdicts, stored.run_id IS NOT NULL AS replaces
 FROM offered LEFT JOIN stored USING (run_id, "window")
-WHERE stored.run_id IS NULL OR (NOT was_read AND offered.precedence > stored.precedence)
+WHERE stored.run_id IS NULL OR (CASE WHEN was_read THEN {_KNOWS_MORE}
+    ELSE offered.precedence > stored.precedence END)
 QUALIFY row_number() OVER (PARTITION BY offered.run_id, offered."window" ORDER BY offered.precedence DESC) = 1
 """
 

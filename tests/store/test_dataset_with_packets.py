@@ -8,7 +8,18 @@ import duckdb
 import pytest
 
 from sfapp.store import Store, ingest_to_dataset
-from tests.store.jobs import SLOW, later, put, put_run, window
+from tests.store.jobs import RANKS, SLOW, later, put, put_part, put_run, window
+
+
+def ranks_of(store: Store) -> dict[int, int]:
+    """The number of ranks of each window."""
+    return {row["window"]: row["ranks"] for row in store.windows().rows}
+
+
+def ranks_anew(*roots: Path) -> dict[int, int]:
+    with Store.open(roots, memory=True) as store:
+        store.ingest()
+        return ranks_of(store)
 
 
 def compared(store: Store) -> dict[int, tuple[int | None, float | None]]:
@@ -104,3 +115,65 @@ def test_a_window_that_was_read_is_taken_from_a_dataset_when_its_packet_is_repla
         # then the dataset's verdict is there at once, as in a new store
         assert sorted(compared(store)) == [*range(len(earlier)), 9]
         assert compared(store) == compared_anew(packets, target)
+
+
+@pytest.mark.parametrize("change", ["removed", "damaged", "replaced by another window"])
+def test_a_window_of_parts_is_taken_from_a_dataset_when_one_of_them_is(tmp_path: Path, change: str) -> None:
+    # given a window that was read from the parts of its ranks before a dataset had it
+    packets, target = tmp_path / "packets", tmp_path / "verdicts"
+    target.mkdir()
+    first, *_ = [put_part(packets, window(), rank) for rank in range(RANKS)]
+    with Store.open([packets, target], memory=True) as store:
+        store.ingest()
+        ingest_to_dataset([packets], target)
+        store.ingest()
+        # when one of the parts goes
+        if change == "removed":
+            first.unlink()
+        elif change == "damaged":
+            first.write_bytes(first.read_bytes()[:-20])
+            later(first)
+        else:
+            first.unlink()
+            put_part(packets, window(number=1), 0)
+        store.ingest()
+        # then the dataset's verdict on all ranks is there at once, as in a new store
+        assert ranks_of(store)[0] == RANKS
+        assert ranks_of(store) == ranks_anew(packets, target)
+        assert not store.ingest().changed
+
+
+def test_files_that_are_left_of_a_window_are_read_if_no_dataset_has_it(tmp_path: Path) -> None:
+    # given a dataset of another window, which the store has from its packet, and a window of parts
+    packets, target = tmp_path / "packets", tmp_path / "verdicts"
+    target.mkdir()
+    put(packets, window(number=1))
+    with Store.open([packets, target], memory=True) as store:
+        store.ingest()
+        ingest_to_dataset([packets], target)
+        first, *_ = [put_part(packets, window(), rank) for rank in range(RANKS)]
+        store.ingest()
+        # when one of the parts goes
+        first.unlink()
+        report = store.ingest()
+        # then the window is that of the others
+        assert report.removed == 1
+        assert ranks_of(store) == {0: RANKS - 1, 1: RANKS} == ranks_anew(packets, target)
+
+
+def test_a_dataset_that_knows_the_lost_packet_of_a_part_replaces_the_part(tmp_path: Path) -> None:
+    # given a store that has read one part of a window
+    packets, target = tmp_path / "packets", tmp_path / "verdicts"
+    target.mkdir()
+    put_part(packets, window(), 0)
+    with Store.open([packets, target], memory=True) as store:
+        store.ingest()
+        assert ranks_of(store) == {0: 1}
+        # when a dataset comes that was written while the packet of all ranks was there
+        whole = put(packets, window())
+        later(whole)
+        ingest_to_dataset([packets], target)
+        whole.unlink()
+        store.ingest()
+        # then its verdict counts, as in a new store
+        assert ranks_of(store) == {0: RANKS} == ranks_anew(packets, target)

@@ -1,0 +1,188 @@
+"""Random histories of packets, a dataset and a store that follows both: a Hypothesis state machine.
+
+Packets and parts of two runs are written, replaced, damaged, moved, removed and put back, and ingested into a
+dataset now and then. After an ingest, a store that is open all the time has what a new store reads from the
+same files. ``tests/store/test_store_histories.py`` runs some histories, ``make fuzz`` many.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+
+from benchmarks.delivery_histories import memory_folder
+from benchmarks.generated_jobs import noisy_durations, window_on_hosts
+from sfapp.model import Window
+from sfapp.packets import packet_path, write_packet
+from sfapp.store import Store, ingest_to_dataset
+from sfapp.store.schema import CONFLICTS, PACKETS, QUARANTINE, RUN_REFERENCES, STAGES, WINDOWS
+
+NUMBERS, RANKS, STEPS, CONTENTS = 2, 2, 12, 3
+FIRST_S = 1_790_000_000
+COMPARED = (WINDOWS, STAGES, CONFLICTS, PACKETS, QUARANTINE, RUN_REFERENCES)
+
+runs = st.sampled_from(["a", "b"])
+numbers = st.integers(0, NUMBERS - 1)
+contents = st.integers(0, CONTENTS - 1)
+ranks = st.integers(0, RANKS - 1)
+any_of = st.integers(0, 1 << 16)
+
+
+def window(run: str, number: int, content: int) -> Window:
+    """Return a window with one of the contents that it can have: no late rank, or one in some stage."""
+    durations_SNR = noisy_durations(RANKS, STEPS, number + NUMBERS * content)
+    if content:
+        durations_SNR[content - 1, :, content - 1] += 60_000_000
+    day = 24 + content % 2
+    times = {"started_at": f"2026-11-{day}T08:0{number}:00Z", "ended_at": f"2026-11-{day}T08:0{number}:30Z"}
+    return window_on_hosts(run, number, durations_SNR, ("host-1", "host-2"), **times)
+
+
+def part(whole: Window, rank: int) -> Window:
+    """Return what one rank writes of a window whose collection failed."""
+    return replace(
+        whole,
+        manifest=replace(whole.manifest, gather_ok=False, gather_error="timed out"),
+        duration_SNR=whole.duration_SNR[:, :, [rank]],
+        wall_NR=whole.wall_NR[:, [rank]],
+        ranks=whole.ranks.select([rank]),
+    )
+
+
+@cache
+def packet(run: str, number: int, content: int, rank: int | None = None) -> bytes:
+    """Return the packet of a window, or the part of one rank."""
+    whole = window(run, number, content)
+    with tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
+        path = packet_path(Path(folder), run, number, rank)
+        write_packet(whole if rank is None else part(whole, rank), path)
+        return path.read_bytes()
+
+
+def rows_of(store: Store) -> dict[str, list[str]]:
+    """Return what a store has of each table, but not from which file of verdicts."""
+    found = {}
+    for table in COMPARED:
+        columns = ", ".join(f'"{name}"' for name in table.names if name != "verdicts")
+        rows = store._database.tuples(f"SELECT {columns} FROM {table.name}")
+        found[table.name] = sorted(map(repr, rows))
+    return found
+
+
+class StoreHistories(RuleBasedStateMachine):
+    """The packets of a team, their dataset, and a store over both that stays open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.temporary = tempfile.TemporaryDirectory(prefix="sfapp-store-", dir=memory_folder())
+        folder = Path(self.temporary.name)
+        self.packets, self.dataset, self.elsewhere = (
+            folder / name for name in ("packets", "verdicts", "elsewhere")
+        )
+        for each in (self.packets, self.dataset, self.elsewhere):
+            each.mkdir()
+        self.writes = 0
+        self.store = Store.open([self.packets, self.dataset], db=folder / "store.duckdb")
+
+    def teardown(self) -> None:
+        self.store.close()
+        self.temporary.cleanup()
+
+    # ---- the packets ----------------------------------------------------------------------------
+
+    def put(self, path: Path, data: bytes) -> None:
+        """Write a file, each a second after the one before it."""
+        self.writes += 1
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(data)
+        os.utime(path, ns=(0, (FIRST_S + self.writes) * 10**9))
+
+    def file(self, chosen: int) -> Path:
+        files = sorted(self.packets.rglob("*.parquet"))
+        return files[chosen % len(files)]
+
+    def has_files(self) -> bool:
+        return any(self.packets.rglob("*.parquet"))
+
+    def has_removed_files(self) -> bool:
+        return any(self.elsewhere.rglob("*.parquet"))
+
+    @rule(run=runs, number=numbers, content=contents)
+    def write_packet(self, run: str, number: int, content: int) -> None:
+        self.put(packet_path(self.packets, run, number), packet(run, number, content))
+
+    @rule(run=runs, number=numbers, content=contents, rank=ranks)
+    def write_part(self, run: str, number: int, content: int, rank: int) -> None:
+        self.put(packet_path(self.packets, run, number, rank), packet(run, number, content, rank))
+
+    @rule(run=runs, number=numbers, content=contents)
+    def write_all_parts(self, run: str, number: int, content: int) -> None:
+        for rank in range(RANKS):
+            self.write_part(run, number, content, rank)
+
+    @precondition(has_files)
+    @rule(chosen=any_of, run=runs, number=numbers, content=contents)
+    def replace_by_a_packet_of_any_window(self, chosen: int, run: str, number: int, content: int) -> None:
+        self.put(self.file(chosen), packet(run, number, content))
+
+    @precondition(has_files)
+    @rule(chosen=any_of)
+    def damage(self, chosen: int) -> None:
+        path = self.file(chosen)
+        self.put(path, path.read_bytes()[:-20])
+
+    @precondition(has_files)
+    @rule(chosen=any_of, seconds=st.integers(-20, 20))
+    def touch(self, chosen: int, seconds: int) -> None:
+        path = self.file(chosen)
+        mtime_ns = path.stat().st_mtime_ns + seconds * 10**9
+        os.utime(path, ns=(mtime_ns, mtime_ns))
+
+    @precondition(has_files)
+    @rule(chosen=any_of)
+    def move(self, chosen: int) -> None:
+        path = self.file(chosen)
+        folder = self.packets / "moved"
+        folder.mkdir(exist_ok=True)
+        path.rename(folder / f"{path.parent.name}{path.name}")
+
+    @precondition(has_files)
+    @rule(chosen=any_of)
+    def remove(self, chosen: int) -> None:
+        path = self.file(chosen)
+        folder = self.elsewhere / path.parent.name
+        folder.mkdir(exist_ok=True)
+        path.rename(folder / path.name)
+
+    @precondition(has_removed_files)
+    @rule(chosen=any_of)
+    def put_back(self, chosen: int) -> None:
+        files = sorted(self.elsewhere.rglob("*.parquet"))
+        path = files[chosen % len(files)]
+        path.rename(self.packets / path.relative_to(self.elsewhere))
+
+    # ---- the dataset and the store --------------------------------------------------------------
+
+    @rule()
+    def ingest_to_the_dataset(self) -> None:
+        ingest_to_dataset([self.packets], self.dataset)
+
+    @rule()
+    def ingest(self) -> None:
+        self.store.ingest()
+
+    @rule()
+    def compare_with_a_new_store(self) -> None:
+        with Store.open([self.packets, self.dataset], memory=True) as new:
+            for store in (self.store, new):
+                store.ingest()
+                store.ingest()
+            found, expected = rows_of(self.store), rows_of(new)
+            assert not {table for table in found if found[table] != expected[table]}
+            assert not self.store.ingest().changed
