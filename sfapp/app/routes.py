@@ -17,6 +17,7 @@ from nicegui.dependencies import register_importmap_override
 from starlette.responses import Response
 
 from sfapp.app.address import asset_url
+from sfapp.app.element_signatures import keep_signatures
 from sfapp.service.workspace import Workspace
 
 Handler = Callable[..., Awaitable[Response | None]]
@@ -74,6 +75,7 @@ def register_pages(workspace: Workspace) -> None:
     """Register every page with NiceGUI."""
     # A third of the size of NiceGUI's bundle, so pages load faster.
     register_importmap_override("nicegui-plotly", asset_url("plotly.js"))
+    keep_signatures()
     for module in PAGES:
         _register(module, workspace)
 
