@@ -194,7 +194,7 @@ class StoredProblems:
         self._locator = locator
         self._runs: MemoryCache[tuple[int, list[Problem]]] = MemoryCache(_CACHED_RUNS, lambda _: 1)
         self._verdicts: MemoryCache[tuple[int, bytes]] = MemoryCache(_CACHED_VERDICTS, lambda _: 1)
-        self._reading = threading.Lock()
+        self._deriving, self._reading = threading.Lock(), threading.Lock()
 
     def of_run(self, run_id: str, locates: bool = True, each: int = MOST_LOCATED) -> list[Problem]:
         """Return the problems of a run, as ``of_runs`` does."""
@@ -217,22 +217,43 @@ class StoredProblems:
                 ``MOST_LOCATED``.
         """
         asked = each if locates else 0
+        found, missing = self._known_of(((run_id, self._store_of(run_id)) for run_id in run_ids), asked)
+        if missing and not locates:
+            # Not by the page and by the thread that follows the packets at the same time.
+            with self._deriving:
+                more, missing = self._known_of(missing, asked)
+                found += more + self._derived(missing, locates, each)
+        elif missing:
+            found += self._derived(missing, locates, each)
+        return by_cost(found)
+
+    def _known_of(
+        self, runs: Iterable[tuple[str, Store]], asked: int
+    ) -> tuple[list[Problem], list[tuple[str, Store]]]:
+        """Return the cached problems of some runs of stores, and the runs of which there are none."""
         found: list[Problem] = []
-        missing: dict[int, tuple[Store, list[str]]] = {}
-        for run_id in run_ids:
-            store = self._store_of(run_id)
+        missing: list[tuple[str, Store]] = []
+        for run_id, store in runs:
             known = self._known(store, run_id, asked)
             if known is None:
-                missing.setdefault(id(store), (store, []))[1].append(run_id)
+                missing.append((run_id, store))
             else:
                 found += known
-        for store, of_store in missing.values():
+        return found, missing
+
+    def _derived(self, runs: Iterable[tuple[str, Store]], locates: bool, each: int) -> list[Problem]:
+        """Derive and cache the problems of some runs."""
+        by_store: dict[int, tuple[Store, list[str]]] = {}
+        for run_id, store in runs:
+            by_store.setdefault(id(store), (store, []))[1].append(run_id)
+        found: list[Problem] = []
+        for store, of_store in by_store.values():
             generation = store.generation
             for facts in self._facts(store, of_store):
                 problems = self._problems(facts, locates, each=each)
-                self._runs.put((facts.run_id, id(store), asked), (generation, problems))
+                self._runs.put((facts.run_id, id(store), each if locates else 0), (generation, problems))
                 found += problems
-        return by_cost(found)
+        return found
 
     def _known(self, store: Store, run_id: str, asked: int) -> list[Problem] | None:
         for located in (MOST_LOCATED, ENDS, 0):

@@ -6,7 +6,9 @@ import gc
 import json
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier, get_ident
 
 import pytest
 from click.testing import CliRunner
@@ -161,6 +163,27 @@ def test_problems_of_earlier_states_of_a_store_are_not_kept(tmp_path: Path) -> N
             assert workspace.problems()
             counts.append(sum(isinstance(each, Problem) for each in gc.get_objects()))
     assert counts[-1] <= counts[0]
+
+
+def test_two_that_ask_at_the_same_time_get_problems_that_are_derived_once(tmp_path: Path) -> None:
+    for number in range(4):
+        put(tmp_path, window("run", number, extra=SLOW if number > 1 else None))
+    with Store.open([tmp_path], memory=True) as store:
+        store.ingest()
+        both = Barrier(2, timeout=60)
+        threads = set[int]()
+
+        def store_of(run_id: str) -> Store:
+            """Both look for what is known before either derives it."""
+            if get_ident() not in threads:
+                threads.add(get_ident())
+                both.wait()
+            return store
+
+        stored = StoredProblems(store_of, EpisodeLocator(WindowJudge(lambda _: store)))
+        with ThreadPoolExecutor(2) as pool:
+            (first,), (second,) = pool.map(stored.of_runs, [["run"], ["run"]])
+        assert first is second
 
 
 def test_a_problem_that_goes_while_it_is_read_is_not_found(tmp_path: Path) -> None:
