@@ -6,7 +6,7 @@ Everything here may run on any thread or in any process, because the results are
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,7 +59,7 @@ class PacketBatch:
         return {key_of(row) for row in self.packets}
 
 
-def key_of(row: Row) -> Key:
+def key_of(row: Mapping[str, Any]) -> Key:
     """Return the window of a row."""
     return row["run_id"], row["window"]
 
