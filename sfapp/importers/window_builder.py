@@ -6,10 +6,12 @@ from collections.abc import Mapping as Table
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from sfapp.errors import TraceError
 from sfapp.model import (
     RESIDUAL,
     Accumulation,
@@ -20,6 +22,7 @@ from sfapp.model import (
     RecorderInfo,
     stage_hash,
 )
+from sfapp.model.manifest import MAX_WORLD_SIZE
 from sfapp.packets import WindowDraft
 
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -63,6 +66,7 @@ def build_window(
 
     Raises:
         WindowError: the shapes are inconsistent.
+        TraceError: there are more ranks than any job has.
     """
     names = tuple(stages)
     if RESIDUAL not in names:
@@ -70,14 +74,13 @@ def build_window(
         duration_SNR = np.concatenate([duration_SNR, rest_NR[None]])
         names = (*names, RESIDUAL)
     ranks = RankTable.of(identities)
-    present = set(ranks.rank)
     manifest = Manifest(
         run_id=about.run_id,
         window=about.window,
         stages=names,
         stage_hash=stage_hash(names),
         world_size=about.world_size,
-        missing_ranks=tuple(rank for rank in range(about.world_size) if rank not in present),
+        missing_ranks=_missing(about.world_size, tuple(ranks.rank)),
         started_at=as_time(about.started_ns),
         ended_at=as_time(about.ended_ns),
         accumulation=about.accumulation,
@@ -100,6 +103,21 @@ def build_window(
             for stage, blocked_NR in (wait_NR or {}).items()
         },
     )
+
+
+@lru_cache(maxsize=1)
+def _missing(world_size: int, ranks: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the expected ranks without a row. The windows of a run share the list, which may be long.
+
+    Raises:
+        TraceError: there are more ranks than any job has; a few bytes can name the largest one.
+    """
+    if world_size > MAX_WORLD_SIZE:
+        raise TraceError(
+            f"rank {world_size - 1:,} is larger than any job: the largest rank is {MAX_WORLD_SIZE - 1:,}"
+        )
+    present = set(ranks)
+    return tuple(rank for rank in range(world_size) if rank not in present)
 
 
 def as_time(ns: int | None) -> str | None:

@@ -139,6 +139,26 @@ def windows_in_little_memory(name: str, path: Path) -> int:
     return int(subprocess.run(command, check=True, preexec_fn=limited, stdout=subprocess.PIPE).stdout)
 
 
+def test_a_table_that_names_a_rank_of_no_job_is_refused_before_missing_ranks_are_listed(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "steps.csv"
+    path.write_text(f"{TABLE}0,{2**31 - 1},load,1\n1,{2**31 - 1},load,1\n")
+
+    assert windows_in_little_memory("table", path) == 0
+
+    (refused,) = imported_files("table", path).refused
+    assert refused.reason == "rank 2,147,483,647 is larger than any job: the largest rank is 1,048,575"
+
+
+def test_windows_that_lack_most_ranks_of_a_job_share_the_list_of_these(tmp_path: Path) -> None:
+    path = tmp_path / "steps.csv"
+    rows = [f"{window},0,{rank},load,1\n" for window in range(40) for rank in (0, 2**20 - 1)]
+    path.write_text("window,step,rank,stage,duration_ms\n" + "".join(rows))
+
+    assert windows_in_little_memory("table", path) == 40
+
+
 def repeated(path: Path, table: str) -> Path:
     """Let 400 rows of a table be its only row."""
     with sqlite3.connect(path) as file:
