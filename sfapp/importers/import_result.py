@@ -171,8 +171,9 @@ class WrittenFiles:
 def write_imported(imported: ImportResult, root: Path) -> WrittenFiles:
     """Write every window as a packet below ``root``, with its operator events next to it.
 
-    Importing the same source again replaces all that the last import of it wrote. A run is refused if its
-    folder holds packets of anything else.
+    Importing the same source again replaces all that the last import of it wrote; if a window cannot be
+    written, what the last import wrote of it stays. A run is refused if its folder holds packets of anything
+    else.
     """
     written = _WrittenSoFar()
     runs: dict[str, list[ImportedWindow]] = {}
@@ -183,9 +184,8 @@ def write_imported(imported: ImportResult, root: Path) -> WrittenFiles:
         with guarded(written.refused, folder, f"run {run_id!r}"):
             origin = imported.origin(run_id)
             before = _files_of_import(folder, origin)
-            for each in windows:
-                written.add(each, origin, root)
-            for path in sorted(before.difference(written.packets, written.operators)):
+            kept = [path for each in windows for path in written.add(each, origin, root)]
+            for path in sorted(before.difference(kept)):
                 path.unlink()
     return WrittenFiles(tuple(written.packets), tuple(written.operators), tuple(written.refused))
 
@@ -198,17 +198,23 @@ class _WrittenSoFar:
     operators: list[Path] = field(default_factory=list)
     refused: list[TraceError] = field(default_factory=list)
 
-    def add(self, imported: ImportedWindow, origin: Table[str, str], root: Path) -> None:
-        """Write one window."""
+    def add(self, imported: ImportedWindow, origin: Table[str, str], root: Path) -> list[Path]:
+        """Write one window; return its files, those of the last import if the packet cannot be written."""
         window = with_notes(imported.draft, origin, imported.notes)
+        place = f"run {window.run_id!r}, window {window.number}"
         path = packet_path(root, window.run_id, window.number)
-        with guarded(self.refused, path, f"run {window.run_id!r}, window {window.number}"):
+        operators_file = operators_path(root, window.run_id, window.number)
+        files = [path, operators_file]
+        with guarded(self.refused, path, place):
             write_packet(window, path)
             self.packets.append(path)
-            if imported.operators is not None:
-                operators_file = operators_path(root, window.run_id, window.number)
+            files.remove(operators_file)  # That of the last import is about the packet that was replaced.
+        if imported.operators is not None and operators_file not in files:
+            with guarded(self.refused, operators_file, place):
                 write_operators(imported.operators, window.run_id, window.number, operators_file)
                 self.operators.append(operators_file)
+                files.append(operators_file)
+        return files
 
 
 def _files_of_import(folder: Path, origin: Table[str, str]) -> set[Path]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,6 +37,18 @@ def put(root: Path, *paths: Path, source: str = "table") -> WrittenFiles:
 
 def content(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def full_disk(patch: pytest.MonkeyPatch, name: str) -> None:
+    """Let there be no room for a file of this name."""
+    opened = os.open
+
+    def refused(path: Path, *more: int) -> int:
+        if f".{name}." in str(path):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        return opened(path, *more)
+
+    patch.setattr(os, "open", refused)
 
 
 def a_nsys_export(folder: Path) -> None:
@@ -191,6 +205,31 @@ def test_the_same_source_again_replaces_all_that_it_wrote(tmp_path: Path) -> Non
     fields = job_fields(read_packet(again.packets[0]).window.manifest, {})
     assert fields["imported_from"] == "table"
     assert "imported_source" not in fields
+
+
+@pytest.mark.parametrize(
+    ("full_for", "left"),
+    [
+        ("00000001.parquet", {"00000001.parquet", "00000001.ops.parquet"}),
+        ("00000001.ops.parquet", {"00000001.parquet"}),
+    ],
+)
+def test_a_window_that_a_full_disk_refuses_stays_as_the_last_import_wrote_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full_for: str, left: set[str]
+) -> None:
+    root, job = tmp_path / "packets", tmp_path / "job"
+    put(root, table(job, 250, spans=True))
+    before = content(root / "job")
+
+    with monkeypatch.context() as disk:
+        full_disk(disk, full_for)
+        (error,) = put(root, table(job, 150, spans=True)).refused
+
+    assert f"{full_for}: run 'job', window 1: cannot be written: No space left on device" in str(error)
+    after = content(root / "job")
+    assert set(after) == {"00000000.parquet", "00000000.ops.parquet"} | left
+    if full_for == "00000001.parquet":
+        assert after[full_for] == before[full_for]
 
 
 def test_a_grown_folder_is_the_same_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
