@@ -67,6 +67,8 @@ def _leads_out(path: Path, roots: Sequence[Path]) -> bool:
     """Return whether a folder holds a link to a place outside of the roots."""
     if not path.is_dir():
         return False
-    links = (each for each in path.rglob("*") if each.is_symlink())
+    # A folder that is removed meanwhile has no links.
+    below = (Path(place, name) for place, folders, names in os.walk(path) for name in (*folders, *names))
+    links = (each for each in below if each.is_symlink())
     targets = (Path(os.path.realpath(each)) for each in links)  # ``resolve`` raises where links form a loop
     return any(not any(target.is_relative_to(root) for root in roots) for target in targets)

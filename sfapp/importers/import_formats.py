@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as Table
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -122,18 +122,19 @@ def find_files(paths: Sequence[Path], suffixes: tuple[str, ...]) -> list[Path]:
     found: set[Path] = set()
     for path in paths:
         if path.is_dir():
-            found.update(
-                each
-                for each in path.rglob("*")
-                if each.name.endswith(suffixes)
-                and _may_be_file(each)
-                and not any(part.startswith(".") for part in each.relative_to(path).parts)
-            )
+            found.update(each for each in _below(path) if each.name.endswith(suffixes) and _may_be_file(each))
         elif path.exists():
             found.add(path)
         else:
             raise TraceError("no such file or folder", path=str(path))
     return sorted({(os.path.realpath(path.parent), path.name): path for path in sorted(found)}.values())
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """Yield what is no folder below this one; a folder that is removed meanwhile has nothing."""
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        yield from (Path(place, name) for name in names if not name.startswith("."))
 
 
 def _may_be_file(path: Path) -> bool:

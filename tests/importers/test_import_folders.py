@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from sfapp.importers import ImportOptions, WrittenFiles, read_traces, write_imported
+from sfapp.importers.import_formats import find_files
 from sfapp.importers.run_names import run_names
 from sfapp.model.job_fields import job_fields
 from sfapp.packets import find_packets, packet_path, read_packet, write_packet
@@ -111,6 +112,23 @@ def test_every_source_of_one_import_is_a_run_of_its_own(
 )
 def test_as_many_folders_as_are_needed_are_in_a_name(places: list[str], names: list[str]) -> None:
     assert run_names([Path(place) for place in places]) == names
+
+
+def test_a_folder_that_is_removed_while_files_are_looked_for_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = table(tmp_path / "job")
+    (job / "gone").mkdir()
+    listed = os.scandir
+
+    def scandir(path: object = ".") -> object:
+        if Path(str(path)).name == "gone":
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+        return listed(path)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(os, "scandir", scandir)
+
+    assert find_files([job], (".csv",)) == [job / "t.csv"]
 
 
 def test_a_folder_that_is_given_in_two_ways_is_imported_once(tmp_path: Path) -> None:
