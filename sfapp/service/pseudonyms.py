@@ -10,6 +10,8 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from urllib.parse import quote, quote_plus
 
 from sfapp.incidents import IncidentState, renamed, runs_named, state_from_events
 from sfapp.model import Window
@@ -18,12 +20,13 @@ from sfapp.model.host_evidence import MODEL_ATTRIBUTES
 from sfapp.model.manifest import DIMENSIONS
 from sfapp.model.problems import Problem
 from sfapp.model.view import ViewState, WindowKey
+from sfapp.views.address import path_segment
 
 _NAMELESS = ("node", "role", "local_rank", *DIMENSIONS, *MODEL_ATTRIBUTES)
 """What late ranks may share that holds no name."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Pseudonyms:
     """Mapping of real names to pseudonyms; the same for the same packets and notes."""
 
@@ -109,24 +112,39 @@ class Pseudonyms:
         return state_from_events(renamed(incident_state.events, self.runs.__getitem__, self.text, self.id_of))
 
     def text(self, text: str) -> str:
-        """Replace every name in a text, including short forms of hosts, regardless of case."""
-        short = {host.partition(".")[0]: new for host, new in self.hosts.items()}
-        every = {name.casefold(): new for name, new in (short | self.hosts | self.runs).items() if name}
-        if not every:
+        """Replace every name in a text, including short forms of hosts and names in addresses, regardless of
+        case."""
+        if not self._written:
             return text
-        names = "|".join(re.escape(name) for name in sorted(every, key=len, reverse=True))
-        # Only whole words: a run called "a" must not change every a.
-        return re.sub(
-            rf"(?<![^\W_])(?:{names})(?![^\W_])",
-            lambda found: every.get(found.group().casefold(), "name"),
-            text,
-            flags=re.IGNORECASE,
-        )
+        return self._pattern.sub(self._replacement, text)
+
+    def _replacement(self, found: re.Match[str]) -> str:
+        name = found.group()
+        return self._written.get(name) or self._written.get(name.casefold(), "name")
+
+    @cached_property
+    def _written(self) -> dict[str, str]:
+        """Pseudonyms by what a text may hold, and by that without case: a folded "ß" is another text."""
+        short = {host.partition(".")[0]: new for host, new in self.hosts.items()}
+        names = ((name, new) for name, new in (short | self.hosts | self.runs).items() if name)
+        forms = ((form, new) for name, new in names for form in _forms(name))
+        return {key: new for form, new in forms for key in (form, form.casefold())}
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        names = "|".join(re.escape(form) for form in sorted(self._written, key=len, reverse=True))
+        # Only whole words: a run called "a" must not change every a. In an address, %2F may be before one.
+        return re.compile(rf"(?:(?<![^\W_])|(?<=%[0-9a-f]{{2}}))(?:{names})(?![^\W_])", re.IGNORECASE)
 
     @staticmethod
     def id_of(event_id: str) -> str:
         """Return the id of an edit in the copy."""
         return hashlib.sha256(f"redacted {event_id}".encode()).hexdigest()[:32]
+
+
+def _forms(name: str) -> set[str]:
+    """Return a name as it is, and as addresses hold it: those of the app, of browsers and of forms."""
+    return {name, path_segment(name), quote(name, safe=""), quote(name), quote_plus(name)}
 
 
 def _numbered(kind: str, names: Iterable[str]) -> dict[str, str]:

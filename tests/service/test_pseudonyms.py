@@ -1,0 +1,30 @@
+"""Names that a redacted text must not hold."""
+
+from __future__ import annotations
+
+import pytest
+
+from sfapp.model.view import WindowKey
+from sfapp.service.pseudonyms import Pseudonyms
+from sfapp.views.address import run_page, window_page
+
+
+@pytest.mark.parametrize("run", ["team/exp-7", "acme lr=0.1", "a//b", "größe", "100%"])
+def test_a_run_in_an_address_is_replaced_as_everywhere(run: str) -> None:
+    names = Pseudonyms.of_names([run], [])
+
+    page = window_page(WindowKey(run, 3))
+    assert names.text(f"see http://sfapp.example.org{page}?tab=steps") == (
+        "see http://sfapp.example.org/w/run-1/3?tab=steps"
+    )
+    assert names.text(f"{run_page(run)} and {run}.") == "/runs/run-1 and run-1."
+
+
+def test_a_run_in_the_query_of_an_address_is_replaced() -> None:
+    names = Pseudonyms.of_names(["acme lr=0.1", "train-7"], ["node-0.example.org"])
+
+    assert names.text("?a=acme%20lr%3D0.1%2F0&b=acme+lr%3D0.1/1") == "?a=run-1%2F0&b=run-1/1"
+    assert names.text("?next=%2Fw%2Ftrain-7%2F3&text=node-0") == "?next=%2Fw%2Frun-2%2F3&text=host-1"
+    assert names.text("train-7 trains on NODE-0, train-77 does not") == (
+        "run-2 trains on host-1, train-77 does not"
+    )
