@@ -74,12 +74,14 @@ def window_report(workspace: Workspace, key: WindowKey, view: ViewState) -> Repo
         manifest = store.window(key.run_id, key.window).manifest
         ended = parse_time(manifest.ended_at) or parse_time(manifest.started_at)
         name = "" if options.redact else _name_of_run(key.run_id)
+        # A pseudonym replaces whole names only.
+        shown = key.run_id if options.redact else format.clip(key.run_id, 80)
         request = ReportRequest(
             output=f"sfapp-{name}window-{key.window}{options.ending}",
             paths=_paths(workspace, store, key),
             windows=(key,),
             view=view,
-            title=f"Window {key.window} of {format.clip(key.run_id, 80)}",
+            title=f"Window {key.window} of {shown}",
             at=ended or datetime.fromtimestamp(0, UTC),
         )
         return create_report(workspace, request, options, progress)

@@ -31,7 +31,7 @@ from sfapp.report.workspace_report import (
 )
 from sfapp.service.workspace import Workspace
 from tests.app.page_elements import one, slider
-from tests.app.recorded_job import RUN
+from tests.app.recorded_job import RUN, job_window, put
 
 SICK = WindowKey(RUN, 2)
 """The window in which rank 3's callback is slow."""
@@ -222,6 +222,20 @@ def test_names_are_hidden_as_the_command_hides_them(workspace: Workspace) -> Non
     assert "run-1" in page
     assert "node-0" not in page
     assert "host-1" in page
+
+
+def test_a_long_name_of_a_run_is_hidden_in_the_title_too(own_workspace: Workspace, packets: Path) -> None:
+    run = f"secret-project-{'x' * 80}"
+    put(packets, job_window(0, {}, run))
+    own_workspace.store.ingest()
+    maker = window_report(own_workspace, WindowKey(run, 0), ViewState())
+
+    page = maker(ReportOptions(".md", True), ReportProgress())[1]
+    with zipfile.ZipFile(io.BytesIO(page)) as archive:
+        text = archive.read(archive.namelist()[0]).decode()
+
+    assert "secret" not in text
+    assert text.startswith("# Window 0 of run-")
 
 
 def test_a_cancelled_report_ends_at_its_next_step(workspace: Workspace) -> None:
