@@ -14,11 +14,12 @@ from __future__ import annotations
 import io
 import zipfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from sfapp.errors import ReportError
-from sfapp.files import output_writer
+from sfapp.files import output_writer, write_atomic
 from sfapp.incidents import IncidentState
 from sfapp.report.parts import Report
 
@@ -123,17 +124,29 @@ def packed(files: Files) -> tuple[str, bytes]:
 
 
 def write(path: Path, files: Files) -> int:
-    """Write the files of a report atomically and return their total size in bytes.
+    """Write the files of a report and return their total size in bytes. Files of a former report stay as they
+    are until all of this one are on the disk.
 
     Raises:
         ReportError: a file cannot be written.
     """
+    (name, content), *others = files.items()
+    new: dict[Path, Path] = {}
     try:
-        for name, content in reversed(list(files.items())):  # drawings before the text that refers to them
-            target = path.parent / name
+        for other, inside in others:
+            target = path.parent / other
             target.parent.mkdir(exist_ok=True)
-            with output_writer(target, sync=False) as file:
-                file.write(content)
+            new[target] = target.with_name(f".{target.name}.new")
+            write_atomic(new[target], inside, sync=False)
+        with output_writer(path.parent / name, sync=False) as file:
+            file.write(content)
+            file.flush()
+            for target, written in new.items():  # drawings before the text that refers to them
+                written.replace(target)
     except OSError as error:
         raise ReportError(f"{path} cannot be written: {error.strerror}") from error
+    finally:
+        for written in new.values():
+            with suppress(OSError):
+                written.unlink(missing_ok=True)
     return sum(map(len, files.values()))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import errno
 import gzip
 import io
+import os
 import re
 import shutil
 import zlib
@@ -21,6 +23,7 @@ from sfapp.incidents import IncidentEditor, IncidentLog
 from sfapp.model.incidents import Pin
 from sfapp.model.view import WindowKey
 from sfapp.report import REPORT_FORMATS
+from sfapp.report.formats import write
 from sfapp.report.plots import report_names
 from sfapp.views.plot_registry import WindowInput
 from tests.report.report_cases import SAMPLE
@@ -130,3 +133,25 @@ def test_an_ending_of_no_format_lists_those_there_are(tmp_path: Path) -> None:
     assert ".html" in REPORT_FORMATS
     assert str(made.exception) == f"r.docx should end in {', '.join(REPORT_FORMATS)}"
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("full_for", ["b.svg", "r.md"])
+def test_a_report_that_a_full_disk_refuses_leaves_the_former_one_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full_for: str
+) -> None:
+    path = tmp_path / "r.md"
+    former = {"r.md": b"former text", "r_files/a.svg": b"former a", "r_files/b.svg": b"former b"}
+    write(path, former)
+    opened = os.open
+
+    def refused(path: Path, *more: int) -> int:
+        if f".{full_for}." in str(path):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        return opened(path, *more)
+
+    monkeypatch.setattr(os, "open", refused)
+    with pytest.raises(ReportError, match=r"r\.md cannot be written: No space left on device"):
+        write(path, {name: content.replace(b"former", b"new") for name, content in former.items()})
+
+    found = [each for each in tmp_path.rglob("*") if each.is_file()]
+    assert {str(each.relative_to(tmp_path)): each.read_bytes() for each in found} == former
