@@ -23,7 +23,7 @@ MOST_MEMBERS = 4 * MAX_WORLD_SIZE
 """Ranks in the lists of all groups of a dump, or of all dumps of a job. A job lists all its ranks once for
 each of some dimensions."""
 
-_RANK = re.compile(r"(\d{1,9})(?:\.[A-Za-z]+)*\Z")
+_RANK = re.compile(r"(?<!\d)(\d{1,9})(?:\.[A-Za-z]+)*\Z")
 
 Count = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 """Number or time, ns, bounded so that the difference of any two fits 64 bits."""

@@ -44,7 +44,7 @@ _STEP = re.compile(
     r"(?:.*\W)?(?:profiler)?(?:train(?:ing)?[ _]?)?(?:step|iter(?:ation)?|batch)\W{0,2}_?(\d{1,15})\W?", re.I
 )
 _NUMBER = re.compile(r"(\d{1,15})\D*\Z")
-_RANK = re.compile(r"(?P<job>.*?)[._-]?rank[._-]?(?P<rank>\d{1,7})", re.IGNORECASE | re.DOTALL)
+_RANK = re.compile(r"(?P<job>.*?)[._-]?rank[._-]?(?P<rank>\d{1,7})(?!\d)", re.IGNORECASE | re.DOTALL)
 
 # Common names of hand-marked parts of a step; they must match whole names, in any case.
 _PLAIN = (

@@ -14,10 +14,11 @@ import pytest
 
 from sfapp.errors import TraceError
 from sfapp.importers import ImportOptions, ImportResult
+from sfapp.importers.flight_recorder_dump import rank_of
 from sfapp.importers.import_formats import read_traces
 from sfapp.importers.import_result import guarded
 from sfapp.importers.sqlite_reader import open_database
-from tests.importers.test_nsys_import import export
+from tests.importers.test_nsys_import import a_step, export
 from tests.importers.test_traceml_import import events, telemetry
 
 TABLE = "step,rank,stage,duration_ms\n0,0,load,1\n1,0,load,2\n"
@@ -310,3 +311,18 @@ def test_a_dump_with_more_values_than_calls_have_is_refused_in_little_memory(
         [sys.executable, "-c", script, path, reads], capture_output=True, text=True, preexec_fn=limited
     )
     assert "no dump of one rank has so many" in result.stdout, result.stderr
+
+
+@pytest.mark.parametrize("name", ["nccl_trace_rank_1000000003", "dump_1000000003.json"])
+def test_a_number_that_is_too_long_for_a_rank_is_not_read_in_part(tmp_path: Path, name: str) -> None:
+    with pytest.raises(TraceError, match="its name does not end in the rank"):
+        rank_of(tmp_path / name)
+
+
+def test_an_export_named_after_a_number_too_long_for_a_rank_is_a_run_of_its_own(tmp_path: Path) -> None:
+    path = export(tmp_path / "report_rank20261129.sqlite", a_step(0, 3, 11))
+
+    (window,) = imported_files("nsys", path).windows
+
+    assert window.draft.run_id == "report_rank20261129"
+    assert list(window.draft.ranks.rank) == [0]
