@@ -20,6 +20,7 @@ from sfapp.model.host_evidence import MODEL_ATTRIBUTES
 from sfapp.model.manifest import DIMENSIONS
 from sfapp.model.problems import Problem
 from sfapp.model.view import ViewState, WindowKey
+from sfapp.views import format
 from sfapp.views.address import path_segment
 
 _NAMELESS = ("node", "role", "local_rank", *DIMENSIONS, *MODEL_ATTRIBUTES)
@@ -143,8 +144,10 @@ class Pseudonyms:
 
 
 def _forms(name: str) -> set[str]:
-    """Return a name as it is, and as addresses hold it: those of the app, of browsers and of forms."""
-    return {name, path_segment(name), quote(name, safe=""), quote(name), quote_plus(name)}
+    """Return a name as it is, as titles that the app offers have it, which may be cut off, and as addresses
+    hold it: those of the app, of browsers and of forms."""
+    addressed = (path_segment(name), quote(name, safe=""), quote(name), quote_plus(name))
+    return {name, format.clip(name), *addressed}
 
 
 def _numbered(kind: str, names: Iterable[str]) -> dict[str, str]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from sfapp.model.view import WindowKey
 from sfapp.service.pseudonyms import Pseudonyms
 from sfapp.views.address import run_page, window_page
+from sfapp.views.text.problems import problem_text
+from tests.alerts.test_changes import problem
 
 
 @pytest.mark.parametrize("run", ["team/exp-7", "acme lr=0.1", "a//b", "größe", "100%"])
@@ -28,3 +32,12 @@ def test_a_run_in_the_query_of_an_address_is_replaced() -> None:
     assert names.text("train-7 trains on NODE-0, train-77 does not") == (
         "run-2 trains on host-1, train-77 does not"
     )
+
+
+@pytest.mark.parametrize("run", [f"secret-project-{'x' * 60}", "secret  project"])
+def test_a_run_in_a_title_that_the_app_offers_is_replaced(run: str) -> None:
+    names = Pseudonyms.of_names([run], [])
+
+    title = problem_text(replace(problem().problem, run_id=run)).where
+    assert "secret" in title
+    assert names.text(title) == "window 3 of run-1"
