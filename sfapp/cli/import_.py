@@ -70,7 +70,7 @@ def import_(source: str, paths: Sequence[Path], out: Path, mapping_path: Path | 
     mapping = read_mapping(mapping_path) if mapping_path else ImportOptions().mapping
     progress = _progress if shows_progress() and not as_json else None
     with _scratch() as scratch:
-        options = ImportOptions(mapping=mapping, progress=progress, scratch=scratch)
+        options = ImportOptions(mapping=mapping, progress=progress, scratch=scratch, out=out)
         imported = read_traces(source, paths, options)
     written = write_imported(imported, out)
     refused = (*imported.refused, *written.refused)

@@ -101,7 +101,7 @@ def read_traces(name: str, paths: Sequence[Path], options: ImportOptions) -> Imp
     if name not in IMPORT_FORMATS:
         raise TraceError(f"unknown format {name!r}; known formats: {', '.join(IMPORT_FORMATS)}")
     form = IMPORT_FORMATS[name]
-    files = find_files(paths, form.suffixes)
+    files = find_files(paths, form.suffixes, options.out)
     if not files:
         where = ", ".join(str(path) for path in paths)
         raise TraceError(f"no {name} traces ({', '.join(form.suffixes)}) under {where}")
@@ -110,11 +110,14 @@ def read_traces(name: str, paths: Sequence[Path], options: ImportOptions) -> Imp
     return replace(read(files, options), format=name, named=named)
 
 
-def find_files(paths: Sequence[Path], suffixes: tuple[str, ...]) -> list[Path]:
+def find_files(paths: Sequence[Path], suffixes: tuple[str, ...], out: Path | None = None) -> list[Path]:
     """Return the given files, and the files below the given folders whose names end with one of the suffixes,
     sorted. A file of a folder that is given in two ways is returned once.
 
     Names that start with a dot are skipped.
+
+    Args:
+        out: folder of packets, which is left out below the given folders.
 
     Raises:
         TraceError: a path does not exist.
@@ -122,7 +125,9 @@ def find_files(paths: Sequence[Path], suffixes: tuple[str, ...]) -> list[Path]:
     found: set[Path] = set()
     for path in paths:
         if path.is_dir():
-            found.update(each for each in _below(path) if each.name.endswith(suffixes) and _may_be_file(each))
+            found.update(
+                each for each in _below(path, out) if each.name.endswith(suffixes) and _may_be_file(each)
+            )
         elif path.exists():
             found.add(path)
         else:
@@ -130,10 +135,16 @@ def find_files(paths: Sequence[Path], suffixes: tuple[str, ...]) -> list[Path]:
     return sorted({(os.path.realpath(path.parent), path.name): path for path in sorted(found)}.values())
 
 
-def _below(folder: Path) -> Iterator[Path]:
+def _below(folder: Path, left_out: Path | None) -> Iterator[Path]:
     """Yield what is no folder below this one; a folder that is removed meanwhile has nothing."""
+    other = None if left_out is None else os.path.realpath(left_out)
     for place, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
+        folders[:] = [
+            name
+            for name in folders
+            if not name.startswith(".")
+            and (other is None or os.path.realpath(os.path.join(place, name)) != other)
+        ]
         yield from (Path(place, name) for name in names if not name.startswith("."))
 
 

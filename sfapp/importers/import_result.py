@@ -68,11 +68,13 @@ class ImportOptions:
         mapping: maps foreign names to stages, columns and roles.
         progress: called before each file is read, with the file, the number of files read, and the total.
         scratch: folder for temporary files, the system's by default.
+        out: folder that packets are written to, in which no traces are looked for unless it is given.
     """
 
     mapping: Mapping = NO_MAPPING
     progress: Callable[[Path, int, int], None] | None = None
     scratch: Path | None = None
+    out: Path | None = None
 
     def each(self, paths: Sequence[Path]) -> Iterator[Path]:
         """Yield the paths and report progress before each."""

@@ -16,6 +16,7 @@ from sfapp.model.job_fields import job_fields
 from sfapp.packets import find_packets, packet_path, read_packet, write_packet
 from sfapp.packets.paths import thinned_path
 from tests.builders import ddp_job, window_of
+from tests.commands import run_sfapp
 from tests.importers.test_nsys_import import a_step, export
 from tests.importers.test_straggler_analysis_import import a_job
 from tests.importers.test_traceml_import import events, telemetry
@@ -248,6 +249,15 @@ def test_a_window_that_a_full_disk_refuses_stays_as_the_last_import_wrote_it(
     assert set(after) == {"00000000.parquet", "00000000.ops.parquet"} | left
     if full_for == "00000001.parquet":
         assert after[full_for] == before[full_for]
+
+
+def test_packets_below_the_folder_of_traces_are_no_traces_at_the_next_import(tmp_path: Path) -> None:
+    job = table(tmp_path / "job")
+
+    first, again = (run_sfapp("import", "table", job, "-o", job / "packets") for _ in range(2))
+
+    assert (again.returncode, again.stdout, again.stderr) == (0, first.stdout, first.stderr)
+    assert [path.name for path in find_packets([job])] == ["00000000.parquet"]
 
 
 def test_a_grown_folder_is_the_same_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
