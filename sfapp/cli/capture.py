@@ -149,7 +149,7 @@ def capture(
         request = new_request(run, chosen, steps, first_step=from_step, reason=reason, asked_by=author_name())
         root = _root_of(packets, run)
     ask_for_capture(root, request)
-    message(f"{request.id}: requested {steps} steps of rank {_listed(request.ranks)} in run {run}")
+    message(f"{request.id}: requested {steps} steps of rank {_listed(request.ranks)} in run {printable(run)}")
     if not no_wait:
         _wait(root, request)
 

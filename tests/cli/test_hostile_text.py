@@ -59,6 +59,11 @@ COMMANDS = [
     ["export", "perfetto", f"no {TERMINAL}"],
     ["capture", ".", f"live {HOSTILE_TEXT}"],
     ["capture", ".", f"no {TERMINAL}"],
+    ["capture", ".", "--no-wait"],
+    ["fleet", "."],
+    ["fleet", ".", "--by", "image"],
+    ["ingest", ".", "--to", "verdicts"],
+    ["compact", ".", "--older-than", "0", "--dry-run"],
     ["serve", f"no {TERMINAL}"],
 ]
 
