@@ -123,11 +123,18 @@ def _walls(rows: TableRows, kind: int) -> DurationTable:
 
 _STEPS = 2**40
 
+_WINDOWS = 2**23
+"""Windows whose combination with a step fits 64 bits."""
+
 
 def _key(window: Ints, step: Ints) -> Ints:
     """Combine window and step into one ascending number."""
     if len(step) and int(step.max()) >= _STEPS and int(window.max()) >= 0:
         raise TraceError(f"step {int(step.max()):,} is too large for numbered windows")
+    if len(window) and int(window.max()) >= _WINDOWS:
+        raise TraceError(
+            f"window {int(window.max()):,} is too large: the largest number of a window is {_WINDOWS - 1:,}"
+        )
     return np.maximum(window, 0) * _STEPS + step
 
 

@@ -263,3 +263,15 @@ def test_telemetry_of_dlio_shows_the_first_load_of_an_epoch_and_one_late_reader(
 def test_an_unknown_format_or_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="no table traces"):
         read_traces("table", [tmp_path], ImportOptions())
+
+
+def test_a_window_whose_number_cannot_be_kept_is_refused(tmp_path: Path) -> None:
+    def table(*windows: int) -> Path:
+        rows = [f"{window},{place},0,{DATA},5\n" for place, window in enumerate(windows)]
+        return written(tmp_path, "window,step,rank,stage,duration_ms\n" + "".join(rows))
+
+    numbers = [each.window.number for each in imported("table", table(0, 2**23 - 1)).windows]
+    assert numbers == [0, 2**23 - 1]
+
+    error = only_error(imported("table", table(0, 2**24)))
+    assert error.reason == "window 16,777,216 is too large: the largest number of a window is 8,388,607"
