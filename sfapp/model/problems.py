@@ -157,14 +157,16 @@ class ProblemMark:
 
 
 def problem_status(problem: Problem, mark: ProblemMark | None, now: datetime) -> ProblemStatus:
-    """Return a problem's status: muted if a mute has not ended, else fixed or returned if marked as fixed."""
+    """Return a problem's status: muted if a mute has not ended; else fixed if it was marked so and no later
+    window has it, and returned while it is ongoing in spite of that mark."""
     if mark is not None and mark.muted is not None and (mark.muted_until is None or now < mark.muted_until):
         return "muted"
-    if mark is not None and mark.fixed is not None:
-        latest = problem.latest_window
-        returned = mark.fixed_through is not None and latest is not None and latest > mark.fixed_through
-        return "returned" if returned else "fixed"
-    return "ongoing" if problem.ended is None else "ended"
+    if mark is None or mark.fixed is None:
+        return "ongoing" if problem.ended is None else "ended"
+    latest = problem.latest_window
+    if mark.fixed_through is None or latest is None or latest <= mark.fixed_through:
+        return "fixed"
+    return "returned" if problem.ended is None else "ended"
 
 
 def shown_status(problem: Problem, status: ProblemStatus, now: datetime) -> ProblemStatus:

@@ -197,10 +197,21 @@ MARK = Stamp("Ada", START)
         (ProblemMark(problem="p", muted=MARK, muted_until=START + SECONDS), START, "muted"),
         (ProblemMark(problem="p", muted=MARK, muted_until=START + SECONDS), START + SECONDS, "ended"),
         (ProblemMark(problem="p", fixed=MARK, fixed_through=5), START, "fixed"),
-        (ProblemMark(problem="p", fixed=MARK, fixed_through=2), START, "returned"),
+        (ProblemMark(problem="p", fixed=MARK, fixed_through=2), START, "ended"),
         (ProblemMark(problem="p", fixed=MARK, fixed_through=2, muted=MARK), START, "muted"),
     ],
 )
-def test_a_mute_ends_and_what_was_fixed_returns(mark: ProblemMark | None, now: datetime, status: str) -> None:
+def test_a_mute_ends_and_what_was_fixed_has_ended_again(
+    mark: ProblemMark | None, now: datetime, status: str
+) -> None:
     (problem,) = problems(verdicts(Fault("persistent", DATA, 3, 0.2, 80, 160)))
     assert problem_status(problem, mark, now) == status
+
+
+def test_what_was_marked_as_fixed_has_returned_while_the_last_window_has_it() -> None:
+    (problem,) = problems(verdicts(Fault("persistent", DATA, 3, 0.2, 80, 240), windows=6))
+    assert (problem.ended, problem.latest_window) == (None, 5)
+
+    marks = [ProblemMark(problem="p", fixed=MARK, fixed_through=through) for through in (2, 5)]
+
+    assert [problem_status(problem, mark, START) for mark in marks] == ["returned", "fixed"]
