@@ -280,21 +280,21 @@ class WindowAssembler:
         if os.path.exists(path) and _attempt_in(path) not in (None, rows.attempt):
             self._write_own_part(rows)
         else:
-            self._write_rows(rows, _job(self._root, rows), rows.number, path, reason)
+            self._write_rows(rows, path, reason)
 
     def _write_own_part(self, rows: RankRows) -> None:
-        """Write rows as their process would: readers list them as a conflict, and no file is replaced."""
-        hello, number = rows.hello, rows.opened.window
-        job = replace(_job(self._root, rows), attempt=rows.attempt_name, process=hello.incarnation)
-        path = packet_path(self._root, hello.run_id, number, hello.rank, name_in_path(hello.incarnation))
-        self._write_rows(rows, job, number, path, OTHER_ATTEMPT)
-        self.failures.append(f"rank {hello.rank}, window {number}: written as a part: {OTHER_ATTEMPT}")
+        """Write rows beside those of another attempt: readers list them as a conflict."""
+        hello = rows.hello
+        # Not the name of the part that the process itself may write, perhaps into the same folder.
+        process = name_in_path(f"{hello.incarnation} here")
+        self._write_rows(
+            rows, packet_path(self._root, hello.run_id, rows.number, hello.rank, process), OTHER_ATTEMPT
+        )
+        self.failures.append(f"rank {hello.rank}, window {rows.number}: written as a part: {OTHER_ATTEMPT}")
 
-    def _write_rows(self, rows: RankRows, job: JobInfo, number: int, path: Path, reason: str) -> None:
-        buffer = rows.buffer()
-        buffer.number = number
+    def _write_rows(self, rows: RankRows, path: Path, reason: str) -> None:
         try:
-            write_packet(part_draft(job, buffer, rows.identity, reason), path)
+            write_packet(part_draft(_job(self._root, rows), rows.buffer(), rows.identity, reason), path)
             self.counts.parts += 1
         except PacketError as error:
             if isinstance(error.__cause__, OSError):

@@ -48,8 +48,7 @@ class RankRows:
 
     Attributes:
         number: number of the window on disk.
-        attempt: label of the rank's attempt in packets. attempt_name: its name in messages, which may be that
-            of several.
+        attempt: label of the rank's attempt in packets.
         end: sequence after the window's last element, known once it is closed.
         is_durable: whether it is on disk, or was discarded for good.
         has_gap: whether the rank discarded its last steps before they were sent.
@@ -63,7 +62,6 @@ class RankRows:
     chunks: list[Rows] = field(default_factory=list)
     steps: int = 0
     size: int = field(init=False)
-    attempt_name: str = field(init=False)
     last_step: int | None = None
     closed: WindowClosed | None = None
     end: int | None = None
@@ -71,7 +69,6 @@ class RankRows:
     has_gap: bool = False
 
     def __post_init__(self) -> None:
-        self.attempt_name = self.hello.attempt  # Before a newer hello, which may be of the next one.
         names = (*self.opened.broad, *self.opened.stages)
         self.size = _EMPTY_BYTES + sum(map(len, names)) + _NAME_BYTES * len(names)
         self.size += hello_size(self.hello)
