@@ -270,14 +270,14 @@ class WindowAssembler:
         _remove(
             part
             for rows in matching
-            if os.path.exists(part := part_path(path, rows.hello.rank)) and _attempt_in(part) == rows.attempt
+            if os.path.exists(part := part_path(path, rows.hello.rank)) and _is_of(part, rows.attempt)
         )
         for rows in other:
             self._write_part(rows, DIFFERENT)
 
     def _write_part(self, rows: RankRows, reason: str) -> None:
         path = packet_path(self._root, rows.hello.run_id, rows.number, rows.hello.rank)
-        if os.path.exists(path) and _attempt_in(path) not in (None, rows.attempt):
+        if os.path.exists(path) and not _is_of(path, None, rows.attempt):
             self._write_own_part(rows)
         else:
             self._write_rows(rows, path, reason)
@@ -303,12 +303,12 @@ class WindowAssembler:
             self.failures.append(f"rank {rows.hello.rank}, window {rows.number}: {error}")
 
 
-def _attempt_in(path: Path) -> str | None:
-    """Return the attempt that a packet names; None if it names none or cannot be read."""
+def _is_of(path: Path, *attempts: str | None) -> bool:
+    """Return whether a packet names one of these attempts (None: no attempt). It may not be readable."""
     try:
-        return read_packet(path).window.manifest.attempt
+        return read_packet(path).window.manifest.attempt in attempts
     except PacketError:
-        return None
+        return False
 
 
 def _remove(paths: Iterable[Path]) -> None:

@@ -1,14 +1,14 @@
-"""Rows whose window number another attempt has are parts of their own beside that window."""
+"""Rows whose window number another attempt has are parts of their own next to that window."""
 
 from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
 
-from sfapp.packets import packet_path, read_windows
+from sfapp.packets import packet_path, read_window, read_windows
 from sfapp.packets.attempts import RESTARTS_FILE
 from sfapp.stream.messages import Ack, Echo, Heartbeat
-from tests.stream.streams import ManualRank, aggregating
+from tests.stream.streams import ManualRank, aggregating, until
 
 
 def write_conflicting_windows(root: Path, of_rank: Path | None = None) -> None:
@@ -52,3 +52,18 @@ def test_conflicting_rows_replace_no_part_that_the_process_itself_has_written(tm
     write_conflicting_windows(tmp_path, of_rank)
     assert of_rank.read_bytes() == b"as the rank wrote it"
     assert len(list(of_rank.parent.glob("*.rank0.parquet"))) == 2
+
+
+def test_a_part_that_cannot_be_read_is_not_replaced(tmp_path: Path) -> None:
+    """It may be another attempt's, of a user whose files others cannot read, or on a disk that does not
+    answer."""
+    part = packet_path(tmp_path, "run", 0, 0)
+    with aggregating(tmp_path, abandon_after=0.2) as aggregator, ManualRank(aggregator.endpoint) as job:
+        job.send(job.hello(), Heartbeat(**job.head, sent=0, sent_ns=0))
+        job.receive_type(Echo)
+        part.write_bytes(b"as the other one wrote it")
+        job.send(job.opened(0), job.steps(1, [7]))
+        until(lambda: aggregator.counts.parts)
+    assert part.read_bytes() == b"as the other one wrote it"
+    (written,) = set(part.parent.glob("*.rank0.parquet")) - {part}
+    assert read_window(written).step_N.tolist() == [7]
