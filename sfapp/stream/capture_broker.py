@@ -29,6 +29,7 @@ from sfapp.packets.captures import (
     request_path,
     write_rank_capture,
 )
+from sfapp.packets.paths import name_in_path
 from sfapp.packets.stack_files import most_bytes, write_file
 from sfapp.stream.capture_mailbox import MAX_BYTES
 from sfapp.stream.messages import (
@@ -228,7 +229,8 @@ class CaptureBroker:
     def _add_piece(self, stream: RankStream, request: CaptureRequest, piece: CapturePiece) -> None:
         """Append a piece to the partial file, and write the file after the last piece.
 
-        A rank sends one file after the other, so it has one partial file.
+        A process sends one file after the other, so it has one partial file. Two may be the same rank, as of
+        two jobs of one name.
 
         Raises:
             StreamError: the pieces are of another kind than was requested, or larger than any file of it.
@@ -257,9 +259,9 @@ class CaptureBroker:
             partial.unlink(missing_ok=True)
 
     def _partial(self, stream: RankStream, piece: CapturePiece) -> Path:
-        rank = stream.hello.rank
+        rank, process = stream.hello.rank, name_in_path(stream.hello.incarnation)
         path = rank_path(self._root, stream.hello.run_id, piece.capture, rank)
-        return path.with_name(f".{piece.capture}.rank{rank}.part")
+        return path.with_name(f".{piece.capture}.rank{rank}.{process}.part")
 
     def _write_events(self, stream: RankStream, piece: CapturePiece, partial: Path) -> None:
         rank, run_id = stream.hello.rank, stream.hello.run_id

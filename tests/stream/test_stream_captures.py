@@ -7,6 +7,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from sfapp.packets.captures import (
     request_path,
     state_of,
 )
-from sfapp.packets.paths import operators_path
+from sfapp.packets.paths import name_in_path, operators_path
 from sfapp.packets.stack_files import dump_path, encode_stacks, read_stacks
 from sfapp.stream import Relay, capture_broker
 from sfapp.stream.messages import Bye, CaptureAck, CaptureCommand, CapturePiece, CaptureReport
@@ -149,7 +150,8 @@ def test_a_piece_is_not_written_through_a_link(tmp_path: Path, content: bytes) -
     target.write_text("as it was")
     with aggregating(tmp_path) as aggregator, ManualRank(aggregator.endpoint, rank=3) as peer:
         path = ask_for_capture(tmp_path, request)
-        path.with_name(f".{request.id}.rank3.part").symlink_to(target)
+        process = name_in_path(peer.head["incarnation"])
+        path.with_name(f".{request.id}.rank3.{process}.part").symlink_to(target)
         peer.send(peer.hello(world_size=4))
         peer.receive_type(CaptureCommand)
         peer.send(pieces(peer, request, content, 0)[0])
@@ -179,6 +181,26 @@ def test_pieces_are_stored_once_despite_loss_and_duplicates(tmp_path: Path, cont
         peer.send(CaptureReport(**peer.head, number=4, first=4, capture=request.id, state=done))
         until(lambda: captures(tmp_path, "run")[0].status == "done")
         assert path.stat().st_mtime_ns == written
+
+
+def test_two_processes_of_a_rank_send_their_pieces_at_the_same_time(tmp_path: Path) -> None:
+    """As two jobs of one name, or processes that outlive the next attempt."""
+    request = ask(tmp_path, ranks=[3])
+    with aggregating(tmp_path) as aggregator, ExitStack() as stack:
+        peers = [stack.enter_context(ManualRank(aggregator.endpoint, 3, name)) for name in ("0a", "0b")]
+        for peer in peers:
+            peer.send(peer.hello(world_size=4, attempt=peer.head["incarnation"]))
+        one, other = (
+            pieces(peer, request, events_of_step(step, tmp_path), 0)
+            for peer, step in zip(peers, (7, 9), strict=True)
+        )
+        sent = [message for together in zip(one, other, strict=True) for message in together]
+        for number, message in enumerate(sent):
+            peers[number % 2].send(message)
+            until(partial(lambda count: aggregator.snapshot().messages == count, 3 + number))
+        assert [peer.receive_type(CaptureAck).number for peer in peers] == [3, 3]
+        assert not aggregator.failures
+    assert list(tmp_path.rglob("*.ops.parquet"))
 
 
 def test_the_answer_to_a_request_that_was_removed_holds_up_no_other(tmp_path: Path) -> None:
