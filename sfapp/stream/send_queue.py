@@ -35,6 +35,13 @@ _ROWS_BYTES = 256 * 1024
 _PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 """Errors that say nothing of the file: the process has used what it may, for a moment."""
 
+_OF_SERVER = frozenset({errno.EACCES, errno.EIO, errno.ESTALE, errno.ETIMEDOUT})
+"""Errors of a file server that is restarted, or does not accept an expired ticket; or of a damaged disk."""
+
+_MOST_READS = 300
+"""Number of times that a file is read while it has such an error, about a minute. Its window keeps the later
+ones waiting, so it is discarded then."""
+
 
 @dataclass(slots=True, eq=False)
 class QueuedWindow:
@@ -50,6 +57,7 @@ class QueuedWindow:
         discarded: numbers of the first and last window that this gap replaces.
         unreported: discarded steps of which no gap was sent to the aggregator.
         was_waiting: whether it was closed when windows that wait were last looked for.
+        unread: number of times that its file could not be read.
     """
 
     rank: JobRank
@@ -65,6 +73,7 @@ class QueuedWindow:
     discarded: tuple[int, int] | None = None
     unreported: int = 0
     was_waiting: bool = False
+    unread: int = 0
 
     @property
     def end(self) -> int:
@@ -235,9 +244,11 @@ class SendQueue:
             try:
                 self._read = window.path, _part_of(window, window.path)
             except (OSError, PacketError) as error:
-                if not _may_pass(error):
+                window.unread += 1
+                if not _may_pass(error, window.unread):
                     self._discard(window, str(error))
                 return None
+            window.unread = 0
         return self._read[1]
 
     def _write_waiting(self) -> None:
@@ -322,11 +333,14 @@ class SendQueue:
             window.path = None
 
 
-def _may_pass(error: BaseException | None) -> bool:
-    """Return whether an error has such a cause that the file may be read later."""
+def _may_pass(error: BaseException | None, times: int) -> bool:
+    """Return whether an error that has occurred so many times has such a cause that the file may be read
+    later."""
     while error is not None and not isinstance(error, OSError):
         error = error.__cause__
-    return error is not None and error.errno in _PASSING
+    if error is None:
+        return False
+    return error.errno in _PASSING or (error.errno in _OF_SERVER and times < _MOST_READS)
 
 
 def _inode(path: Path) -> int:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import resource
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from benchmarks.simulated_stream import RUN, WINDOW_STEPS, SimulatedClock, SimulatedDisk, SimulatedRankProcess
 from sfapp.packets import packet_path, read_windows
-from sfapp.stream.send_queue import _LOOK_SECONDS
+from sfapp.stream import send_queue
+from sfapp.stream.messages import Gap
+from sfapp.stream.send_queue import _LOOK_SECONDS, _MOST_READS
 
 
 class WaitingRank:
@@ -84,6 +89,36 @@ def test_windows_on_disk_are_sent_once_the_process_may_open_files_again(rank: Wa
     assert queue.message(0) is not None
     assert rank.on_disk() == [0, 1, 2]
     assert rank.process.writer.lost_steps == 0
+
+
+@pytest.mark.parametrize("cause", [errno.EACCES, errno.EIO, errno.ESTALE])
+def test_windows_on_disk_are_sent_once_their_folder_answers_again(
+    rank: WaitingRank, cause: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rank.wait(_LOOK_SECONDS)
+    rank.wait(_LOOK_SECONDS)
+    queue = rank.process.sender.queue
+    with monkeypatch.context() as patch:
+        patch.setattr(send_queue, "_part_of", Mock(side_effect=OSError(cause, os.strerror(cause))))
+        for _ in range(_MOST_READS - 1):
+            assert queue.message(0) is None
+    assert queue.message(0) is not None
+    assert rank.on_disk() == [0, 1, 2]
+    assert rank.process.writer.lost_steps == 0
+
+
+def test_a_window_that_can_never_be_read_does_not_keep_later_ones_waiting(
+    rank: WaitingRank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rank.wait(_LOOK_SECONDS)
+    rank.wait(_LOOK_SECONDS)
+    monkeypatch.setattr(send_queue, "_part_of", Mock(side_effect=OSError(errno.EIO, os.strerror(errno.EIO))))
+    for _ in range(_MOST_READS):
+        found = rank.process.sender.queue.message(0)
+    assert found is not None
+    assert isinstance(found.message, Gap)
+    assert rank.process.writer.lost_steps == WINDOW_STEPS
+    assert rank.process.discarded == {0}
 
 
 def test_windows_that_wait_stay_in_memory_while_the_disk_is_full(rank: WaitingRank) -> None:
