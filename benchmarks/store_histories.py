@@ -1,7 +1,7 @@
-"""Random histories of packets, a dataset and a store that follows both: a Hypothesis state machine.
+"""Random histories of packets, two datasets and a store that follows them: a Hypothesis state machine.
 
 Packets and parts of two runs are written, replaced, damaged, moved, removed and put back, and ingested into a
-dataset now and then. After an ingest, a store that is open all the time has what a new store reads from the
+datasets now and then. After an ingest, a store that is open all the time has what a new store reads from the
 same files. ``tests/store/test_store_histories.py`` runs some histories, ``make fuzz`` many.
 """
 
@@ -88,14 +88,14 @@ class StoreHistories(RuleBasedStateMachine):
         super().__init__()
         self.temporary = tempfile.TemporaryDirectory(prefix="sfapp-store-", dir=memory_folder())
         folder = Path(self.temporary.name)
-        self.packets, self.dataset, self.elsewhere = (
-            folder / name for name in ("packets", "verdicts", "elsewhere")
-        )
-        for each in (self.packets, self.dataset, self.elsewhere):
-            each.mkdir()
+        names = ("packets", "elsewhere", "verdicts", "other-verdicts")
+        self.packets, self.elsewhere, self.dataset, self.other_dataset = (folder / name for name in names)
+        for name in names:
+            (folder / name).mkdir()
         self.writes = 0
         self.in_dataset: set[tuple[str, int]] = set()
-        self.store = Store.open([self.packets, self.dataset], db=folder / "store.duckdb")
+        self.roots, self.db = [self.packets, self.dataset, self.other_dataset], folder / "store.duckdb"
+        self.store = Store.open(self.roots, db=self.db)
 
     def teardown(self) -> None:
         self.store.close()
@@ -195,12 +195,22 @@ class StoreHistories(RuleBasedStateMachine):
         assert self.contents_of_dataset() == before
 
     @rule()
+    def ingest_to_another_dataset(self) -> None:
+        """Another team's, which is brought up to date at other times."""
+        ingest_to_dataset([self.packets], self.other_dataset)
+
+    @rule()
     def ingest(self) -> None:
         self.store.ingest()
 
     @rule()
+    def restart(self) -> None:
+        self.store.close()
+        self.store = Store.open(self.roots, db=self.db)
+
+    @rule()
     def compare_with_a_new_store(self) -> None:
-        with Store.open([self.packets, self.dataset], memory=True) as new:
+        with Store.open(self.roots, memory=True) as new:
             for store in (self.store, new):
                 store.ingest()
                 store.ingest()
