@@ -122,10 +122,10 @@ def test_a_folder_that_is_removed_while_files_are_looked_for_is_left_out(
     (job / "gone").mkdir()
     listed = os.scandir
 
-    def scandir(path: object = ".") -> object:
-        if Path(str(path)).name == "gone":
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-        return listed(path)  # type: ignore[call-overload]
+    def scandir(path: str) -> object:
+        if Path(path).name == "gone":
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return listed(path)
 
     monkeypatch.setattr(os, "scandir", scandir)
 

@@ -265,7 +265,7 @@ def test_an_unknown_format_or_file_is_reported(tmp_path: Path) -> None:
         read_traces("table", [tmp_path], ImportOptions())
 
 
-def test_a_window_whose_number_cannot_be_kept_is_refused(tmp_path: Path) -> None:
+def test_a_window_is_refused_if_its_number_cannot_be_kept(tmp_path: Path) -> None:
     def table(*windows: int) -> Path:
         rows = [f"{window},{place},0,{DATA},5\n" for place, window in enumerate(windows)]
         return written(tmp_path, "window,step,rank,stage,duration_ms\n" + "".join(rows))
