@@ -105,7 +105,7 @@ def changes_since(
         problem = listed.problem
         names = (problem.id, *problem.other_ids)
         matches = [each for name in names if (each := before.pop(name, None)) is not None]
-        last = next((each for each in matches if each.is_ongoing), matches[0] if matches else None)
+        last = max(matches, key=lambda each: (each.is_ongoing, each.window or 0), default=None)
         kind = _change(last, listed, now, is_first)
         fresh = _known(listed, now if kind else (last.at if last else 0.0))
         if kind is not None:
@@ -134,7 +134,7 @@ def _change(
     if listed.status in ("muted", "fixed"):
         return None
     if listed.status == "ended":
-        is_news = not is_first if last is None else last.is_ongoing
+        is_news = not is_first if last is None else last.is_ongoing or _is_later(last, listed)
         return "ended" if is_news else None
     is_over = listed.problem.is_stale(datetime.fromtimestamp(now, UTC))
     if last is None:
@@ -144,6 +144,12 @@ def _change(
         return None if is_same else "returned"
     is_recent = 0 <= now - last.at < CHANGE_SECONDS  # not if the clock was set back since
     return "changed" if not is_recent and _differs(last, listed) else None
+
+
+def _is_later(last: KnownProblem, listed: ListedProblem) -> bool:
+    """Return whether a problem has a later window than when the target knew it, so that it had returned."""
+    latest = listed.problem.latest_window
+    return last.window is not None and latest is not None and latest > last.window
 
 
 def _differs(last: KnownProblem, listed: ListedProblem) -> bool:

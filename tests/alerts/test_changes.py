@@ -98,6 +98,16 @@ def test_what_began_and_ended_between_two_looks_is_reported_as_ended() -> None:
     ]
 
 
+def test_what_returned_and_ended_between_two_looks_is_reported_as_ended() -> None:
+    ended, again = problem(status="ended"), problem(status="ended", windows=(3, 9))
+    steps = [(0.0, [problem()]), (1.0, [ended]), (2.0, [again]), (3.0, [again])]
+    assert looks(*steps) == [["began"], ["ended"], ["ended"], []]
+    # Two problems that have ended and are found to be one had not returned
+    two = [problem("a", status="ended"), problem("b", status="ended", windows=(9,))]
+    one = problem("a", status="ended", windows=(3, 9), other_ids=("b",))
+    assert looks((0.0, two), (1.0, [one])) == [[], []]
+
+
 @pytest.mark.parametrize(
     "changed",
     [problem(lost=120e6), problem(lost=30e6), problem(ranks=(3, 4))],
