@@ -77,6 +77,11 @@ def duration_matrix(cells: DurationTable, kinds: int, where: str) -> DurationMat
             f"{MAX_CELLS:,}: import fewer steps at a time",
             path=where,
         )
+    if cells.ns_C.sum(dtype=np.float64) > MAX_VALUE:  # Only then can the parts of a step.
+        spent_NR = np.zeros((len(steps), len(ranks)))
+        np.add.at(spent_NR, (step_at, rank_at), cells.ns_C)
+        if spent_NR.max() > MAX_VALUE:
+            raise TraceError("the times of a step add up to more than 2^62 ns: check their unit", path=where)
     has_NR = np.zeros((len(steps), len(ranks)), np.bool_)
     has_NR[step_at, rank_at] = True
     duration_KNR = np.zeros((kinds, len(steps), len(ranks)), np.int64)

@@ -275,3 +275,13 @@ def test_a_window_is_refused_if_its_number_cannot_be_kept(tmp_path: Path) -> Non
 
     error = only_error(imported("table", table(0, 2**24)))
     assert error.reason == "window 16,777,216 is too large: the largest number of a window is 8,388,607"
+
+
+@pytest.mark.parametrize("stages", ["dddd", "abcd"], ids=["rows of one stage", "stages"])
+def test_times_of_a_step_that_add_up_beyond_64_bits_are_refused(tmp_path: Path, stages: str) -> None:
+    rows = "".join(f"0,0,{stage},{2**62}\n" for stage in stages)
+    path = written(tmp_path, f"step,rank,stage,duration_ns\n0,0,{FORWARD},1000\n{rows}")
+
+    error = only_error(imported("table", path))
+
+    assert error.reason == "the times of a step add up to more than 2^62 ns: check their unit"
