@@ -17,6 +17,8 @@ from typing import BinaryIO, Literal, cast
 
 _FURTHEST = 2**62
 
+_PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE})
+
 _TEMPORARY = re.compile(r"\..+\.\d+\.[0-9a-f]{8}\.tmp", re.DOTALL)
 _LEFT_SECONDS = 86_400.0
 """Age from which a temporary file has no writer: other machines may write to the same folder, so that process
@@ -58,6 +60,14 @@ def open_regular(
         return descriptor
 
     return cast(BufferedRandom, open(path, mode, opener=opener))
+
+
+def may_pass(error: BaseException | None) -> bool:
+    """Return whether an error's cause says nothing of the file: the process has used what it may, or the disk
+    does not answer, for a moment."""
+    while error is not None and not isinstance(error, OSError):
+        error = error.__cause__
+    return error is not None and error.errno in _PASSING
 
 
 class OwnDescriptor:

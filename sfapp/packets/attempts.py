@@ -19,6 +19,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from sfapp.errors import PacketError
+from sfapp.files import may_pass
 from sfapp.model import Manifest
 from sfapp.model.parse import MOST_WINDOW, UNREADABLE_JSON, parse_time
 from sfapp.packets.job import LAST_COUNTED, NOT_AGREED
@@ -173,6 +175,9 @@ def placed(manifest: Manifest, rank: int, path: StoragePath) -> Manifest:
 
     Other manifests are returned as they are. The number is the rank's own if the aggregator had no message of
     the attempt, or its file is absent.
+
+    Raises:
+        PacketError: it is not known, because its file cannot be read for a moment.
     """
     if manifest.attempt is None or manifest.process is None:
         return manifest
@@ -194,5 +199,7 @@ def placed(manifest: Manifest, rank: int, path: StoragePath) -> Manifest:
 def _attempts_in(folder: StoragePath, stamp: FileStamp) -> Attempts:
     try:
         return Attempts.read(folder, _MAX_BYTES_FOR_READERS)
-    except OSError:
+    except OSError as error:
+        if may_pass(error):
+            raise PacketError(f"{RESTARTS_FILE} numbers it and cannot be read: {error.strerror}") from error
         return Attempts()

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from sfapp.errors import PacketError
+from sfapp.files import may_pass
 from sfapp.model import DIMENSIONS, Manifest, RankTable, Window
 from sfapp.model.window import NOT_MEASURED
 from sfapp.packets.arrow_columns import (
@@ -99,12 +100,17 @@ class Packet:
 
 @dataclass(frozen=True, slots=True)
 class Quarantined:
-    """Refused file with the first reason in one line. ``sha256`` is empty if it is not read."""
+    """Refused file with the first reason in one line. ``sha256`` is empty if it is not read.
+
+    Attributes:
+        may_pass: whether the reason says nothing of the file, which may be read later.
+    """
 
     path: StoragePath
     size: int
     sha256: str
     reason: str
+    may_pass: bool = False
 
 
 def read_packet(path: StoragePath, limits: Limits = DEFAULT_LIMITS) -> Packet:
@@ -132,7 +138,7 @@ def load_packet(path: StoragePath, limits: Limits = DEFAULT_LIMITS) -> Packet | 
     try:
         content = fetch(path, limits)
     except PacketError as error:
-        return Quarantined(path, 0, "", error.fault)
+        return _not_read(path, error)
     return _loaded(path, content, limits)
 
 
@@ -145,7 +151,7 @@ def load_packets(
         contents = storage.fetch_ahead(of_storage, limits.max_bytes, fault_in_tail)
         for path, content in zip(of_storage, contents, strict=True):
             if isinstance(content, PacketError):
-                yield Quarantined(path, 0, "", content.fault)
+                yield _not_read(path, content)
             else:
                 yield _loaded(path, content, limits)
 
@@ -199,12 +205,19 @@ def _loaded(path: StoragePath, content: FileContent, limits: Limits) -> Packet |
     except PacketError as error:
         return Quarantined(path, content.size, content.sha256, error.fault)
     window = packet.window
-    manifest = placed(window.manifest, window.ranks.rank[0], path)
+    try:
+        manifest = placed(window.manifest, window.ranks.rank[0], path)
+    except PacketError as error:
+        return _not_read(path, error)
     if packet.part_rank is not None and is_thinned(path.parent, manifest.window):
         return Quarantined(path, content.size, content.sha256, _THINNED.format(manifest.window))
     if manifest is window.manifest:
         return packet
     return replace(packet, window=replace(window, manifest=manifest))
+
+
+def _not_read(path: StoragePath, error: PacketError) -> Quarantined:
+    return Quarantined(path, 0, "", error.fault, may_pass(error))
 
 
 def _packet(path: StoragePath, content: FileContent, limits: Limits) -> Packet:

@@ -140,7 +140,7 @@ def _readable(found: FoundFile, loaded: Packet | Quarantined | None) -> Packet |
     storage = storage_of(found.path)
     if not storage.is_there(found.path):
         return None
-    if storage.is_remote and not loaded.size:
+    if loaded.may_pass or (storage.is_remote and not loaded.size):
         # Nothing of it was read, for example because access is refused.
         found = to_read_again(found)
     return _refused(found, loaded.sha256, loaded.reason)

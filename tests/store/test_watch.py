@@ -11,10 +11,11 @@ from contextlib import contextmanager
 from os import scandir as os_scandir
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from sfapp.storage import FoundFile
+from sfapp.storage import FoundFile, local_storage
 from sfapp.storage.local_storage import LocalStorage
 from sfapp.store import IngestReport, Store
 from sfapp.store import watch as watching
@@ -152,6 +153,21 @@ def test_what_cannot_be_looked_at_is_kept_and_what_is_gone_is_removed(
         is_listed = refused != "share"
         assert report.removed == is_listed
         assert bool(store.root_faults) != is_listed
+
+
+@pytest.mark.parametrize("cause", [errno.EMFILE, errno.EIO, errno.ESTALE])
+def test_a_packet_that_cannot_be_read_for_a_moment_is_read_at_the_next_look(
+    tmp_path: Path, cause: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_run(tmp_path, count=2)
+    with Store.open([tmp_path], memory=True) as store:
+        with monkeypatch.context() as patch:
+            patch.setattr(local_storage, "open_regular", Mock(side_effect=OSError(cause, os.strerror(cause))))
+            assert store.ingest().quarantined == 2
+        assert store.ingest().added == 2
+        assert numbers(store) == [0, 1]
+        assert not store.quarantine()
+        assert store.ingest().added == 0
 
 
 def failing(call: Callable[..., Any], refused: Path) -> Callable[..., Any]:

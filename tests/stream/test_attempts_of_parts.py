@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -166,6 +167,25 @@ def test_a_store_numbers_parts_anew_once_the_attempts_of_their_run_are_copied(
     with Store.open([target], memory=True) as store:
         store.ingest()
         assert sorted(store.window_numbers([RUN])[RUN]) == [0, 1, 2, 3]
+
+
+def test_a_store_numbers_parts_once_the_attempts_that_cannot_be_read_for_a_moment_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = job_with_a_second_attempt(tmp_path)
+    job.copy_parts()
+    with Store.open([job.root], db=tmp_path / "store.duckdb") as store:
+        with monkeypatch.context() as patch:
+            patch.setattr(LocalStorage, "read_small", Mock(side_effect=OSError(errno.EIO, "I/O error")))
+            store.ingest()
+        assert sorted(store.window_numbers([RUN])[RUN]) == [0, 1]
+        assert {file.reason for file in store.quarantine()} == {
+            ".stream.jsonl numbers it and cannot be read: I/O error"
+        }
+        store.ingest()
+        assert sorted(store.window_numbers([RUN])[RUN]) == [0, 1, 2, 3]
+        assert not store.conflicts()
+        assert not store.quarantine()
 
 
 def test_a_part_of_a_far_time_leaves_a_dataset_that_can_be_read(tmp_path: Path) -> None:
