@@ -17,6 +17,7 @@ from sfapp.packets import packet_path
 from sfapp.packets.attempts import MAX_BYTES, RESTARTS_FILE, Attempts, RestartEntry, attempt_label
 from sfapp.packets.job import LAST_COUNTED, NOT_AGREED
 from sfapp.packets.output import PacketOutput
+from sfapp.packets.paths import SUFFIX
 from sfapp.stream.messages import StreamHello
 from sfapp.stream.signs_of_life import SignsOfLife
 from sfapp.terminal import quoted
@@ -165,9 +166,16 @@ class RunRestarts:
         return following
 
     def _newest_on_disk(self) -> int:
-        """Return the highest number of a packet of the run, or −1."""
-        names = (path.name.partition(".")[0] for path in self._folder.glob("*.parquet"))
-        numbers = (whole_number(name) for name in names)
+        """Return the highest number of a packet of the run, or −1.
+
+        Raises:
+            OSError: its folder cannot be listed.
+        """
+        try:
+            found = os.listdir(self._folder)  # ``Path.glob`` finds nothing where that fails.
+        except FileNotFoundError:
+            return -1
+        numbers = (whole_number(name.partition(".")[0]) for name in found if name.endswith(SUFFIX))
         return max(
             (number for number in numbers if number is not None and number <= LAST_COUNTED), default=-1
         )

@@ -112,6 +112,22 @@ def test_an_aggregator_that_cannot_read_the_attempts_for_a_moment_moves_no_windo
     assert [window.number for window in job.windows()] == [0, 1, 2]
 
 
+def test_an_attempt_takes_no_number_while_the_windows_of_its_run_cannot_be_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = RestartedJob(tmp_path)
+    job.start("second")
+    job.train(range(WINDOW_STEPS))
+    with monkeypatch.context() as patch:
+        for call in ("listdir", "scandir"):
+            patch.setattr(os, call, Mock(side_effect=PermissionError(errno.EACCES, "Permission denied")))
+        job.exchange()
+    for _ in range(5):
+        job.exchange()
+    assert [window.number for window in job.windows()] == [0, 1, 2]
+    assert not job.load().conflicts
+
+
 def job_with_a_second_attempt(tmp_path: Path) -> RestartedJob:
     """Return a job whose second attempt the aggregator knows, but whose windows it does not receive."""
     job = RestartedJob(tmp_path)
