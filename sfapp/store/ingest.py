@@ -296,6 +296,9 @@ class Ingest:
             counted: whether the changes count in the report; files that were only read again do not.
         """
         before = self._stored(names, "verdicts IS NULL")
+        if not before and self._is_refused_again(batch, names):
+            self._unchanged += len(names)
+            return
         keys = batch.keys | {key for _, key in before.values()}
         lossy = windows_with_lost_files(self._database, keys, batch, names, self._gone)
         batch, left = without_windows(batch, lossy, self._stored_waits)
@@ -327,6 +330,15 @@ class Ingest:
         self._left += left
         if counted:
             self._count(batch, before, names)
+
+    def _is_refused_again(self, batch: PacketBatch, names: Sequence[str]) -> bool:
+        """Return whether all of some files are refused as before, as while they cannot be read."""
+        rows = {row["path"]: tuple(row.values()) for row in batch.quarantine}
+        if batch.packets or rows.keys() != set(names):
+            return False
+        columns = ", ".join(QUARANTINE.names)
+        stored = f"SELECT {columns} FROM quarantine WHERE {IN_NAMES}"
+        return set(self._database.tuples(stored, {"names": names})) == set(rows.values())
 
     def _count(self, batch: PacketBatch, before: Mapping[str, tuple[str, Key]], names: Sequence[str]) -> None:
         wanted = set(names)

@@ -125,6 +125,7 @@ def test_one_object_that_is_refused_leaves_the_others_and_is_read_once_it_is_not
         assert store.ingest().added == WINDOWS - 1
         (refused,) = store.quarantine()
         assert refused.reason == "cannot be read: 403 Forbidden: AccessDenied: Access Denied"
+        assert not store.ingest().changed
         bucket.proxy.always = None
         assert store.ingest().added == 1
         assert store.quarantine() == []

@@ -164,6 +164,9 @@ def test_a_packet_that_cannot_be_read_for_a_moment_is_read_at_the_next_look(
         with monkeypatch.context() as patch:
             patch.setattr(local_storage, "open_regular", Mock(side_effect=OSError(cause, os.strerror(cause))))
             assert store.ingest().quarantined == 2
+            generation = store.generation
+            assert not store.ingest().changed
+            assert store.generation == generation
         assert store.ingest().added == 2
         assert numbers(store) == [0, 1]
         assert not store.quarantine()
