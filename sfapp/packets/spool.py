@@ -23,7 +23,7 @@ from itertools import count
 from pathlib import Path
 from typing import BinaryIO
 
-from sfapp.files import open_regular, remove_leftovers, user_state_folder
+from sfapp.files import may_pass, open_regular, remove_leftovers, user_state_folder
 from sfapp.packets.paths import SUFFIX
 
 SPOOL_VARIABLE = "SFAPP_SPOOL"
@@ -144,8 +144,9 @@ class Spool:
         if file.is_claimed:
             return file.path
         names = self._names(file.run)
-        if file.name not in names:
-            names.add(file.name)
+        if names is None or file.name not in names:
+            if names is not None:
+                names.add(file.name)
             with suppress(OSError):  # A full disk must not keep the upload from making room.
                 _append(file.path.with_name(_LEDGER), file.name)
         claimed = file.path.with_name(f".{file.name}{_CLAIMED}")
@@ -155,8 +156,10 @@ class Spool:
         return claimed
 
     def has_claimed(self, path: Path) -> bool:
-        """Return whether a file of this path was claimed at any time."""
-        return path.name in self._names(path.parent.name)
+        """Return whether a file of this path was claimed at any time, or may have been: what is written as if
+        it was replaces nothing."""
+        names = self._names(path.parent.name)
+        return names is None or path.name in names
 
     def claim_all(self) -> None:
         """Claim every file, because the process that wrote it has ended."""
@@ -205,10 +208,16 @@ class Spool:
                     elif entry.name == _LEDGER:
                         yield from ((each, modified) for each in _names_in(Path(entry.path)))
 
-    def _names(self, run: str) -> set[str]:
+    def _names(self, run: str) -> set[str] | None:
+        """Return the names that were claimed; None if they cannot be read for a moment."""
         with self._loading:
             if run not in self._claimed:
-                self._claimed[run] = _names_in(self.folder / run / _LEDGER)
+                try:
+                    self._claimed[run] = _read_names(self.folder / run / _LEDGER)
+                except OSError as error:
+                    if may_pass(error):
+                        return None
+                    self._claimed[run] = set()
             return self._claimed[run]
 
     def _runs(self) -> list[Path]:
@@ -297,8 +306,13 @@ def _append(ledger: Path, name: str) -> None:
 
 
 def _names_in(ledger: Path) -> set[str]:
+    """Return the names in a ledger; none if it cannot be read."""
     try:
-        with open_regular(ledger, follow_links=False) as file:
-            return set(file.read(_MOST_LEDGER_BYTES).decode(errors="replace").split("\n"))
+        return _read_names(ledger)
     except OSError:
         return set()
+
+
+def _read_names(ledger: Path) -> set[str]:
+    with open_regular(ledger, follow_links=False) as file:
+        return set(file.read(_MOST_LEDGER_BYTES).decode(errors="replace").split("\n"))

@@ -7,6 +7,7 @@ import os
 import shutil
 from pathlib import Path
 from typing import NoReturn
+from unittest.mock import Mock
 
 import pytest
 
@@ -39,6 +40,24 @@ def test_a_spool_that_cannot_be_listed_at_the_end_is_named(
     monkeypatch.setattr("sfapp.packets.spool._folders_in", fail)
     perf.close()
     assert "files may wait, which cannot be listed (OSError: " in perf.failures[-1]
+
+
+def test_a_packet_may_have_left_the_spool_while_its_ledger_cannot_be_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A rank that is late must not become a whole packet, which readers would show instead of the others'."""
+    first = Spool.open("s3://bucket", "aggregator")
+    packets = [first.folder / "run" / f"{number:08d}.parquet" for number in range(2)]
+    packets[0].parent.mkdir()
+    packets[0].touch()
+    first.claim(first.waiting()[0]).unlink()
+    first.close()
+    again = Spool.open("s3://bucket", "aggregator")
+    with monkeypatch.context() as patch:
+        patch.setattr("sfapp.packets.spool.open_regular", Mock(side_effect=OSError(errno.EIO, "I/O error")))
+        assert [again.has_claimed(packet) for packet in packets] == [True, True]
+    assert [again.has_claimed(packet) for packet in packets] == [True, False]
+    again.close()
 
 
 @pytest.mark.parametrize("name", [b"\xff", b"line\nbreak", b"\x01"])
