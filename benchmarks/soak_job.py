@@ -196,7 +196,7 @@ class SoakJob:
                 line = psutil.Process(pid).cmdline()
             except psutil.Error:
                 continue
-            if line[1:2] == ["-c"] and line[3:4] == [name]:
+            if line[1:3] == ["-P", "-c"] and line[4:5] == [name]:
                 return psutil.Process(pid)
         return None
 
