@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -217,16 +217,10 @@ class ManyRanksJob:
 
     def _services(self) -> dict[str, psutil.Process]:
         """Return aggregator and relays, with their priority raised above the ranks'."""
-        found: dict[str, psutil.Process] = {}
-        for pid in [pid for node in range(NODES) for pid in self._cluster.pids(node)]:
-            try:
-                process = psutil.Process(pid)
-                line = process.cmdline()
-                if line[1:2] == ["-c"] and line[3:4] in (["aggregate"], ["relay"]):
-                    found[line[3]] = process
-                    _raise_priority(process)
-            except (psutil.Error, OSError):  # the process has ended
-                continue
+        found = {name: each for node in range(NODES) for name, each in self._cluster.services(node).items()}
+        for process in found.values():
+            with suppress(psutil.Error, OSError):  # It has ended.
+                _raise_priority(process)
         return found
 
 

@@ -19,10 +19,12 @@ import struct
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any
+
+import psutil
 
 TRAIN, MANAGE = "10.83.0", "10.84.0"
 
@@ -117,6 +119,16 @@ class Cluster:
         )
         return [int(pid) for pid in found.stdout.split()]
 
+    def services(self, node: int) -> dict[str, psutil.Process]:
+        """Return the live services of a job on one node by their command, such as ``relay``."""
+        found: dict[str, psutil.Process] = {}
+        for pid in self.pids(node):
+            with suppress(psutil.Error):  # It may have ended.
+                process = psutil.Process(pid)
+                if (name := service_of(process.cmdline())) is not None:
+                    found[name] = process
+        return found
+
     def __enter__(self) -> Cluster:
         return self
 
@@ -159,6 +171,11 @@ class Cluster:
                 subprocess.run(["ip", "link", "del", outer], capture_output=True)
             subprocess.run(["ip", "netns", "del", self._name(node)], capture_output=True)
         subprocess.run(["ip", "link", "del", self._bridge], capture_output=True)
+
+
+def service_of(line: Sequence[str]) -> str | None:
+    """Return the command of a live service of ``sfapp run``; None if the command line is not one of these."""
+    return line[4] if line[1:3] == ["-P", "-c"] and line[4:5] in (["aggregate"], ["relay"]) else None
 
 
 @contextmanager

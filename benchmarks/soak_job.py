@@ -12,8 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
 import sfapp
 from benchmarks.namespaces import MANAGE, Cluster
 from benchmarks.soak_report import Trial
@@ -110,7 +108,7 @@ class SoakJob:
     def _trial(self, name: str, fault: Callable[[], str]) -> None:
         begin = time.time_ns()
         note = fault()
-        service = self._service("aggregate", 0)
+        service = self._cluster.services(0).get("aggregate")
         size = service.memory_info().rss if service is not None else 0
         self.trials.append(Trial(name, begin, time.time_ns(), size, note))
         print(f"{name}: {(time.time_ns() - begin) / 1e9:.0f} s. {note}", flush=True)
@@ -123,13 +121,13 @@ class SoakJob:
         """Kill a service for this long, every time it is restarted."""
         kills, end = 0, time.monotonic() + seconds
         while time.monotonic() < end:
-            service = self._service(name, node)
+            service = self._cluster.services(node).get(name)
             if service is not None:
                 service.send_signal(signal.SIGKILL)
                 kills += 1
             time.sleep(0.1)
         fixed = time.monotonic()
-        self._until(lambda: self._service(name, node) is not None, 60)
+        self._until(lambda: self._cluster.services(node).get(name) is not None, 60)
         self._until_new_packet()
         return f"{kills} kills; next packet {time.monotonic() - fixed:.1f} s after the last kill"
 
@@ -189,16 +187,6 @@ class SoakJob:
         return f"{BAD_FRAMES:,} bad frames in {time.monotonic() - begin:.0f} s, packets continue"
 
     # ---- observation ----------------------------------------------------------------------------
-
-    def _service(self, name: str, node: int) -> psutil.Process | None:
-        for pid in self._cluster.pids(node):
-            try:
-                line = psutil.Process(pid).cmdline()
-            except psutil.Error:
-                continue
-            if line[1:3] == ["-P", "-c"] and line[4:5] == [name]:
-                return psutil.Process(pid)
-        return None
 
     def _until_new_packet(self) -> None:
         before = len(self._packets())

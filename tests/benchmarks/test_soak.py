@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import time
+
 import numpy as np
+import psutil
 import pytest
 
 from benchmarks.app_soak import section as app_section
 from benchmarks.many_ranks import RanksPlan
 from benchmarks.many_ranks_report import growth, minutes, spread
+from benchmarks.namespaces import service_of
 from benchmarks.soak import PARTS, page
 from benchmarks.soak_report import step_ends_ns
+from sfapp.cli.supervisor import Service
 from tests.builders import window_of
 
 MB = 2**20
@@ -42,6 +48,14 @@ def test_memory_that_leaks_grows_by_what_it_leaks_a_minute() -> None:
 def test_lags_are_summarised_by_quantiles() -> None:
     assert spread(np.arange(101) / 100) == "101 | 0.50 | 0.95 | 1.00"
     assert spread(np.zeros(0)) == "0 | | |"
+
+
+def test_the_services_that_faults_are_injected_into_are_found() -> None:
+    with Service("relay", ["tcp://127.0.0.1:1", "--listen", "tcp://127.0.0.1:0"], os.environ, restart=False):
+        deadline = time.monotonic() + 60
+        while "relay" not in (found := [service_of(each.cmdline()) for each in psutil.Process().children()]):
+            assert time.monotonic() < deadline, found
+            time.sleep(0.05)
 
 
 def test_a_part_that_was_run_alone_leaves_the_others_sections_as_they_were() -> None:
