@@ -26,7 +26,7 @@ from sfapp.store.bulk_insert import (
     key_values,
 )
 from sfapp.store.database import Database
-from sfapp.store.left_parts import reason_for, without_left_parts
+from sfapp.store.left_parts import IN_REASONS, reason_for, without_left_parts
 from sfapp.store.lost_files import still_to_read, windows_with_lost_files, without_windows
 from sfapp.store.operator_files import OperatorFiles
 from sfapp.store.parallel_reader import PacketReader
@@ -370,7 +370,7 @@ class Ingest:
         rows = self._database.tuples(
             f"SELECT path, size, mtime_ns, verdicts IS NULL FROM packets WHERE {IN_KEYS} "
             "UNION ALL SELECT path, size, mtime_ns, true FROM quarantine "
-            "WHERE reason IN (SELECT unnest($reasons::VARCHAR[])) ORDER BY path",
+            f"WHERE {IN_REASONS} ORDER BY path",
             key_values(keys) | {"reasons": [reason_for(key) for key in keys]},
         )
         roots = [str(path) for path in self._paths]

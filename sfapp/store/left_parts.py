@@ -8,9 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from sfapp.store.bulk_insert import IN_KEYS, key_values
-from sfapp.store.database import Database
+from sfapp.store.database import Cursor, Database
 from sfapp.store.verdict_builder import PacketBatch, StoredWaits, key_of, read_batch
 from sfapp.store.verdict_rows import Key
+
+IN_REASONS = "reason IN (SELECT unnest($reasons::VARCHAR[]))"
+"""Condition that a file was refused for one of some reasons."""
 
 
 def reason_for(key: Key) -> str:
@@ -51,6 +54,16 @@ def without_left_parts(
     left = read_batch(found, batch.keys - stay, stored_waits)
     rows = [_refused(row) for name, row in refused.items() if name in names]
     return replace(left, quarantine=(*left.quarantine, *rows))
+
+
+def read_left_parts_again(cursor: Cursor, keys: Collection[Key]) -> None:
+    """Let the next scan read the refused parts of those of some windows that are no longer in the store: the
+    verdicts on more ranks went with their file."""
+    if not cursor.execute("SELECT 1 FROM quarantine LIMIT 1").fetchall():
+        return
+    stored = cursor.execute(f'SELECT run_id, "window" FROM windows WHERE {IN_KEYS}', key_values(keys))
+    reasons = [reason_for(key) for key in {*keys} - {*stored.fetchall()}]
+    cursor.execute(f"DELETE FROM quarantine WHERE {IN_REASONS}", {"reasons": reasons})
 
 
 def _refused(packet: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from sfapp.packets.paths import VERDICTS_SUFFIX
 from sfapp.storage import FileContent, FileStamp, FoundFile, storage_of
 from sfapp.store.bulk_insert import IN_KEYS, IN_NAMES, IN_RUNS, insert, key_values
 from sfapp.store.database import Cursor, Database
+from sfapp.store.left_parts import read_left_parts_again
 from sfapp.store.references import compare, invalidate_references, references_of
 from sfapp.store.scan import RootListing, is_below, to_read_again
 from sfapp.store.schema import QUARANTINE, RUN_REFERENCES, VERDICT_FILES, WINDOWS, quote_identifier
@@ -190,7 +191,9 @@ def _remove_gone(database: Database, there: Iterable[str], listings: Sequence[Ro
         return 0
     with database.transaction() as cursor:
         cursor.execute(f"DELETE FROM quarantine WHERE {IN_NAMES}", {"names": gone})
-        return len(_remove_rows(cursor, gone))
+        removed = _remove_rows(cursor, gone)
+        read_left_parts_again(cursor, removed)
+        return len(removed)
 
 
 def _remove_rows(cursor: Cursor, names: Sequence[str]) -> list[Key]:
@@ -243,6 +246,7 @@ def _replace(cursor: Cursor, batch: Sequence[_ReadFile]) -> int:
     insert(cursor, QUARANTINE, QUARANTINE.arrow(refused))
     accepted = [(file, file.verdicts) for file in batch if file.verdicts is not None]
     if not accepted:
+        read_left_parts_again(cursor, removed)
         return len(removed)
     rows = with_source([(file.found.name, verdicts.table) for file, verdicts in accepted])
     references = {
@@ -251,6 +255,7 @@ def _replace(cursor: Cursor, batch: Sequence[_ReadFile]) -> int:
         for reference in verdicts.references
     }
     taken = _insert(cursor, rows, references)
+    read_left_parts_again(cursor, removed)
     described = [
         _stamp_of(file)
         | {

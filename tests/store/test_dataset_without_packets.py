@@ -219,3 +219,20 @@ def test_parts_of_all_ranks_that_come_one_after_another_replace_a_window_without
         assert {source.part_rank for source in store.sources("a", 0)} == {0, 1, 2, 3}
         assert [Path(file.name).parent.name for file in store.quarantine()] == ["b"]
         assert not store.ingest().changed
+
+
+def test_a_part_that_was_refused_is_read_once_the_verdict_on_more_ranks_is_gone(
+    packets: Path, target: Path
+) -> None:
+    # Given a part that is refused because the dataset knows its window with more ranks
+    put_part(packets, window("a", 0), rank=3)
+    with Store.open([packets, target], packets.parent / "store.duckdb") as store:
+        store.ingest()
+        assert store.diagnosis("a", 0).missing_ranks == ()
+        # When the dataset is removed
+        for path in target.rglob("*.parquet"):
+            path.unlink()
+        store.ingest()
+        # Then the store has what a new one reads
+        assert store.diagnosis("a", 0).missing_ranks == (0, 1, 2)
+        assert not store.quarantine()
