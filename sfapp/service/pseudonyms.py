@@ -134,8 +134,11 @@ class Pseudonyms:
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
         names = "|".join(re.escape(form) for form in sorted(self._written, key=len, reverse=True))
+        # Few words begin as any name does, and each other one would be compared with thousands of them.
+        beginnings = "|".join(sorted({re.escape(form[:2]) for form in self._written}))
         # Only whole words: a run called "a" must not change every a. In an address, %2F may be before one.
-        return re.compile(rf"(?:(?<![^\W_])|(?<=%[0-9a-f]{{2}}))(?:{names})(?![^\W_])", re.IGNORECASE)
+        before = rf"(?:(?<![^\W_])|(?<=%[0-9a-f]{{2}}))(?={beginnings})"
+        return re.compile(rf"{before}(?:{names})(?![^\W_])", re.IGNORECASE)
 
     @staticmethod
     def id_of(event_id: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -41,3 +42,14 @@ def test_a_run_in_a_title_that_the_app_offers_is_replaced(run: str) -> None:
     title = problem_text(replace(problem().problem, run_id=run)).where
     assert "secret" in title
     assert names.text(title) == "window 3 of run-1"
+
+
+def test_a_long_note_takes_no_longer_because_thousands_of_runs_are_named() -> None:
+    runs = [f"team/exp-{number} lr=0.1" for number in range(2_000)]
+    names = Pseudonyms.of_names(runs, ["node-0.example.org"])
+    names.text("")  # The pattern is made once.
+    note = "rank 3 is late since the backward pass of step 2026 " * 1_000
+
+    began = time.process_time()
+    assert names.text(f"{note}team/exp-7 lr=0.1") == f"{note}{names.runs['team/exp-7 lr=0.1']}"
+    assert time.process_time() - began < 0.5
