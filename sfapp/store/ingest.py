@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from sfapp.packets.paths import VERDICTS_SUFFIX
+from sfapp.packets.paths import VERDICTS_SUFFIX, sorted_files
 from sfapp.storage import FileStamp, FoundFile, path_in
 from sfapp.store.bulk_insert import (
     IN_KEYS,
@@ -366,19 +366,20 @@ class Ingest:
 
     def _files_of(self, keys: Collection[Key]) -> list[FoundFile]:
         """Return the stored files of these windows, by name, with parts that were refused for lack of others;
-        of those that a file of verdicts names, only those at or below a root."""
+        of those that a file of verdicts names, only those at or below a root. One that was read or refused
+        since is returned as it was then."""
         rows = self._database.tuples(
-            f"SELECT path, size, mtime_ns, verdicts IS NULL FROM packets WHERE {IN_KEYS} "
+            f"SELECT path, size, mtime_ns, verdicts IS NULL AS was_read FROM packets WHERE {IN_KEYS} "
             "UNION ALL SELECT path, size, mtime_ns, true FROM quarantine "
-            f"WHERE {IN_REASONS} ORDER BY path",
+            f"WHERE {IN_REASONS} ORDER BY was_read",
             key_values(keys) | {"reasons": [reason_for(key) for key in keys]},
         )
         roots = [str(path) for path in self._paths]
-        return [
+        return sorted_files(
             FoundFile(path_in(self._paths, path), path, FileStamp(size, mtime_ns))
             for path, size, mtime_ns, was_read in rows
             if path not in self._gone and (was_read or any(is_below(path, root) for root in roots))
-        ]
+        )
 
 
 def _folder(name: str) -> str:

@@ -177,3 +177,28 @@ def test_a_dataset_that_knows_the_lost_packet_of_a_part_replaces_the_part(tmp_pa
         store.ingest()
         # then its verdict counts, as in a new store
         assert ranks_of(store) == {0: RANKS} == ranks_anew(packets, target)
+
+
+def test_a_refused_part_that_a_dataset_names_is_read_once_with_the_others_of_its_window(
+    tmp_path: Path,
+) -> None:
+    # given a window of a dataset, of which one part is damaged and one is written again, and so refused
+    packets, target, db = tmp_path / "packets", tmp_path / "verdicts", tmp_path / "store.duckdb"
+    first, *_, last = [put_part(packets, window(), rank) for rank in range(RANKS)]
+    ingest_to_dataset([packets], target)
+    last.write_bytes(last.read_bytes()[:-20])
+    put_part(packets, window(), 0)
+    for path in (first, last):
+        later(path)
+    with Store.open([packets, target], db) as store:
+        store.ingest()
+        assert len(store.quarantine()) == 2
+        # when the damaged part is written again
+        put_part(packets, window(), RANKS - 1)
+        later(last, 20)
+        store.ingest()
+        assert ranks_of(store) == {0: RANKS}
+    # then each part is stored once, as it is
+    with duckdb.connect(db, read_only=True) as database:
+        stored = database.execute("SELECT path, mtime_ns FROM packets ORDER BY path").fetchall()
+    assert stored == [(str(path), path.stat().st_mtime_ns) for path in sorted(packets.rglob("*.parquet"))]
