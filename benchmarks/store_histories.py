@@ -199,6 +199,15 @@ class StoreHistories(RuleBasedStateMachine):
         """Another team's, which is brought up to date at other times."""
         ingest_to_dataset([self.packets], self.other_dataset)
 
+    def other_files(self) -> list[Path]:
+        return sorted(self.other_dataset.rglob("*.parquet"))
+
+    @precondition(other_files)
+    @rule(chosen=any_of)
+    def remove_a_file_of_the_other_dataset(self, chosen: int) -> None:
+        files = self.other_files()
+        files[chosen % len(files)].unlink()
+
     @rule()
     def ingest(self) -> None:
         self.store.ingest()
