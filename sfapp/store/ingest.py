@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from sfapp.packets.paths import VERDICTS_SUFFIX, sorted_files
 from sfapp.storage import FileStamp, FoundFile, path_in
@@ -301,6 +301,7 @@ class Ingest:
             return
         keys = batch.keys | {key for _, key in before.values()}
         lossy = windows_with_lost_files(self._database, keys, batch, names, self._gone)
+        own = [row for row in batch.packets if key_of(row) in lossy]
         batch, left = without_windows(batch, lossy, self._stored_waits)
         left += self._companions(lossy, names)
         if companions := self._companions(keys - lossy, names):
@@ -317,7 +318,7 @@ class Ingest:
                 cursor.execute(f"DELETE FROM conflicts WHERE {IN_KEYS}", key_values(keys))
                 delete_windows(cursor, keys)
             if lost:
-                read_again(cursor)
+                read_again(cursor, lost)
             read = [*names, *batch.names, *(found.name for found in left)]
             cursor.execute(f"DELETE FROM quarantine WHERE {IN_NAMES}", {"names": read})
             insert(cursor, PACKETS, PACKETS.arrow(batch.packets))
@@ -329,7 +330,7 @@ class Ingest:
         self._has_lost_windows |= bool(lost)
         self._left += left
         if counted:
-            self._count(batch, before, names)
+            self._count(batch, own, before, names)
 
     def _is_refused_again(self, batch: PacketBatch, names: Sequence[str]) -> bool:
         """Return whether all of some files are refused as before, as while they cannot be read."""
@@ -340,9 +341,15 @@ class Ingest:
         stored = f"SELECT {columns} FROM quarantine WHERE {IN_NAMES}"
         return set(self._database.tuples(stored, {"names": names})) == set(rows.values())
 
-    def _count(self, batch: PacketBatch, before: Mapping[str, tuple[str, Key]], names: Sequence[str]) -> None:
+    def _count(
+        self,
+        batch: PacketBatch,
+        left: Sequence[Mapping[str, Any]],
+        before: Mapping[str, tuple[str, Key]],
+        names: Sequence[str],
+    ) -> None:
         wanted = set(names)
-        for row in batch.packets:
+        for row in (*batch.packets, *left):
             if row["path"] in wanted:
                 same = before.get(row["path"]) == (row["sha256"], key_of(row))
                 self._added += not same

@@ -14,6 +14,7 @@ from sfapp.storage import FoundFile
 from sfapp.store.bulk_insert import IN_KEYS, IN_NAMES, key_values
 from sfapp.store.database import Database
 from sfapp.store.verdict_builder import PacketBatch, StoredWaits, key_of, read_batch
+from sfapp.store.verdict_files import left_out_of
 from sfapp.store.verdict_rows import Key
 
 
@@ -24,18 +25,18 @@ def windows_with_lost_files(
     names: Collection[str],
     gone: Collection[str],
 ) -> set[Key]:
-    """Return those of some windows that were read from a file which is gone or is no longer one of theirs; no
-    windows if no file of verdicts can hold them.
+    """Return those of some windows that were read from a file which is gone or is no longer one of theirs,
+    and that files of verdicts may hold.
 
     Args:
         names: files whose present content is in the batch.
     """
-    if not database.tuples("SELECT 1 FROM verdict_files WHERE left_out > 0 LIMIT 1"):
+    if not (held := left_out_of(database, keys)):
         return set()
     now = {row["path"]: key_of(row) for row in batch.packets}
     read = set(names)
     stored = database.tuples(
-        f'SELECT path, run_id, "window" FROM packets WHERE verdicts IS NULL AND {IN_KEYS}', key_values(keys)
+        f'SELECT path, run_id, "window" FROM packets WHERE verdicts IS NULL AND {IN_KEYS}', key_values(held)
     )
     return {
         (run_id, window)

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from sfapp.errors import PacketError
 from sfapp.packets.arrow_columns import fault_in_tail
-from sfapp.packets.paths import VERDICTS_SUFFIX
+from sfapp.packets.paths import VERDICTS_SUFFIX, folder_name
 from sfapp.storage import FileContent, FileStamp, FoundFile, storage_of
 from sfapp.store.bulk_insert import IN_KEYS, IN_NAMES, IN_RUNS, insert, key_values
 from sfapp.store.database import Cursor, Database
@@ -44,6 +44,9 @@ _BATCH_FILES = 128
 
 _BATCH_ROWS, _BATCH_BYTES = 20_000, 2**28
 """Rows and bytes of memory from which a batch is stored at once."""
+
+_FOLDER = "regexp_extract(path, '/run=([^/]+)/day=[^/]+/[^/]+$', 1)"
+"""Folder of the run whose windows a file of a dataset holds; empty for another, which may hold any."""
 
 # Of several files that hold a window: the newest packet, then the most packets; a hash makes it one.
 _PRECEDENCE = (
@@ -204,7 +207,7 @@ def _remove_rows(cursor: Cursor, names: Sequence[str]) -> list[Key]:
     ).fetchall()
     if rows:
         _delete(cursor, rows)
-        read_again(cursor)
+        read_again(cursor, rows)
     cursor.execute(f"DELETE FROM verdict_files WHERE {IN_NAMES}", {"names": list(names)})
     return rows
 
@@ -231,10 +234,21 @@ def leave_out(cursor: Cursor, keys: Collection[Key]) -> bool:
     return bool(left[0][0])
 
 
-def read_again(cursor: Cursor) -> None:
-    """Let the next ingest read files again that hold windows which were taken from elsewhere: what replaced
-    them may be gone."""
-    cursor.execute("UPDATE verdict_files SET mtime_ns = 0 WHERE left_out > 0")
+def read_again(cursor: Cursor, keys: Collection[Key]) -> None:
+    """Let the next ingest read files again that may hold some windows which were taken from elsewhere: what
+    replaced them may be gone."""
+    cursor.execute(
+        f"UPDATE verdict_files SET mtime_ns = 0 WHERE left_out > 0 AND {_FOLDER} IN "
+        "(SELECT unnest($folders::VARCHAR[]))",
+        {"folders": ["", *{folder_name(run_id) for run_id, _ in keys}]},
+    )
+
+
+def left_out_of(database: Database, keys: Collection[Key]) -> set[Key]:
+    """Return those of some windows that files of verdicts may hold which were taken from elsewhere."""
+    found = database.tuples(f"SELECT DISTINCT {_FOLDER} FROM verdict_files WHERE left_out > 0")
+    folders = {folder for (folder,) in found}
+    return {key for key in keys if "" in folders or folder_name(key[0]) in folders} if folders else set()
 
 
 def _replace(cursor: Cursor, batch: Sequence[_ReadFile]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import duckdb
@@ -202,3 +203,28 @@ def test_a_refused_part_that_a_dataset_names_is_read_once_with_the_others_of_its
     with duckdb.connect(db, read_only=True) as database:
         stored = database.execute("SELECT path, mtime_ns FROM packets ORDER BY path").fetchall()
     assert stored == [(str(path), path.stat().st_mtime_ns) for path in sorted(packets.rglob("*.parquet"))]
+
+
+def test_a_window_that_loses_a_part_has_only_the_files_of_its_run_read_again(tmp_path: Path) -> None:
+    packets, target = tmp_path / "packets", tmp_path / "verdicts"
+    put(packets, window("a", 0))
+    parts = [put_part(packets, window("b", 0), rank) for rank in (0, 1)]
+    target.mkdir()
+    with Store.open([packets, target], memory=True) as store:
+        store.ingest()
+        ingest_to_dataset([packets], target)
+        store.ingest()
+        # Given a file of another run that would be refused if it were read
+        (of_a,) = (target / "run=a").rglob("*.parquet")
+        stamp = of_a.stat().st_mtime_ns
+        of_a.write_bytes(bytes(of_a.stat().st_size))
+        os.utime(of_a, ns=(stamp, stamp))
+        # When the packet of all ranks replaces the parts
+        put(packets, window("b", 0))
+        for part in parts:
+            part.unlink()
+        report = store.ingest()
+        # Then it counts as added, and that file is left alone
+        assert (report.added, report.removed) == (1, 2)
+        assert store.diagnosis("b", 0).missing_ranks == ()
+        assert not store.quarantine()
