@@ -15,5 +15,7 @@ from nicegui.style import Style
 
 def keep_signatures() -> None:
     """Store the signatures where ``inspect.signature`` looks first (PEP 362)."""
-    for method in (Classes._update, Style._update, Props._update):
-        vars(method)["__signature__"] = inspect.signature(method)
+    for followed in (Classes, Style, Props):
+        # A later version of NiceGUI may have no such method.
+        if (method := getattr(followed, "_update", None)) is not None:
+            method.__signature__ = inspect.signature(method)
