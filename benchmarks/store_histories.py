@@ -202,7 +202,7 @@ class StoreHistories(RuleBasedStateMachine):
     def other_files(self) -> list[Path]:
         return sorted(self.other_dataset.rglob("*.parquet"))
 
-    @precondition(other_files)
+    @precondition(lambda self: bool(self.other_files()))
     @rule(chosen=any_of)
     def remove_a_file_of_the_other_dataset(self, chosen: int) -> None:
         files = self.other_files()
