@@ -7,4 +7,4 @@ from hypothesis import settings
 from benchmarks.store_histories import StoreHistories
 
 TestStoreHistories = StoreHistories.TestCase
-TestStoreHistories.settings = settings(max_examples=10, stateful_step_count=30, deadline=None)
+TestStoreHistories.settings = settings(max_examples=6, stateful_step_count=25, deadline=None)
