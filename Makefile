@@ -9,8 +9,11 @@ CACHE := .pytest_cache
 marked = $$(grep -rlE --include='test_*.py' 'mark\.($(1))\b' tests | sort)
 part = @mkdir -p $(CACHE); rm -f $(CACHE)/$@.status; $(3) $(BIN)/pytest -o cache_dir=$(CACHE)/$@ -m "$(1)" $(2); \
 	status=$$?; echo $$status > $(CACHE)/$@.status; exit $$status
-# The longest first: a part begins when one before it has ended, so that the last ones end together.
+# The longest first: a part begins when one before it has ended, so that the last ones end together. None of them may
+# wait for another target, which would let all later ones begin before it.
 PARTS := test-app test-torchrun test-browser test-recording test-storing test-inside
+# Nothing where a browser is there.
+BROWSER := $(if $(shell command -v chromium-headless-shell || command -v chromium),,headless-shell)
 # Parts of the tests that need neither torchrun nor a browser; the rest of them is test-inside.
 APP := tests/app tests/cli tests/views
 RECORDING := tests/recorder tests/storage tests/stream
@@ -50,10 +53,10 @@ test-storing: $(VENV)/installed
 test-app: $(VENV)/installed
 	$(call part,not torchrun and not browser and not quiet,$(APP),nice -n 10)
 
-test-torchrun: $(VENV)/installed headless-shell
+test-torchrun: $(VENV)/installed $(BROWSER)
 	$(call part,torchrun and not quiet,$(call marked,torchrun))
 
-test-browser: $(VENV)/installed headless-shell
+test-browser: $(VENV)/installed $(BROWSER)
 	$(call part,browser and not torchrun and not quiet,$(call marked,browser),nice -n 10)
 
 # Tests that failed while the parts shared the cores must pass alone. A part that was interrupted (any status except 0
