@@ -43,3 +43,14 @@ def window_on_hosts(
         step_N=np.arange(number * steps, (number + 1) * steps),
         ranks=replace(made.ranks, hostname=tuple(hosts[node] for node in nodes), node_rank=nodes),
     )
+
+
+def part(window: Window, rank: int) -> Window:
+    """Return what one rank writes of a window whose collection failed."""
+    return replace(
+        window,
+        manifest=replace(window.manifest, gather_ok=False, gather_error="timed out"),
+        duration_SNR=window.duration_SNR[:, :, [rank]],
+        wall_NR=window.wall_NR[:, [rank]],
+        ranks=window.ranks.select([rank]),
+    )

@@ -1,6 +1,6 @@
 """Random histories of packets, two datasets and a store that follows them: a Hypothesis state machine.
 
-Packets and parts of two runs are written, replaced, damaged, moved, removed and put back, and ingested into a
+Packets and parts of two runs are written, replaced, damaged, moved, removed and put back, and ingested into
 datasets now and then. After an ingest, a store that is open all the time has what a new store reads from the
 same files. ``tests/store/test_store_histories.py`` runs some histories, ``make fuzz`` many.
 """
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from benchmarks.delivery_histories import memory_folder
-from benchmarks.generated_jobs import noisy_durations, window_on_hosts
+from benchmarks.generated_jobs import noisy_durations, part, window_on_hosts
 from sfapp.model import Window
 from sfapp.packets import packet_path, write_packet
 from sfapp.store import Store, ingest_to_dataset
@@ -43,17 +42,6 @@ def window(run: str, number: int, content: int) -> Window:
     day = 24 + content % 2
     times = {"started_at": f"2026-11-{day}T08:0{number}:00Z", "ended_at": f"2026-11-{day}T08:0{number}:30Z"}
     return window_on_hosts(run, number, durations_SNR, ("host-1", "host-2"), **times)
-
-
-def part(whole: Window, rank: int) -> Window:
-    """Return what one rank writes of a window whose collection failed."""
-    return replace(
-        whole,
-        manifest=replace(whole.manifest, gather_ok=False, gather_error="timed out"),
-        duration_SNR=whole.duration_SNR[:, :, [rank]],
-        wall_NR=whole.wall_NR[:, [rank]],
-        ranks=whole.ranks.select([rank]),
-    )
 
 
 @cache
@@ -82,7 +70,7 @@ def rows_of(store: Store) -> dict[str, list[str]]:
 
 
 class StoreHistories(RuleBasedStateMachine):
-    """The packets of a team, their dataset, and a store over both that stays open."""
+    """The packets of a team, its dataset and another's, and a store over all that stays open."""
 
     def __init__(self) -> None:
         super().__init__()

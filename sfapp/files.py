@@ -17,7 +17,9 @@ from typing import BinaryIO, Literal, cast
 
 _FURTHEST = 2**62
 
-_PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE})
+PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE})
+"""Errors that say nothing of the file: the process has used what it may, or the disk does not answer, for a
+moment."""
 
 _TEMPORARY = re.compile(r"\..+\.\d+\.[0-9a-f]{8}\.tmp", re.DOTALL)
 _LEFT_SECONDS = 86_400.0
@@ -62,12 +64,17 @@ def open_regular(
     return cast(BufferedRandom, open(path, mode, opener=opener))
 
 
-def may_pass(error: BaseException | None) -> bool:
-    """Return whether an error's cause says nothing of the file: the process has used what it may, or the disk
-    does not answer, for a moment."""
+def system_error(error: BaseException | None) -> OSError | None:
+    """Return the system's error that is, or caused, an error; None if there is none."""
     while error is not None and not isinstance(error, OSError):
         error = error.__cause__
-    return error is not None and error.errno in _PASSING
+    return error
+
+
+def may_pass(error: BaseException) -> bool:
+    """Return whether the cause of an error is one of ``PASSING``."""
+    cause = system_error(error)
+    return cause is not None and cause.errno in PASSING
 
 
 class OwnDescriptor:

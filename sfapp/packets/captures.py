@@ -21,7 +21,7 @@ from pathlib import Path
 import msgspec
 
 from sfapp.errors import CaptureError
-from sfapp.files import read_regular
+from sfapp.files import PASSING, read_regular, system_error
 from sfapp.model.capture import (
     CAPTURE_STEPS,
     DEFAULT_LIMITS,
@@ -42,7 +42,7 @@ TRACE_SUFFIX = ".trace.json.gz"
 MAX_BYTES = 2**16
 """Largest file that is read, in bytes."""
 
-_PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE, errno.EACCES})
+_PASSING = PASSING | {errno.EACCES}
 
 MOST_REQUESTS = 200
 """Number of a run's newest requests that are read."""
@@ -200,9 +200,7 @@ def read_request(path: Path, run_id: str | None = None) -> CaptureRequest:
 
 def passing_cause(error: CaptureError) -> OSError | None:
     """Return the cause of an error if it may pass, such as a disk that does not answer; None otherwise."""
-    cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, OSError):
-        cause = cause.__cause__
+    cause = system_error(error)
     return cause if cause is not None and cause.errno in _PASSING else None
 
 

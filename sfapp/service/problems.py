@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -218,13 +219,11 @@ class StoredProblems:
         """
         asked = each if locates else 0
         found, missing = self._known_of(((run_id, self._store_of(run_id)) for run_id in run_ids), asked)
-        if missing and not locates:
-            # Not by the page and by the thread that follows the packets at the same time.
-            with self._deriving:
+        if missing:
+            # Not by the page and by the thread that follows the packets at the same time; packets are slow.
+            with nullcontext() if locates else self._deriving:
                 more, missing = self._known_of(missing, asked)
-                found += more + self._derived(missing, locates, each)
-        elif missing:
-            found += self._derived(missing, locates, each)
+                found += more + self._derived(missing, asked)
         return by_cost(found)
 
     def _known_of(
@@ -241,7 +240,7 @@ class StoredProblems:
                 found += known
         return found, missing
 
-    def _derived(self, runs: Iterable[tuple[str, Store]], locates: bool, each: int) -> list[Problem]:
+    def _derived(self, runs: Iterable[tuple[str, Store]], asked: int) -> list[Problem]:
         """Derive and cache the problems of some runs."""
         by_store: dict[int, tuple[Store, list[str]]] = {}
         for run_id, store in runs:
@@ -250,8 +249,8 @@ class StoredProblems:
         for store, of_store in by_store.values():
             generation = store.generation
             for facts in self._facts(store, of_store):
-                problems = self._problems(facts, locates, each=each)
-                self._runs.put((facts.run_id, id(store), each if locates else 0), (generation, problems))
+                problems = self._problems(facts, asked > 0, each=asked)
+                self._runs.put((facts.run_id, id(store), asked), (generation, problems))
                 found += problems
         return found
 

@@ -27,7 +27,7 @@ from sfapp.store.bulk_insert import (
 )
 from sfapp.store.database import Database
 from sfapp.store.left_parts import IN_REASONS, reason_for, without_left_parts
-from sfapp.store.lost_files import still_to_read, windows_with_lost_files, without_windows
+from sfapp.store.lost_files import still_to_read, windows_with_lost_files
 from sfapp.store.operator_files import OperatorFiles
 from sfapp.store.parallel_reader import PacketReader
 from sfapp.store.reference_choices import ReferenceChoices
@@ -41,7 +41,7 @@ from sfapp.store.references import (
 from sfapp.store.run_waits import misaligned, stored_waits
 from sfapp.store.scan import BATCH_FILES, FollowedRoot, RootListing, batches, is_below, scan
 from sfapp.store.schema import CONFLICTS, PACKETS, QUARANTINE
-from sfapp.store.verdict_builder import PacketBatch, StoredWaits, key_of, read_batch
+from sfapp.store.verdict_builder import PacketBatch, StoredWaits, key_of, read_batch, without_windows
 from sfapp.store.verdict_files import follow_verdicts, leave_out, read_again
 from sfapp.store.verdict_rows import Key
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from sfapp.store.bulk_insert import IN_KEYS, key_values
 from sfapp.store.database import Cursor, Database
-from sfapp.store.verdict_builder import PacketBatch, StoredWaits, key_of, read_batch
+from sfapp.store.verdict_builder import PacketBatch, StoredWaits, key_of, without_windows
 from sfapp.store.verdict_rows import Key
 
 IN_REASONS = "reason IN (SELECT unnest($reasons::VARCHAR[]))"
@@ -49,11 +49,9 @@ def without_left_parts(
     stay = {(run_id, window) for run_id, window, ranks in described if len(parts[run_id, window]) < ranks}
     if not stay:
         return batch
-    refused = {row["path"]: row for row in batch.packets if key_of(row) in stay}
-    found = [each for each in batch.found if each.name not in refused]
-    left = read_batch(found, batch.keys - stay, stored_waits)
-    rows = [_refused(row) for name, row in refused.items() if name in names]
-    return replace(left, quarantine=(*left.quarantine, *rows))
+    rows = [_refused(row) for row in batch.packets if key_of(row) in stay and row["path"] in names]
+    others, _ = without_windows(batch, stay, stored_waits)
+    return replace(others, quarantine=(*others.quarantine, *rows))
 
 
 def read_left_parts_again(cursor: Cursor, keys: Collection[Key]) -> None:

@@ -13,7 +13,7 @@ from sfapp.packets.paths import sorted_files
 from sfapp.storage import FoundFile
 from sfapp.store.bulk_insert import IN_KEYS, IN_NAMES, key_values
 from sfapp.store.database import Database
-from sfapp.store.verdict_builder import PacketBatch, StoredWaits, key_of, read_batch
+from sfapp.store.verdict_builder import PacketBatch, key_of
 from sfapp.store.verdict_files import left_out_of
 from sfapp.store.verdict_rows import Key
 
@@ -43,18 +43,6 @@ def windows_with_lost_files(
         for path, run_id, window in stored
         if path in gone or (path in read and now.get(path) != (run_id, window))
     }
-
-
-def without_windows(
-    batch: PacketBatch, keys: Collection[Key], stored_waits: StoredWaits
-) -> tuple[PacketBatch, list[FoundFile]]:
-    """Return a batch without some windows, and their files."""
-    names = {row["path"] for row in batch.packets if key_of(row) in keys}
-    if not names:
-        return batch, []
-    others = [found for found in batch.found if found.name not in names]
-    left = [found for found in batch.found if found.name in names]
-    return read_batch(others, batch.keys - set(keys), stored_waits), left
 
 
 def still_to_read(database: Database, left: Sequence[FoundFile]) -> list[FoundFile]:

@@ -122,6 +122,18 @@ def read_batch(
     )
 
 
+def without_windows(
+    batch: PacketBatch, keys: Collection[Key], stored_waits: StoredWaits
+) -> tuple[PacketBatch, list[FoundFile]]:
+    """Return a batch without some windows, and their files."""
+    names = {row["path"] for row in batch.packets if key_of(row) in keys}
+    if not names:
+        return batch, []
+    others = [found for found in batch.found if found.name not in names]
+    left = [found for found in batch.found if found.name in names]
+    return read_batch(others, batch.keys - set(keys), stored_waits), left
+
+
 def _load(found: Sequence[FoundFile]) -> Iterator[Packet | Quarantined | None]:
     """Yield each file's packet or the reason why it is refused; None if its name cannot be stored."""
     loaded = load_packets(each.path for each in found if each.is_nameable)

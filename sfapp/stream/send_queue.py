@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sfapp.errors import PacketError
+from sfapp.files import system_error
 from sfapp.packets.compose import part_draft
 from sfapp.packets.job import JobRank
 from sfapp.packets.window_rows import WindowBuffer
@@ -333,14 +334,13 @@ class SendQueue:
             window.path = None
 
 
-def _may_pass(error: BaseException | None, times: int) -> bool:
+def _may_pass(error: BaseException, times: int) -> bool:
     """Return whether an error that has occurred so many times has such a cause that the file may be read
     later."""
-    while error is not None and not isinstance(error, OSError):
-        error = error.__cause__
-    if error is None:
+    cause = system_error(error)
+    if cause is None:
         return False
-    return error.errno in _PASSING or (error.errno in _OF_SERVER and times < _MOST_READS)
+    return cause.errno in _PASSING or (cause.errno in _OF_SERVER and times < _MOST_READS)
 
 
 def _inode(path: Path) -> int:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import duckdb
 
+from benchmarks.generated_jobs import part
 from sfapp.model import Window
 from sfapp.packets import packet_path, write_packet
 from sfapp.store import Store, WindowQuery
@@ -46,17 +46,6 @@ def put(root: Path, made: Window, path: Path | None = None) -> Path:
 def put_run(root: Path, run: str = "run", count: int = 5) -> list[Path]:
     """A run whose third window is slow."""
     return [put(root, window(run, number, extra=SLOW if number == 2 else None)) for number in range(count)]
-
-
-def part(made: Window, rank: int) -> Window:
-    """What one surviving rank writes of a window whose gather failed."""
-    return replace(
-        made,
-        manifest=replace(made.manifest, gather_ok=False, gather_error="timed out"),
-        duration_SNR=made.duration_SNR[:, :, [rank]],
-        wall_NR=made.wall_NR[:, [rank]],
-        ranks=made.ranks.select([rank]),
-    )
 
 
 def put_part(root: Path, made: Window, rank: int) -> Path:
