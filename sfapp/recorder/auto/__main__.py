@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import pkgutil
 import runpy
 import sys
+from importlib.machinery import SourceFileLoader
+from io import open_code
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -66,6 +69,36 @@ def _start(options: argparse.Namespace, folder: str) -> Session:
     return session
 
 
+def _run_as_main(script: str, is_module: bool) -> None:
+    """Run the script in a module of its own that stays ``__main__`` until the interpreter ends.
+
+    Threads and exit handlers of the script may look its names up later, as pickling does.
+    """
+    main = sys.modules["__main__"] = ModuleType("__main__")
+    path = Path(script)
+    folder = os.getcwd() if is_module else script if _has_main(script) else str(path.resolve().parent)
+    if sys.flags.safe_path:
+        sys.path.insert(0, folder)
+    elif not is_module:
+        sys.path[0] = folder
+    if is_module or folder == script:
+        # What Python itself calls for ``-m`` and for folders; the public functions put another module back.
+        runpy._run_module_as_main(script if is_module else "__main__", is_module)  # type: ignore[attr-defined]
+        return
+    main.__file__, main.__loader__ = script, SourceFileLoader("__main__", script)
+    with open_code(str(path.absolute())) as file:
+        code = pkgutil.read_code(file)  # of a compiled script
+        if code is None:
+            file.seek(0)
+            code = compile(file.read(), script, "exec")
+    exec(code, main.__dict__)
+
+
+def _has_main(path: str) -> bool:
+    """Return whether this is a folder or an archive, whose module ``__main__`` is the script."""
+    return pkgutil.get_importer(path) is not None
+
+
 def run(options: argparse.Namespace) -> None:
     """Run and record the script as ``python SCRIPT ARGS`` or ``python -m SCRIPT ARGS`` would run it.
 
@@ -77,17 +110,7 @@ def run(options: argparse.Namespace) -> None:
     sys.argv = [options.script, *options.arguments]
     failing = True
     try:
-        if options.is_module:
-            if sys.flags.safe_path:
-                sys.path.insert(0, os.getcwd())
-            runpy.run_module(options.script, run_name="__main__", alter_sys=True)
-        else:
-            folder = str(Path(options.script).resolve().parent)
-            if sys.flags.safe_path:
-                sys.path.insert(0, folder)
-            else:
-                sys.path[0] = folder
-            runpy.run_path(options.script, run_name="__main__")
+        _run_as_main(options.script, options.is_module)
         failing = False
     except SystemExit as request:
         failing = request.code not in (None, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import py_compile
 import re
 import signal
 import subprocess
@@ -275,6 +276,40 @@ def test_an_interrupted_script_saves_its_whole_model(tmp_path: Path) -> None:
     assert calls[-2:] == ["0", "0"]
     assert len(calls) == 4
     assert b"sfapp" not in (tmp_path / "model.pt").read_bytes()
+
+
+SAVED_LATER = """
+import atexit, pickle, sys, threading
+
+class Settings: pass
+
+def save(moment):
+    assert type(pickle.loads(pickle.dumps(Settings()))) is Settings
+    print(moment, __file__ == sys.modules["__main__"].__file__, sys.argv[1:], flush=True)
+
+def save_in_background():
+    threading.main_thread().join()
+    save("thread")
+
+threading.Thread(target=save_in_background).start()
+atexit.register(save, "exit")
+sys.exit(3)
+"""
+
+
+@pytest.mark.parametrize("form", ["train.py", "train.pyc", "folder", "module"])
+def test_a_script_stays_the_main_module_until_its_process_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    """A checkpoint may be saved in the background, or at exit, with objects of the script's own classes."""
+    monkeypatch.chdir(tmp_path)
+    script = tmp_path / ("__main__.py" if form == "folder" else "train.py")
+    script.write_text(SAVED_LATER)
+    py_compile.compile(str(script), str(tmp_path / "train.pyc"))
+    asked = {"folder": [str(tmp_path)], "module": ["-m", "train"]}.get(form, [str(tmp_path / form)])
+    result = subprocess.run([*COMMAND, *asked, "-m"], capture_output=True, text=True, timeout=60)
+    assert result.stdout.splitlines() == ["thread True ['-m']", "exit True ['-m']"], result.stderr
+    assert result.returncode == 3
 
 
 def test_a_script_that_closes_all_files_trains_on(tmp_path: Path) -> None:
