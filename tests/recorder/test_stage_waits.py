@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed import _functional_collectives as functional
 from torch.nn.parallel import DistributedDataParallel
 
 from sfapp import Recorder
@@ -115,6 +116,46 @@ def test_a_step_that_raised_leaves_no_wait_to_the_next(tmp_path: Path, clock: Cl
             backward(perf, clock, model)
     wait_N = read_window(tmp_path).waits[BACKWARD][:, 0]
     assert wait_N.tolist() in ([0, 12], [NOT_MEASURED, 12])
+
+
+def exchanged(function: str, x: torch.Tensor) -> torch.Tensor:
+    y = x.clone()
+    if function == "functional":
+        reduced: torch.Tensor = functional.all_reduce(y, "sum", [0])
+        return reduced
+    if function == "gathered":
+        gathered = [torch.empty_like(y)]
+        dist.all_gather(gathered, y)
+        return gathered[0]
+    if function == "defined elsewhere":
+        dist.distributed_c10d.all_reduce(y, op=dist.ReduceOp.MAX)
+    else:
+        dist.all_reduce(y, op=dist.ReduceOp.MAX)
+    return y
+
+
+@pytest.mark.usefixtures("group")
+@pytest.mark.parametrize("function", ["usual", "defined elsewhere", "gathered", "functional"])
+def test_code_with_collectives_is_compiled_to_one_graph_as_without_a_recorder(
+    tmp_path: Path, function: str
+) -> None:
+    """``fullgraph`` raises where the compiler meets what it does not know, such as a clock."""
+    torch.compiler.reset()
+    graphs = []
+
+    def compile_graph(graph: Any, inputs: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    run = torch.compile(lambda x: exchanged(function, x) + 1, backend=compile_graph, fullgraph=True)
+    for run_id in ("first", "second"):
+        with Recorder(tmp_path, run_id=run_id) as perf:
+            perf.watch_waits()
+            for _ in range(3):
+                with perf.step(), perf.stage(FORWARD):
+                    assert run(torch.ones(2)).tolist() == [2, 2]
+        assert run(torch.ones(2)).tolist() == [2, 2]
+    assert len(graphs) <= 2  # with and without a recorder
 
 
 def add(perf: Recorder, waits: dict[str, int], clock: Clock) -> None:

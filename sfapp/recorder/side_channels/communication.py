@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Mapping
+from inspect import isfunction
 from threading import get_ident
 from time import perf_counter_ns
 from typing import Any, Protocol
@@ -74,6 +75,9 @@ class CommunicationHooks:
     def __init__(self) -> None:
         self._threads: dict[int, BlockedThread] = {}
         self._originals: list[tuple[Any, str, Any]] = []
+        # By id of the original: one wrapper wherever the function is found, and the same one when it is
+        # wrapped again, because compiled code depends on which function it calls.
+        self._wrappers: dict[int, Callable[..., Any]] = {}
 
     def listen(
         self, thread: int, was_blocked: Callable[[int], None], device: DeviceSide | None = None
@@ -104,19 +108,27 @@ class CommunicationHooks:
         return name, *_group_of((*args, *kwargs.values())), begin
 
     def _install(self) -> None:
+        traceable = _traceable_functions()
         for module in _MODULES:
             for name in _FUNCTIONS:
-                self._wrap(sys.modules.get(module), name)
-        self._wrap(sys.modules.get(_FUNCTIONAL), "wait_tensor")
+                self._wrap(sys.modules.get(module), name, traceable)
+        self._wrap(sys.modules.get(_FUNCTIONAL), "wait_tensor", traceable)
         core = getattr(sys.modules.get("torch._C"), "_distributed_c10d", None)
-        self._wrap(getattr(core, "Work", None), "wait")
+        self._wrap(getattr(core, "Work", None), "wait", traceable)
 
-    def _wrap(self, owner: Any, name: str) -> None:
+    def _wrap(self, owner: Any, name: str, traceable: dict[Any, Any]) -> None:
         original = getattr(owner, name, None)
         if original is None:
             return
         self._originals.append((owner, name, original))
-        setattr(owner, name, self._timed(original))
+        wrapper = self._wrappers.get(id(original))
+        if wrapper is None:
+            timed = self._timed(original)
+            wrapper = _unless_traced(original, timed) if name == "wait_tensor" else timed
+            self._wrappers[id(original)] = wrapper  # It keeps the original.
+        if isfunction(original) and original in traceable:
+            traceable[wrapper] = traceable[original]
+        setattr(owner, name, wrapper)
 
     def _timed(self, original: Callable[..., Any]) -> Callable[..., Any]:
         threads = self._threads
@@ -144,6 +156,30 @@ class CommunicationHooks:
                 thread.call = None
 
         return timed
+
+
+def _traceable_functions() -> dict[Any, Any]:
+    """Return torch.compile's own table of functions that it can put into a graph, with what it puts there.
+
+    It finds them by identity, so wrappers must be in the table, and the originals before they are wrapped.
+    """
+    try:
+        from torch.distributed import _functional_collectives as functional
+
+        return functional.traceable_collective_remaps
+    except Exception:  # fail-open: private to torch; code with collectives is then compiled in pieces
+        return {}
+
+
+def _unless_traced(original: Callable[..., Any], timed: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that calls ``timed``; ``original`` where torch.compile puts the call into a graph."""
+    from torch.compiler import is_compiling
+
+    @functools.wraps(original)
+    def chosen(*args: Any, **kwargs: Any) -> Any:
+        return original(*args, **kwargs) if is_compiling() else timed(*args, **kwargs)
+
+    return chosen
 
 
 def _group_of(arguments: tuple[Any, ...]) -> tuple[str, tuple[int, ...]]:
