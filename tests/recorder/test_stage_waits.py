@@ -158,6 +158,30 @@ def test_code_with_collectives_is_compiled_to_one_graph_as_without_a_recorder(
     assert len(graphs) <= 2  # with and without a recorder
 
 
+@pytest.mark.usefixtures("group")
+def test_a_function_that_training_replaces_meanwhile_stays_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = dist.broadcast, dist.Work.wait
+    calls = []
+
+    def replacement(tensor: torch.Tensor) -> None:
+        calls.append(tensor)
+
+    monkeypatch.setattr(dist, "all_reduce", dist.all_reduce)  # It is put back after the test.
+    for run_id in ("first", "second"):
+        with Recorder(tmp_path, run_id=run_id) as perf:
+            perf.watch_waits()
+            assert dist.Work.wait is not before[1]
+            if run_id == "first":
+                dist.__dict__["all_reduce"] = replacement
+            dist.all_reduce(torch.ones(1))
+        dist.all_reduce(torch.ones(1))
+    assert len(calls) == 4
+    assert dist.all_reduce is replacement
+    assert (dist.broadcast, dist.Work.wait) == before
+
+
 def add(perf: Recorder, waits: dict[str, int], clock: Clock) -> None:
     clock.tick(100)
     perf.add_step(100, [{DATA: 10, FORWARD: 20, BACKWARD: 70}], waits=[waits])

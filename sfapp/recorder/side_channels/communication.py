@@ -74,7 +74,7 @@ class CommunicationHooks:
 
     def __init__(self) -> None:
         self._threads: dict[int, BlockedThread] = {}
-        self._originals: list[tuple[Any, str, Any]] = []
+        self._wrapped: list[tuple[Any, str, Any, Any]] = []  # owner, name, original and wrapper
         # By id of the original: one wrapper wherever the function is found, and the same one when it is
         # wrapped again, because compiled code depends on which function it calls.
         self._wrappers: dict[int, Callable[..., Any]] = {}
@@ -84,16 +84,20 @@ class CommunicationHooks:
     ) -> None:
         """Time calls of a thread from now on, replacing an earlier listener of that thread."""
         self._threads[thread] = BlockedThread(was_blocked, device)
-        if not self._originals:
+        if not self._wrapped:
             self._install()
 
     def stop(self, thread: int) -> None:
-        """Stop timing a thread's calls; the last listener removes all wrappers."""
+        """Stop timing a thread's calls; the last listener removes all wrappers.
+
+        What others have put in the place of a wrapper stays.
+        """
         self._threads.pop(thread, None)
         if not self._threads:
-            for owner, name, original in reversed(self._originals):
-                setattr(owner, name, original)
-            self._originals.clear()
+            for owner, name, original, wrapper in self._wrapped:
+                if getattr(owner, name, None) is wrapper:
+                    setattr(owner, name, original)
+            self._wrapped.clear()
 
     def current_call(self, thread: int) -> tuple[str, str, tuple[int, ...], int] | None:
         """Return the call that a thread is in: its name, the group's name and global ranks, and its begin.
@@ -120,7 +124,6 @@ class CommunicationHooks:
         original = getattr(owner, name, None)
         if original is None:
             return
-        self._originals.append((owner, name, original))
         wrapper = self._wrappers.get(id(original))
         if wrapper is None:
             timed = self._timed(original)
@@ -128,6 +131,7 @@ class CommunicationHooks:
             self._wrappers[id(original)] = wrapper  # It keeps the original.
         if isfunction(original) and original in traceable:
             traceable[wrapper] = traceable[original]
+        self._wrapped.append((owner, name, original, wrapper))
         setattr(owner, name, wrapper)
 
     def _timed(self, original: Callable[..., Any]) -> Callable[..., Any]:
