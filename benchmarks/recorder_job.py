@@ -151,11 +151,11 @@ class WaitHooks:
         """Install them for a block."""
         waits = self._waits
         hook = self._parameter.register_post_accumulate_grad_hook(waits._page.gradient_is_ready)
-        COMMUNICATION.listen(get_ident(), waits._page.was_blocked)
+        COMMUNICATION.listen(waits, get_ident(), waits._page.was_blocked)
         try:
             yield
         finally:
-            COMMUNICATION.stop(get_ident())
+            COMMUNICATION.stop(waits, get_ident())
             hook.remove()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -180,6 +181,31 @@ def test_a_function_that_training_replaces_meanwhile_stays_replaced(
     assert len(calls) == 4
     assert dist.all_reduce is replacement
     assert (dist.broadcast, dist.Work.wait) == before
+
+
+@pytest.mark.usefixtures("group")
+def test_two_recorders_of_a_thread_each_have_their_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def barrier() -> None:
+        time.sleep(0.001)
+
+    def wait_in(perf: Recorder) -> None:
+        with perf.step(), perf.stage(BACKWARD):
+            dist.barrier()
+
+    monkeypatch.setattr(dist, "barrier", barrier)
+    with Recorder(tmp_path, run_id="outer") as outer:
+        outer.watch_waits()
+        wait_in(outer)
+        with Recorder(tmp_path, run_id="inner") as inner:
+            inner.watch_waits()
+            wait_in(outer)
+            wait_in(inner)
+        wait_in(outer)
+    waits = {found.window.run_id: found.window.waits[BACKWARD] for found in read_windows([tmp_path]).windows}
+    assert {run_id: len(wait_NR) for run_id, wait_NR in waits.items()} == {"outer": 3, "inner": 1}
+    assert all((wait_NR >= 1_000_000).all() for wait_NR in waits.values())
 
 
 def add(perf: Recorder, waits: dict[str, int], clock: Clock) -> None:

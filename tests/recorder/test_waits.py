@@ -101,7 +101,7 @@ def test_without_a_listener_nothing_stays_wrapped() -> None:
 
     hooks = CommunicationHooks()
     before = dist.all_reduce
-    hooks.listen(1, lambda _: None)
+    hooks.listen(hooks, 1, lambda _: None)
     assert dist.all_reduce is not before
-    hooks.stop(1)
+    hooks.stop(hooks, 1)
     assert dist.all_reduce is before

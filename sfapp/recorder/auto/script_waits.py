@@ -46,7 +46,7 @@ class ScriptWaits:
         """Time calls of torch.distributed from now on."""
         self._find_device()
         self._is_listening = True
-        COMMUNICATION.listen(self._thread, self._was_blocked, self._device_calls)
+        COMMUNICATION.listen(self, self._thread, self._was_blocked, self._device_calls)
 
     def watch(self, module: Any) -> None:
         """Watch the gradients of a module in which DistributedDataParallel waits; once for each module."""
@@ -84,7 +84,7 @@ class ScriptWaits:
         with suppress(Exception):  # fail-open: also called where recording ends after an error
             self._is_listening = False
             self._device_calls = None
-            COMMUNICATION.stop(self._thread)
+            COMMUNICATION.stop(self, self._thread)
             for parts in self._gradients.values():
                 for gradients in parts:
                     gradients.close()
@@ -103,7 +103,7 @@ class ScriptWaits:
             sampler = EventSampler(self._fraction, self._device, MAX_CALLS)
             self._device_calls = DeviceCalls(sampler, self._steps, self._clock)
             if self._is_listening:
-                COMMUNICATION.listen(self._thread, self._was_blocked, self._device_calls)
+                COMMUNICATION.listen(self, self._thread, self._was_blocked, self._device_calls)
 
     def _was_blocked(self, blocked: int) -> None:
         now = self._clock()

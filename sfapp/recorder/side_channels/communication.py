@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from inspect import isfunction
 from threading import get_ident
 from time import perf_counter_ns
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from sfapp.model.stages import MAX_NAME_LENGTH
 from sfapp.model.standstill import MAX_GROUP_RANKS
@@ -47,23 +47,39 @@ class DeviceSide(Protocol):
         """End the call for which ``begin`` returned this."""
 
 
+class Listener(NamedTuple):
+    """A recording that is told of a thread's calls.
+
+    Attributes:
+        owner: by whom it is replaced and removed.
+        was_blocked: called on the thread with the ns of each call; raises nothing.
+        device: times the same calls on the device, if any.
+    """
+
+    owner: object
+    was_blocked: Callable[[int], None]
+    device: DeviceSide | None
+
+
 class BlockedThread:
     """A thread whose calls are timed.
 
     Attributes:
-        was_blocked: called on the thread with the ns of each call; raises nothing.
-        device: times the same calls on the device, if any.
+        listeners: the recordings of the thread.
         is_inside: whether the thread is in a wrapped call.
         call: name, arguments and begin (ns) of the wrapped call that the thread is in; None if it is in none.
     """
 
-    __slots__ = ("call", "device", "is_inside", "was_blocked")
+    __slots__ = ("call", "is_inside", "listeners")
 
-    def __init__(self, was_blocked: Callable[[int], None], device: DeviceSide | None) -> None:
-        self.was_blocked = was_blocked
-        self.device = device
+    def __init__(self) -> None:
+        self.listeners: tuple[Listener, ...] = ()
         self.is_inside = False
         self.call: Call | None = None
+
+    def without(self, owner: object) -> tuple[Listener, ...]:
+        """Return the listeners of other owners."""
+        return tuple(each for each in self.listeners if each.owner is not owner)
 
 
 class CommunicationHooks:
@@ -80,23 +96,31 @@ class CommunicationHooks:
         self._wrappers: dict[int, Callable[..., Any]] = {}
 
     def listen(
-        self, thread: int, was_blocked: Callable[[int], None], device: DeviceSide | None = None
+        self,
+        owner: object,
+        thread: int,
+        was_blocked: Callable[[int], None],
+        device: DeviceSide | None = None,
     ) -> None:
-        """Time calls of a thread from now on, replacing an earlier listener of that thread."""
-        self._threads[thread] = BlockedThread(was_blocked, device)
+        """Time calls of a thread from now on, replacing an earlier listener of that thread and owner."""
+        blocked = self._threads.setdefault(thread, BlockedThread())
+        blocked.listeners = (*blocked.without(owner), Listener(owner, was_blocked, device))
         if not self._wrapped:
             self._install()
 
-    def stop(self, thread: int) -> None:
-        """Stop timing a thread's calls; the last listener removes all wrappers.
+    def stop(self, owner: object, thread: int) -> None:
+        """Stop timing a thread's calls for an owner; the last listener removes all wrappers.
 
         What others have put in the place of a wrapper stays.
         """
-        self._threads.pop(thread, None)
+        if (blocked := self._threads.get(thread)) is not None:
+            blocked.listeners = blocked.without(owner)
+            if not blocked.listeners:
+                self._threads.pop(thread, None)
         if not self._threads:
-            for owner, name, original, wrapper in self._wrapped:
-                if getattr(owner, name, None) is wrapper:
-                    setattr(owner, name, original)
+            for holder, name, original, wrapper in self._wrapped:
+                if getattr(holder, name, None) is wrapper:
+                    setattr(holder, name, original)
             self._wrapped.clear()
 
     def current_call(self, thread: int) -> tuple[str, str, tuple[int, ...], int] | None:
@@ -144,18 +168,20 @@ class CommunicationHooks:
             if thread is None or thread.is_inside:
                 return original(*args, **kwargs)
             thread.is_inside = True
-            device = thread.device
+            listeners = thread.listeners
             # The device's events are recorded outside the clock reads, so that recording them does not count
             # as blocked.
-            begun = None if device is None else device.begin(args, kwargs)
+            begun = [each.device and each.device.begin(args, kwargs) for each in listeners]
             begin = perf_counter_ns()
             thread.call = name, args, kwargs, begin
             try:
                 return original(*args, **kwargs)
             finally:
-                thread.was_blocked(perf_counter_ns() - begin)
-                if begun is not None and device is not None:
-                    device.end(begun)
+                blocked = perf_counter_ns() - begin
+                for each, on_device in zip(listeners, begun, strict=True):
+                    each.was_blocked(blocked)
+                    if on_device is not None and each.device is not None:
+                        each.device.end(on_device)
                 thread.is_inside = False
                 thread.call = None
 

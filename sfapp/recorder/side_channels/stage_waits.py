@@ -143,7 +143,7 @@ class WatchedWaits(StageWaits):
             LastGradient(part, ready if device is None else device.gradient_hook(part, ready))
             for part in parts
         ]
-        COMMUNICATION.listen(self._thread, self._page.was_blocked, device)
+        COMMUNICATION.listen(self, self._thread, self._page.was_blocked, device)
 
     @property
     def is_learning(self) -> bool:
@@ -154,7 +154,7 @@ class WatchedWaits(StageWaits):
             gradients.end_step()
 
     def close(self) -> None:
-        COMMUNICATION.stop(self._thread)
+        COMMUNICATION.stop(self, self._thread)
         for gradients in self._gradients:
             gradients.close()
         self._gradients.clear()
