@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
+from weakref import ReferenceType, ref
 
 from sfapp.recorder.auto.steps import Interval
 from sfapp.recorder.side_channels.channels import CudaDevice, Device, EventSampler
@@ -36,7 +37,7 @@ class ScriptWaits:
         self._steps = steps
         self._fraction = event_fraction
         self._waits: list[Interval] = []
-        self._gradients: dict[int, list[LastGradient]] = {}  # by id of the module
+        self._gradients: dict[int, tuple[ReferenceType[Any], list[LastGradient]]] = {}  # by id of the module
         self._last_gradient = 0
         self._is_listening = False
         self._device: Device | None = CudaDevice() if event_fraction else None
@@ -50,14 +51,17 @@ class ScriptWaits:
 
     def watch(self, module: Any) -> None:
         """Watch the gradients of a module in which DistributedDataParallel waits; once for each module."""
-        if id(module) in self._gradients:
+        watched = self._gradients.get(id(module))
+        if watched is not None and watched[0]() is module:
             return
+        self._forget_dropped()
         self._find_device()
         ready, calls = self._gradient_is_ready, self._device_calls
-        self._gradients[id(module)] = [
+        gradients = [
             LastGradient(part, ready if calls is None else calls.gradient_hook(part, ready))
             for part in data_parallel_parts(module)
         ]
+        self._gradients[id(module)] = ref(module), gradients
 
     def backward_ended(self, begin: int, end: int) -> None:
         """Add the time after the last gradient of a backward pass that exchanged gradients."""
@@ -70,7 +74,7 @@ class ScriptWaits:
         The second value is its calls on the device, whose places are their begins in ns; None if the step is
         not sampled.
         """
-        for parts in self._gradients.values():
+        for _, parts in self._gradients.values():
             for gradients in parts:
                 gradients.end_step()
         found, self._waits = self._waits, []
@@ -85,11 +89,19 @@ class ScriptWaits:
             self._is_listening = False
             self._device_calls = None
             COMMUNICATION.stop(self, self._thread)
-            for parts in self._gradients.values():
+            for _, parts in self._gradients.values():
                 for gradients in parts:
                     gradients.close()
             self._gradients.clear()
             self._waits.clear()
+
+    def _forget_dropped(self) -> None:
+        """Remove the hooks of modules that the script has dropped: another one may have the same id."""
+        for key, (module, parts) in [*self._gradients.items()]:
+            if module() is None:
+                for gradients in parts:
+                    gradients.close()
+                del self._gradients[key]
 
     def _find_device(self) -> None:
         """Time calls on the device from now on, if the script uses it."""

@@ -346,10 +346,10 @@ class Session:
             self._record(step)
 
     def _find_wrapper(self) -> Wrapper:
+        trained, optimizer = self._trained.values(), self._optimizer
+        self._trained, self._optimizer = {}, None  # The script may drop them, and their memory.
         if distributed_rank() is None and place_here().world_size == 1:
             return "single"
-        trained, optimizer = self._trained.values(), self._optimizer
-        self._trained, self._optimizer = {}, None
         return wrapper_among(trained, optimizer)
 
     def _set_accumulation(self, recorder: Recorder, factor: int, ordered: bool) -> None:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from weakref import ReferenceType, ref
 
 _LEARNING_STEPS = 3
 """Number of steps in which every gradient is watched, to find the parameter whose gradient comes last."""
@@ -48,11 +49,12 @@ class LastGradient:
         self._last = -1
         self._counts: Counter[int] = Counter()
         self._handles: dict[int, Any] = {}
-        self._parameters = {
-            place: parameter for place, parameter in enumerate(model.parameters()) if parameter.requires_grad
-        }
-        for place, parameter in self._parameters.items():
-            self._handles[place] = parameter.register_post_accumulate_grad_hook(self._hook_of(place))
+        # Weak, because training may drop the model before its last gradient is known.
+        self._parameters: dict[int, ReferenceType[Any]] = {}
+        for place, parameter in enumerate(model.parameters()):
+            if parameter.requires_grad:
+                self._parameters[place] = ref(parameter)
+                self._handles[place] = parameter.register_post_accumulate_grad_hook(self._hook_of(place))
 
     def _hook_of(self, place: int) -> Callable[[Any], None]:
         def hook(parameter: Any) -> None:
@@ -74,9 +76,10 @@ class LastGradient:
         self._counts[last] += 1
         if self._counts.total() == _LEARNING_STEPS:
             ((chosen, _),) = self._counts.most_common(1)
-            parameter = self._parameters[chosen]
+            parameter = self._parameters[chosen]()
             self.close()
-            self._handles[chosen] = parameter.register_post_accumulate_grad_hook(self._ready)
+            if parameter is not None:
+                self._handles[chosen] = parameter.register_post_accumulate_grad_hook(self._ready)
 
     def close(self) -> None:
         """Remove the hooks."""

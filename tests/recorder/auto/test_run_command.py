@@ -278,6 +278,12 @@ def test_an_interrupted_script_saves_its_whole_model(tmp_path: Path) -> None:
     assert b"sfapp" not in (tmp_path / "model.pt").read_bytes()
 
 
+@pytest.mark.parametrize("kind", ["single", "distributed"])
+def test_models_that_a_script_drops_are_not_kept(tmp_path: Path, kind: str) -> None:
+    """Otherwise their memory on the device would be missing for the next one."""
+    assert run(tmp_path, SCRIPTS / "dropped_models.py", kind).stdout == "[]\n"
+
+
 SAVED_LATER = """
 import atexit, pickle, sys, threading
 
