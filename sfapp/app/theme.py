@@ -246,11 +246,13 @@ class PageFrame:
         main: holds the content.
         actions: holds links and buttons, in the header next to the breadcrumbs.
         dark: the theme.
+        detail: of the last breadcrumb.
     """
 
     main: ui.element
     actions: ui.element
     dark: ui.dark_mode
+    detail: TextElement
 
 
 @contextmanager
@@ -287,7 +289,7 @@ def frame(
     link("Skip to content", "#main", "skip")
     with box("top", "header"):
         _brand()
-        _breadcrumbs(crumbs)
+        detail = _breadcrumbs(crumbs)
         menu = with_keys(label_text("☰", "button", "key menu-switch"), label="Menu")
         menu.props["aria-expanded"] = "false"
         menu.on("click", js_handler="() => sfapp.switchMenu()")
@@ -311,7 +313,7 @@ def frame(
         main.props["id"] = "main"
         if heading:
             label_text(heading, "h1", "visually-hidden")
-        yield PageFrame(main, actions, dark)
+        yield PageFrame(main, actions, dark, detail)
 
 
 def _brand() -> None:
@@ -322,7 +324,8 @@ def _brand() -> None:
         label_text("sfapp", "span")
 
 
-def _breadcrumbs(crumbs: Sequence[Crumb]) -> None:
+def _breadcrumbs(crumbs: Sequence[Crumb]) -> TextElement:
+    """Build the breadcrumbs and return the detail of the last one."""
     with box("crumbs", "nav") as breadcrumbs:
         breadcrumbs.props["aria-label"] = "Breadcrumbs"
         for crumb in crumbs:
@@ -330,8 +333,9 @@ def _breadcrumbs(crumbs: Sequence[Crumb]) -> None:
                 link(crumb.text, crumb.href).props["title"] = crumb.text
             else:
                 label_text(crumb.text, "strong")
-            if crumb.detail:
-                label_text(crumb.detail, "span", "detail")
+            detail = label_text(crumb.detail, "span", "detail")
+            detail.set_visibility(bool(crumb.detail))
+    return detail
 
 
 def show_address(url: str, depth: int | None = None) -> None:

@@ -146,6 +146,7 @@ class LivePage:
         self._is_visible = True
         self._is_busy = False
         self._panels: dict[str, tuple[ui.element, LivePanel]] = {}
+        self._nodes: Sequence[int] = ()
         self._node_tabs: dict[int, ui.tab] = {}
         self._node: tuple[ui.select, ui.number] | None = None
 
@@ -167,13 +168,14 @@ class LivePage:
         )
         with frame(self._workspace, request, f"live {format.clip(run_id)}", crumbs) as page:
             page.dark.on_value_change(lambda event: self._apply_theme(bool(event.value)))
+            self._size_label = page.detail.mark("size")
             with box("stack"):
                 notices(messages)
                 self._head = LiveHeader()
                 StacksCard(self._workspace, run_id, lambda: author_of(request))
                 self._toolbar()
-                with box("tab-row"):
-                    self._build_tabs()
+                self._tab_row = box("tab-row")
+                self._build_tabs()
                 self._panel_box = box("panels")
         ui.on("visible", self._set_visible)
         self._head.show(self._snapshot)
@@ -211,7 +213,13 @@ class LivePage:
             self._json = link(".json", _twin(run_id, self.state), "badge")
 
     def _build_tabs(self) -> None:
-        nodes = self._snapshot.ranks.nodes
+        self._nodes = self._snapshot.ranks.nodes
+        self._node_tabs, self._node = {}, None
+        self._tab_row.clear()
+        with self._tab_row:
+            self._fill_tab_row(self._nodes)
+
+    def _fill_tab_row(self, nodes: Sequence[int]) -> None:
         with ui.tabs(on_change=self._pick_tab).props(
             "dense no-caps inline-label align=left outside-arrows mobile-arrows"
         ) as self._tabs:
@@ -320,7 +328,18 @@ class LivePage:
             self._is_busy = False
         self._snapshot = snapshot
         self._head.show(snapshot)
+        self._show_ranks()
         await self._draw()
+
+    def _show_ranks(self) -> None:
+        """Follow ranks and nodes that came or went, as with a restart."""
+        self._size_label.text = self._size()
+        nodes, node = self._snapshot.ranks.nodes, self.state.node
+        if nodes != self._nodes:
+            self._build_tabs()
+        if node is not None and node not in nodes:
+            ui.notify(f"The run has no node {node}; showing the overview.", type="warning")
+            self._look(tab=OVERVIEW)
 
     async def _draw(self) -> None:
         """Show the open tab, built when it is first opened and then updated, and hide the others."""
