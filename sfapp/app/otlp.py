@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -51,6 +52,9 @@ _ANSWER_S = 30.0
 """Seconds for which the head of an answer, and then its body, is read; a timeout of ``requests`` is that of
 each line."""
 
+_QUERY = re.compile(r"\?\S*")
+"""Query of an address in the text of an error: some collectors take a key there."""
+
 _UNKNOWN: Any = None
 """Value of a field that may be left out, although the class of the SDK requires it."""
 
@@ -98,7 +102,11 @@ class BoundedSession(requests.Session):
         Raises:
             requests.RequestException: there is no answer, none that ends within bounds, or a redirect.
         """
-        answer = super().request(*arguments, **{**options, "stream": True, "allow_redirects": False})
+        try:
+            answer = super().request(*arguments, **{**options, "stream": True, "allow_redirects": False})
+        except requests.RequestException as error:
+            # OpenTelemetry logs it, and tells by its type whether to repeat the request.
+            raise type(error)(_QUERY.sub("?…", str(error))) from None
         try:
             if answer.status_code // 100 == 3:  # OpenTelemetry would count it as delivered.
                 raise requests.TooManyRedirects(
@@ -180,7 +188,7 @@ def endpoint_of(text: str) -> str:
     """Return the address to which metrics are sent.
 
     Raises:
-        ServeError: it is not ``http://HOST`` or ``https://HOST``, or holds a secret.
+        ServeError: it is not ``http://HOST`` or ``https://HOST``, or holds a secret. It is not repeated.
     """
     try:
         parts = urlsplit(text)
@@ -188,7 +196,7 @@ def endpoint_of(text: str) -> str:
     except ValueError:
         is_valid = False
     if not is_valid:
-        raise ServeError(f"--otlp {text}: must be http://HOST:PORT or https://HOST:PORT, of a collector")
+        raise ServeError("--otlp: must be http://HOST:PORT or https://HOST:PORT, of a collector")
     if parts.username is not None or parts.password is not None:
         raise ServeError("--otlp: put secrets into OTEL_EXPORTER_OTLP_HEADERS instead of the address")
     return text if parts.path not in ("", "/") else parts._replace(path=PATH).geturl()

@@ -118,6 +118,8 @@ def test_an_address_without_a_path_is_that_of_a_collector() -> None:
         ("http://collector:port", "must be http://HOST"),
         ("https://", "must be http://HOST"),
         ("https://me:secret@otlp.example.org", "OTEL_EXPORTER_OTLP_HEADERS"),
+        ("https://me:secret@otlp.example.org:99999", "must be http://HOST"),
+        ("me:secret@otlp.example.org", "must be http://HOST"),
     ],
 )
 def test_other_addresses_are_refused_without_repeating_secrets(text: str, message: str) -> None:
@@ -131,6 +133,12 @@ def test_a_collector_that_is_not_there_leaves_the_app_as_it_is(tmp_path: Path) -
     options = ("--memory", "--otlp", "http://127.0.0.1:9", "--otlp-interval", "1")
     with served(tmp_path / "packets", *options, cwd=tmp_path) as server:
         assert httpx.get(f"{server.url}healthz").json()["status"] == "ok"
+
+
+def test_a_key_in_the_address_stays_out_of_the_errors_of_exports() -> None:
+    with BoundedSession() as session, pytest.raises(requests.ConnectionError, match="refused") as caught:
+        session.post("http://127.0.0.1:9/v1/metrics?api-key=secret", timeout=60)
+    assert "secret" not in str(caught.value)
 
 
 @contextmanager
