@@ -83,7 +83,8 @@ def _run_as_main(script: str, is_module: bool) -> None:
         sys.path[0] = folder
     if is_module or folder == script:
         # What Python itself calls for ``-m`` and for folders; the public functions put another module back.
-        runpy._run_module_as_main(script if is_module else "__main__", is_module)  # type: ignore[attr-defined]
+        name = script if is_module else "__main__"
+        runpy._run_module_as_main(name, is_module)  # type: ignore[attr-defined]  # private
         return
     main.__file__, main.__loader__ = script, SourceFileLoader("__main__", script)
     with open_code(str(path.absolute())) as file:

@@ -54,7 +54,7 @@ class ScriptWaits:
         watched = self._gradients.get(id(module))
         if watched is not None and watched[0]() is module:
             return
-        self._forget_dropped()
+        self._remove_dropped()
         self._find_device()
         ready, calls = self._gradient_is_ready, self._device_calls
         gradients = [
@@ -95,7 +95,7 @@ class ScriptWaits:
             self._gradients.clear()
             self._waits.clear()
 
-    def _forget_dropped(self) -> None:
+    def _remove_dropped(self) -> None:
         """Remove the hooks of modules that the script has dropped: another one may have the same id."""
         for key, (module, parts) in [*self._gradients.items()]:
             if module() is None:

@@ -48,7 +48,7 @@ class DeviceSide(Protocol):
 
 
 class Listener(NamedTuple):
-    """A recording that is told of a thread's calls.
+    """A recording whose waits are a thread's calls.
 
     Attributes:
         owner: by whom it is replaced and removed.

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore
 
 
 def train(steps: int) -> list[weakref.ReferenceType[Any]]:
@@ -23,7 +24,7 @@ def train(steps: int) -> list[weakref.ReferenceType[Any]]:
 
 
 if sys.argv[1] == "distributed":
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
 dropped = [each for steps in (2, 10, 2, 10) for each in train(steps)]
 gc.collect()
 print([each() for each in dropped if each() is not None])
