@@ -37,26 +37,30 @@ def install(session: Session) -> None:
     _hook_backward(session, forwards)
     _hook_optimizers(session)
     _hook_process_groups(session)
-    _hook_compile(forwards)
+    _hook_compile(session, forwards)
     _hook_deepspeed(session, forwards)
     forwards.enable()
     os.register_at_fork(after_in_child=session.disable_in_child)
 
 
 class _ForwardHook:
-    """Hook that reports the outermost calls of modules."""
+    """Hook that reports the outermost calls of modules.
+
+    Attributes:
+        is_barred: whether it is disabled permanently.
+    """
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._hook: Any = None
         self._on_module: Any = None
-        self._is_barred = False
+        self.is_barred = False
 
     def enable(self) -> None:
         """Report the next call of a module, which is an outermost one."""
         from torch.nn.modules.module import register_module_forward_pre_hook
 
-        if self._hook is None and not self._is_barred and self._session.active:
+        if self._hook is None and not self.is_barred and self._session.active:
             self._hook = register_module_forward_pre_hook(self._before)
 
     def disable(self) -> None:
@@ -67,7 +71,7 @@ class _ForwardHook:
 
     def disable_permanently(self) -> None:
         """Ignore all further calls of modules."""
-        self._is_barred = True
+        self.is_barred = True
         self.disable()
 
     def _before(self, module: Any, args: Any) -> None:
@@ -167,11 +171,10 @@ def _hook_backward(session: Session, forwards: _ForwardHook) -> None:
 
 def _timed_backward(run: Callable[P, R], session: Session, forwards: _ForwardHook) -> Callable[P, R]:
     """Return a function that runs a backward pass, and reports it."""
-    import torch
 
     @functools.wraps(run)
     def backward(*args: P.args, **kwargs: P.kwargs) -> R:
-        if torch.compiler.is_compiling() or not session.enter("backward"):
+        if not session.enter("backward"):
             return run(*args, **kwargs)
         try:
             return run(*args, **kwargs)
@@ -255,14 +258,22 @@ def _hook_process_groups(session: Session) -> None:
     _replace("destroy_process_group", destroy_process_group, dist, distributed_c10d)
 
 
-def _hook_compile(forwards: _ForwardHook) -> None:
+_REPORTS = ("enter", "leave", "optimizer_step_begins", "optimizer_step_ends", "add_optimizer_step")
+"""The session's methods that hooks call inside a training step."""
+
+
+def _hook_compile(session: Session, forwards: _ForwardHook) -> None:
     import torch
 
     make = torch.compile
 
     @functools.wraps(make)
     def compiled(*args: Any, **kwargs: Any) -> Any:
-        forwards.disable_permanently()
+        if not forwards.is_barred:
+            forwards.disable_permanently()
+            for name in _REPORTS:
+                # Compiled steps call them between graphs: they read clocks, which no graph can.
+                setattr(session, name, torch.compiler.disable(getattr(session, name)))
         return make(*args, **kwargs)
 
     torch.compile = compiled

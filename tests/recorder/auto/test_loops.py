@@ -59,8 +59,8 @@ def test_what_is_recorded_agrees_with_what_the_loop_measures_itself(
 
 
 @pytest.mark.parametrize(
-    "kind", ["by_hand", "evaluated", "closure_once", "scaled", "checkpointed", "compiled", "prefetched",
-             "two_loaders", "chunked", "frozen", "two_optimizers", "workers"]
+    "kind", ["by_hand", "evaluated", "closure_once", "scaled", "checkpointed", "compiled", "compiled_step",
+             "prefetched", "two_loaders", "chunked", "frozen", "two_optimizers", "workers"]
 )  # fmt: skip
 def test_ordinary_loops_close_without_a_fault(of: Callable[[str], Window], kind: str) -> None:
     window = of(kind)
@@ -115,6 +115,11 @@ def test_what_is_computed_again_in_backward_is_backward(of: Callable[[str], Wind
 def test_nothing_is_compiled_a_second_time_because_of_the_hooks(recorded: Path) -> None:
     # the model, the loss, and the model again without gradients
     assert (recorded / "compiled.txt").read_text() == "3"
+
+
+def test_a_training_step_is_compiled_without_a_warning_of_what_the_hooks_do(recorded: Path) -> None:
+    assert "sfapp" not in (recorded / "compiled_step.err").read_text()
+    assert "get_ident" not in (recorded / "compiled_step.err").read_text()
 
 
 def test_two_optimizers_after_one_backward_are_one_step(of: Callable[[str], Window]) -> None:

@@ -32,6 +32,7 @@ STEPS_OF = {
     "scaled": 9,
     "checkpointed": 6,
     "compiled": 10,
+    "compiled_step": 6,
     "prefetched": 6,
     "threaded": 6,
     "two_loaders": 6,

@@ -211,6 +211,20 @@ def compiled(options: argparse.Namespace) -> None:
     Path(options.write).write_text(str(torch._dynamo.utils.counters["stats"]["unique_graphs"]))
 
 
+def compiled_step(options: argparse.Namespace) -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    @torch.compile(backend="eager")
+    def train(batch: torch.Tensor) -> None:
+        optimizer.zero_grad()
+        model(batch).square().mean().backward()
+        optimizer.step()
+
+    for batch in loader_of(options, options.steps):
+        train(batch)
+
+
 def prefetched(options: argparse.Namespace) -> None:
     """The next batch is fetched while the step computes."""
     model = model_of(options)
@@ -345,6 +359,7 @@ KINDS: dict[str, Callable[[Any], None]] = {
         scaled,
         checkpointed,
         compiled,
+        compiled_step,
         prefetched,
         threaded,
         two_loaders,
