@@ -5,13 +5,14 @@ Redirects are not followed, and proxies of the environment are not used.
 
 from __future__ import annotations
 
+import base64
 import http.client
 import socket
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from urllib.parse import urlsplit
+from dataclasses import dataclass, field
+from urllib.parse import unquote, urlsplit
 
 _READ_BYTES = 64 << 10
 
@@ -25,12 +26,14 @@ class HttpServer:
 
     Attributes:
         place: the address without path and secrets, for messages.
+        login: the ``Authorization`` of the address's user and password (RFC 7617); None without a user.
     """
 
     host: str
     port: int | None
     is_secure: bool
     place: str
+    login: str | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, address: str) -> HttpServer:
@@ -44,7 +47,11 @@ class HttpServer:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError("it does not begin with http://HOST or https://HOST")
         place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
-        return cls(parts.hostname, port, parts.scheme == "https", place)
+        login = None
+        if parts.username is not None:
+            pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            login = f"Basic {base64.b64encode(pair.encode()).decode()}"
+        return cls(parts.hostname, port, parts.scheme == "https", place, login)
 
     def exchange(
         self,
@@ -59,6 +66,7 @@ class HttpServer:
         """Return the status and the body of the answer; of a longer body one byte more than ``most``.
 
         Args:
+            headers: one of the name ``Authorization`` takes the place of the address's login.
             seconds: time limit of the whole exchange.
 
         Raises:
@@ -66,10 +74,11 @@ class HttpServer:
         """
         kind = http.client.HTTPSConnection if self.is_secure else http.client.HTTPConnection
         connection = kind(self.host, self.port, timeout=seconds)
+        login = {} if self.login is None else {"Authorization": self.login}
         try:
             connection.connect()
             with cut_off(connection.sock, seconds):
-                connection.request(method, path, body, dict(headers))
+                connection.request(method, path, body, {**login, **headers})
                 with connection.getresponse() as answer:
                     return answer.status, _body(answer, most + 1)
         finally:

@@ -127,7 +127,10 @@ class Keys(msgspec.Struct, frozen=True, omit_defaults=True):
             raise StreamError(
                 f"other users can read the keys in {str(path)!r}: run chmod 600, and make new keys"
             )
-        return cls.parse(text)
+        try:
+            return cls.parse(text)
+        except StreamError as error:
+            raise StreamError(f"{str(path)!r} has {error}") from None
 
     @classmethod
     def from_environment(cls) -> Keys | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import errno
 import re
 import sys
@@ -86,6 +87,16 @@ def test_a_refusal_is_tried_again_only_if_that_may_help(status: int, attempts: i
             send(target, MESSAGE, threading.Event())
     assert len(server.delivered) == attempts
     assert "geheim" not in str(refused.value)
+
+
+def test_a_webhook_logs_in_as_the_user_of_its_address() -> None:
+    with webhook_server() as server:
+        place = server.address.removeprefix("http://")
+        target_of(f"webhook+http://ops:p%40ss@{place}/hook", SECRET).send(MESSAGE)
+        target_of(f"webhook+http://{place}/hook", SECRET).send(MESSAGE)
+    known, unknown = server.delivered
+    assert base64.b64decode(known.headers["authorization"].removeprefix("Basic ")) == b"ops:p@ss"
+    assert "authorization" not in unknown.headers
 
 
 @pytest.mark.parametrize("path", ["a path/geheim", "päth/geheim?key=geheim"])

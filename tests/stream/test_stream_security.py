@@ -132,6 +132,14 @@ def test_only_the_owner_can_read_a_key_file(tmp_path: Path) -> None:
         Keys.load(path)
 
 
+def test_a_file_without_keys_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "session.keys"
+    path.write_text(KEYS.text()[:-9])
+    path.chmod(0o600)
+    with pytest.raises(StreamError, match=r"session\.keys' has invalid stream keys"):
+        Keys.load(path)
+
+
 def test_keys_that_another_user_has_written_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
