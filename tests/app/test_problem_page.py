@@ -10,12 +10,16 @@ from nicegui import ui
 from nicegui.elements.mixins.text_element import TextElement
 from nicegui.testing import User
 
+from sfapp.model.incidents import Pin
 from sfapp.model.view import ViewState, WindowKey
 from sfapp.service.workspace import Workspace
-from sfapp.store import Store
+from sfapp.store import Store, WindowQuery
+from sfapp.views.address import problem_page
 from sfapp.views.text.problem_evidence import episode_rows, problem_sources, sources_summary
 from sfapp.views.text.problems import is_about, problem_action
-from tests.app.page_elements import href
+from tests.app.page_elements import href, one, until
+from tests.app.recorded_job import RUN, job_window, put
+from tests.app.second_editor import second_editor
 from tests.app.simulation import simulated
 
 SAMPLE = Path(__file__).parent.parent.parent / "sample_data" / "packets"
@@ -135,3 +139,33 @@ async def test_windows_of_one_role_have_no_role_buttons(user: User) -> None:
     await user.open("/w/gpt-small-ddp/10")
     await user.should_see("callbacks on rank 3")
     await user.should_not_see("All ranks")
+
+
+async def test_words_that_are_being_typed_stay_while_packets_and_notes_arrive(
+    watching_user: User, own_workspace: Workspace, packets: Path
+) -> None:
+    user, grace = watching_user, second_editor(own_workspace.incident_log)
+    problem = own_workspace.problems(RUN)[0]
+    pin = Pin(window=WindowKey(RUN, problem.windows[-1]))
+    grace.write_note("Rank 3 waits.", pin)
+    # Given a new note and one that is edited, neither of them saved
+    await user.open(problem_page(problem))
+    await user.should_see("Rank 3 waits.")
+    user.find(marker="edit-note").click()
+    await user.should_see(marker="note-words")
+    one(user, ui.textarea, "note-words").value = "Rank 3 waits for its disk."
+    one(user, ui.textarea, "new-note").value = "Its cache is cold."
+    # When a packet of another run arrives, and another note on this window
+    put(packets, job_window(0, {}, run_id="other"))
+    grace.write_note("I see it too.", pin)
+    await user.should_see("I see it too.")
+    await until(lambda: bool(own_workspace.windows(WindowQuery(run="other")).rows))
+    # Then both are as they were, and are saved
+    assert one(user, ui.textarea, "new-note").value == "Its cache is cold."
+    user.find(marker="save-note").click()
+    await user.should_see("Note changed")
+    user.find(marker="add-note").click()
+    await user.should_see("Note added")
+    texts = [note.text for note in own_workspace.incident_log.state().notes_on(pin.window)]
+    assert texts == ["Rank 3 waits for its disk.", "I see it too.", "Its cache is cold."]
+    assert one(user, ui.textarea, "new-note").value == ""

@@ -16,6 +16,7 @@ from sfapp.app.pages.not_found import missing
 from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
 from sfapp.app.panels.capture_card import CaptureCard
 from sfapp.app.panels.note_card import NoteCard
+from sfapp.app.panels.note_cards import NoteCards
 from sfapp.app.panels.plot_card import FigureCard, draw
 from sfapp.app.panels.problem_actions import ProblemActions
 from sfapp.app.panels.problem_list import CLOCK_S
@@ -143,7 +144,7 @@ class ProblemPage:
                 newest = self._view.rows[-1]["window"] if self._view.rows else 0
                 latest = latest_key(problem) or WindowKey(problem.run_id, newest)
                 self._timeline = RunTimeline(latest, lambda key: ui.navigate.to(window_page(key)))
-                self._notes = box()
+                self._build_notes()
                 ui.timer(CLOCK_S, self._show, immediate=False)
         self._show()
 
@@ -192,9 +193,7 @@ class ProblemPage:
             part.clear()
             with part:
                 fill(one)
-        self._notes.clear()
-        with self._notes:
-            self._fill_notes(notes)
+        self._notes.show(notes)
 
     def _show_marks(self, _: IncidentState) -> None:
         self._show()
@@ -267,7 +266,7 @@ class ProblemPage:
         ]
         return tuple(found[-LISTED_NOTES:])
 
-    def _fill_notes(self, notes: tuple[Note, ...]) -> None:
+    def _build_notes(self) -> None:
         with titled("Notes", "on the windows of this problem"):
             self._text = (
                 ui.textarea(placeholder="Observation and next step")
@@ -276,9 +275,10 @@ class ProblemPage:
             )
             with box("actions"):
                 label_text("Add note", "button", "button").mark("add-note").on("click", self._write_note)
-            with box("notes-list"):
-                for note in notes:
-                    NoteCard(self._workspace.incident_service, self._toolbar, note, _link_pin)
+            self._notes = NoteCards(self._note_card)
+
+    def _note_card(self, note: Note) -> NoteCard:
+        return NoteCard(self._workspace.incident_service, self._toolbar, note, _link_pin)
 
     async def _write_note(self) -> None:
         problem, content = self._view.problem, self._text.value or ""
@@ -291,7 +291,9 @@ class ProblemPage:
             ui.notify("A standstill has no window that a note could be pinned to", type="warning")
             return
         pin = Pin(window=key, stage=problem.stage, rank=rank)
-        await self._toolbar.write(lambda author: [author.write_note(content, pin)], "Note added")
+        written = await self._toolbar.write(lambda author: [author.write_note(content, pin)], "Note added")
+        if written and self._text.value == content:  # Words may have been typed meanwhile.
+            self._text.value = ""
 
     # --- plots ----------------------------------------------------------------------------------------
 

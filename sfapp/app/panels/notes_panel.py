@@ -11,6 +11,7 @@ from sfapp.app.notices import notices
 from sfapp.app.panels.add_to_incident import IncidentPicker
 from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
 from sfapp.app.panels.note_card import NoteCard
+from sfapp.app.panels.note_cards import NoteCards
 from sfapp.app.panels.note_form import NoteForm
 from sfapp.app.panels.tables import titled
 from sfapp.app.theme import box, empty, label_text, left_out, with_keys
@@ -59,8 +60,7 @@ class NotesPanel:
         self._go = go
         self._headline = headline
         self._notes: Sequence[Note] = ()
-        self._cards: dict[str, NoteCard] = {}
-        self._list: ui.element | None = None
+        self._cards: NoteCards | None = None
         self._problem: ui.element
         self._form = NoteForm(toolbar, key, window, look)
         self._incident_picker = IncidentPicker(incident_service, toolbar)
@@ -98,9 +98,8 @@ class NotesPanel:
                 write = label_text("Write note", "button", "button").mark("write-note-here")
                 write.on("click", lambda: self._form.open())
                 self._toolbar.signature()
-            self._list = box("notes-list")
+            self._cards = NoteCards(self._note_card)
             self._left_out = box()
-        self._cards = {}
         self._show_list()
 
     def show(self, notes: Sequence[Note]) -> None:
@@ -146,47 +145,34 @@ class NotesPanel:
     # --- the list -------------------------------------------------------------------------------------
 
     def _show_list(self) -> None:
-        """Show one card per note, in order; a card being edited stays even if its note was removed."""
-        if self._list is None:
+        """Show the notes, and how many are left out."""
+        if self._cards is None:
             return
         self._problem.clear()
         if self._incident_service.problem:
             with self._problem:
                 notices([self._incident_service.problem])
-        current = {note.id for note in self._notes}
         number = len(self._incident_service.state.notes_on(self._key))
         self._left_out.clear()
         if number > len(self._notes):
             with self._left_out:
                 left_out(len(self._notes), number, "notes")
-        for removed in [name for name in self._cards if name not in current]:
-            if not self._cards[removed].is_edited:
-                self._cards.pop(removed).element.delete()
-        for place, note in enumerate(self._notes):
-            if note.id not in self._cards:
-                with self._list:
-                    self._cards[note.id] = NoteCard(
-                        self._incident_service,
-                        self._toolbar,
-                        note,
-                        self._link_pin,
-                        add_to_incident=self.add_note,
-                    )
-            card = self._cards[note.id]
-            card.show(note, place + 1)
-            if self._list.default_slot.children[place] is not card.element:
-                card.element.move(self._list, place)
-        self._show_empty()
+        self._cards.show(self._notes, numbered=True)
+        self._show_empty(self._cards)
 
-    def _show_empty(self) -> None:
-        assert self._list is not None
-        hints = [child for child in self._list.default_slot.children if "no-notes" in child.classes]
-        if bool(hints) == (not self._cards):
+    def _note_card(self, note: Note) -> NoteCard:
+        return NoteCard(
+            self._incident_service, self._toolbar, note, self._link_pin, add_to_incident=self.add_note
+        )
+
+    def _show_empty(self, cards: NoteCards) -> None:
+        hints = [child for child in cards.element.default_slot.children if "no-notes" in child.classes]
+        if bool(hints) == (not len(cards)):
             return
         for hint in hints:
             hint.delete()
-        if not self._cards:
-            with self._list, box("no-notes"):
+        if not len(cards):
+            with cards.element, box("no-notes"):
                 empty(
                     "No notes yet",
                     "Press n, or ✎ on a plot. A note is pinned to the current step, rank and zoom, and "
