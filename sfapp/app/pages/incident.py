@@ -10,6 +10,7 @@ from nicegui import background_tasks, ui
 
 from sfapp.app.connection import connected
 from sfapp.app.notifications import follow
+from sfapp.app.one_at_a_time import one_at_a_time
 from sfapp.app.pages.not_found import missing
 from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
 from sfapp.app.panels.incident_head import IncidentHeader
@@ -207,8 +208,10 @@ class IncidentPage:
             lambda author: [author.add_window(incident, key)], f"Window {key.window} added"
         )
 
+    @one_at_a_time
     async def _add_note(self) -> None:
-        content, incident = (self._note.value or "").strip(), self._incident
+        typed, incident = self._note.value or "", self._incident
+        content = typed.strip()
         if not content:
             ui.notify("A note needs text", type="warning")
             return
@@ -217,7 +220,7 @@ class IncidentPage:
             note = author.write_note(content)
             return [note, author.add_note(incident, note)]
 
-        if await self._toolbar.write(edit, "Note added"):
+        if await self._toolbar.write(edit, "Note added") and self._note.value == typed:
             self._note.value = ""
 
     async def _move(self, item_id: str, by: int) -> None:

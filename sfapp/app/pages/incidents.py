@@ -10,6 +10,7 @@ from nicegui import events, ui
 from sfapp.app.connection import connected
 from sfapp.app.notices import notices
 from sfapp.app.notifications import follow
+from sfapp.app.one_at_a_time import one_at_a_time
 from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
 from sfapp.app.routes import Handler
 from sfapp.app.security import MAX_UPLOAD
@@ -169,6 +170,7 @@ class IncidentsPage:
             "Copy .sfapp/incidents.jsonl next to the packets instead."
         )
 
+    @one_at_a_time
     async def _create(self) -> None:
         title = (self._title.value or "").strip()
         if not title:

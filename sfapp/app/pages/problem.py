@@ -12,6 +12,7 @@ from nicegui import background_tasks, ui
 from sfapp.app.connection import connected
 from sfapp.app.definitions import defined
 from sfapp.app.notifications import follow
+from sfapp.app.one_at_a_time import one_at_a_time
 from sfapp.app.pages.not_found import missing
 from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
 from sfapp.app.panels.capture_card import CaptureCard
@@ -280,6 +281,7 @@ class ProblemPage:
     def _note_card(self, note: Note) -> NoteCard:
         return NoteCard(self._workspace.incident_service, self._toolbar, note, _link_pin)
 
+    @one_at_a_time
     async def _write_note(self) -> None:
         problem, content = self._view.problem, self._text.value or ""
         if not content.strip():

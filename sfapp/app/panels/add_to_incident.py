@@ -7,6 +7,7 @@ from itertools import islice
 
 from nicegui import app, ui
 
+from sfapp.app.one_at_a_time import one_at_a_time
 from sfapp.app.panels.annotation_toolbar import AnnotationToolbar, EditLink
 from sfapp.app.theme import box, label_text
 from sfapp.incidents import MAX_TITLE, IncidentEditor
@@ -82,6 +83,7 @@ class IncidentPicker:
     def _show_title(self) -> None:
         self._title.set_visibility(self._choice.value == NEW)
 
+    @one_at_a_time
     async def _save(self) -> None:
         chosen, title, add = self._choice.value, self._title.value or "", self._add
         notes = self._notes if self._with_notes.value else ()

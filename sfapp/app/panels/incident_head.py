@@ -55,6 +55,7 @@ class IncidentHeader:
             "title": self._title, "severity": self._severity, "status": self._status, "summary": self._summary
         }  # fmt: skip
         self._seen = dict.fromkeys(self._fields, incident)
+        self._writing: dict[str, str] = {}  # by field
         self._show()
 
     def show(self, incident: Incident) -> None:
@@ -111,9 +112,13 @@ class IncidentHeader:
     async def _save(self, name: str) -> None:
         """Write one field, based on the incident that the field showed."""
         seen, value = self._seen[name], self._fields[name].value or ""
-        if value == getattr(seen, name):
+        if value in (getattr(seen, name), self._writing.get(name)):  # Enter is followed by blur.
             return
-        await self._write_field(name, value, f"{name.capitalize()} changed", seen)
+        self._writing[name] = value
+        try:
+            await self._write_field(name, value, f"{name.capitalize()} changed", seen)
+        finally:
+            self._writing.pop(name, None)
 
     async def _write_field(self, name: str, value: str, message: str, seen: Incident | None = None) -> None:
         """Write one field, based on ``seen`` or else on the present incident."""

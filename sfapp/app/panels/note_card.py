@@ -7,6 +7,7 @@ from typing import Any
 
 from nicegui import ui
 
+from sfapp.app.one_at_a_time import one_at_a_time
 from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
 from sfapp.app.panels.revisions import conflicting_edits, history
 from sfapp.app.theme import box, label_text, with_keys
@@ -129,6 +130,7 @@ class NoteCard:
                 self._toolbar.signature()
         self._content.set_visibility(False)
 
+    @one_at_a_time
     async def _save(self, content: str) -> None:
         seen = self._edited
         if seen is None or not content.strip():

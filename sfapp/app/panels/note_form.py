@@ -7,6 +7,7 @@ from typing import Any
 
 from nicegui import ui
 
+from sfapp.app.one_at_a_time import one_at_a_time
 from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
 from sfapp.app.theme import box, label_text, with_keys
 from sfapp.incidents import MAX_TEXT
@@ -150,13 +151,17 @@ class NoteForm:
             region=self._zoomed()[:8] if self._part.value else (),
         )
 
+    @one_at_a_time
     async def _save(self) -> None:
         content, pin = self._text.value or "", self._pin()
         if isinstance(pin, str):
             ui.notify(pin, type="warning")
         elif not content.strip():
             ui.notify("A note needs text", type="warning")
-        elif await self._toolbar.write(lambda author: [author.write_note(content, pin)], "Note added"):
+        elif (
+            await self._toolbar.write(lambda author: [author.write_note(content, pin)], "Note added")
+            and self._text.value == content  # More may have been typed meanwhile.
+        ):
             self._text.value = ""
             self.close()
 

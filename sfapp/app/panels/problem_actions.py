@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from nicegui import ui
 
+from sfapp.app.one_at_a_time import one_at_a_time
 from sfapp.app.panels.add_to_incident import IncidentPicker
 from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
 from sfapp.app.theme import box, label_text, link, with_keys
@@ -99,6 +100,7 @@ class ProblemActions:
             label_text("Mute", "button", "button secondary").mark("mute-now").on("click", self._mute)
             label_text("Cancel", "button", "plain").on("click", self._dialog.close)
 
+    @one_at_a_time
     async def _mute(self) -> None:
         one = self._one
         if one is None:
