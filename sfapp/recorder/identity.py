@@ -112,6 +112,19 @@ def place_here() -> RankPlace:
     return resolve_place(os.environ, distributed, socket.gethostname())
 
 
+def world_size_here() -> int:
+    """Return the number of ranks, which the environment may state where it contradicts itself about places.
+
+    Raises:
+        IdentityError: a value is not a number.
+    """
+    try:
+        return place_here().world_size
+    except IdentityError:
+        sizes = (source.values.get("world_size") for source in _sources(os.environ, None))
+        return next((size for size in sizes if size is not None), 1)
+
+
 def identity_after_change(before: RankIdentity) -> RankIdentity:
     """Return this rank's identity after torch.distributed was initialised again, in the same process.
 

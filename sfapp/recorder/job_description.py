@@ -14,12 +14,13 @@ from sfapp.model.rank_table import RankIdentity
 from sfapp.packets.compose import rfc3339
 from sfapp.packets.job import JobInfo
 from sfapp.packets.window_rows import check_name
-from sfapp.recorder.identity import place_here, role_of, run_id_from_environment
+from sfapp.recorder.identity import place_here, role_of, run_id_from_environment, world_size_here
 from sfapp.recorder.options import RecorderOptions
 from sfapp.recorder.rank_attributes import rank_attributes
 from sfapp.recorder.rank_coordinates import coordinates_of
 from sfapp.recorder.timing.timer_backend import times_in_c
 from sfapp.recorder.transport.rank_group import distributed_rank
+from sfapp.recorder.transport.transports import TRANSPORTS
 from sfapp.terminal import printable
 
 
@@ -44,6 +45,13 @@ def describe_job(root: Path, options: RecorderOptions) -> tuple[RankIdentity, Jo
     identity = replace(identity, attributes=rank_attributes(declared))
     if rank is not None and rank != identity.rank:
         raise RecorderError(f"the identity says rank {identity.rank}, torch.distributed rank {rank}")
+    world_size = world_size_here() if rank is None else 1  # Else it is asked when the ranks join.
+    is_stated_here = rank is None and TRANSPORTS[options.gather.gather].needs_process_group
+    if is_stated_here and identity.rank >= world_size:
+        raise RecorderError(
+            f"the identity says rank {identity.rank}, the environment {world_size} ranks: set WORLD_SIZE, or "
+            "initialise torch.distributed before the recorder is created"
+        )
     host, version = printable(identity.hostname), str(torch.__version__)
     recorder = RecorderInfo(
         version=sfapp.__version__,
@@ -57,7 +65,7 @@ def describe_job(root: Path, options: RecorderOptions) -> tuple[RankIdentity, Jo
     info = JobInfo(
         root=root,
         run_id=run_id,
-        world_size=place_here().world_size if rank is None else 1,
+        world_size=world_size,
         wrapper=job.wrapper,
         parallelism=job.parallelism or Parallelism(),
         prefetch=job.prefetch,

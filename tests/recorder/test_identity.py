@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import groupby
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sfapp.errors import IdentityError
+from sfapp.errors import IdentityError, RecorderError
+from sfapp.model import RankIdentity
 from sfapp.recorder.identity import RankPlace, resolve_place, tasks_per_node
+from tests.recorder.clocked_recorder import Clock, only_window, recorder, train
 
 Environment = dict[str, str]
 
@@ -273,3 +276,25 @@ def test_a_place_is_possible_or_refused_whatever_the_environment(
     assert 0 <= place.node_rank < place.nodes <= place.world_size
     if distributed is not None:
         assert (place.rank, place.world_size) == distributed
+
+
+def test_a_given_identity_is_recorded_where_the_environment_contradicts_itself_about_places(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"RANK": 1, "WORLD_SIZE": 4, "LOCAL_WORLD_SIZE": 3, "GROUP_WORLD_SIZE": 1}.items():
+        monkeypatch.setenv(name, str(value))
+    with pytest.raises(IdentityError, match="or pass identity="):
+        recorder(tmp_path, clock)
+    with recorder(tmp_path, clock, identity=RankIdentity(1, 0, 1, "node-1")) as perf:
+        train(perf, clock)
+    window = only_window(tmp_path)
+    assert window.manifest.world_size == 4
+    place = window.ranks.identity(0)
+    assert (place.rank, place.node_rank) == (1, 1)
+
+
+def test_an_identity_beyond_the_number_of_ranks_is_refused_before_it_loses_a_window(
+    tmp_path: Path, clock: Clock
+) -> None:
+    with pytest.raises(RecorderError, match="rank 1, the environment 1 ranks: set WORLD_SIZE"):
+        recorder(tmp_path, clock, identity=RankIdentity(1, 1, 0, "node-0"))
