@@ -282,6 +282,12 @@ history.replaceState({ ...history.state, view: sfapp.view }, "");
   const set = scheme.setAttribute.bind(scheme);
   scheme.setAttribute = (name, value) => scheme.getAttribute(name) === value || set(name, value);
 }
+// A restarted app knows none of its former cookies: ask for the token instead of connecting in vain forever.
+{
+  const refused = (error) => error.description === 401 && location.reload();
+  const watch = () => (window.socket ? window.socket.on("connect_error", refused) : setTimeout(watch, 100));
+  watch();
+}
 // Follow the system's theme when it changes, unless a theme was chosen here.
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", (event) => {
   if (sfapp.remembered("dark")) return;

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import BrowserContext, Locator, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
 from tests.app.recorded_job import job_window, put
+from tests.app.served import served
 
 pytestmark = pytest.mark.browser
 
@@ -337,3 +338,24 @@ def test_a_chooser_keeps_the_keyboards_focus_when_the_page_follows_it(page: Page
     page.get_by_role("button", name="Undo").click()
     expect(slack).to_have_attribute("aria-pressed", "false")
     expect(page).not_to_have_url(re.compile("quantity="))
+
+
+def test_a_page_asks_for_the_token_once_the_app_was_restarted(
+    browser: Browser, packets: Path, tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("0123456789abcdef\n")
+    options = (packets, "--memory", "--token-file", token)
+    with browser.new_context() as context:
+        page = context.new_page()
+        with served(*options, cwd=tmp_path) as server:
+            page.goto(server.url)
+            page.wait_for_function("window.did_handshake")
+            address, port = page.url, server.port
+        with served(*options, "--port", str(port), cwd=tmp_path):
+            field = page.get_by_label("token")
+            expect(field).to_be_visible()
+            field.fill("0123456789abcdef")
+            page.get_by_role("button", name="Open").click()
+            expect(page.get_by_role("link", name="Incidents")).to_be_visible()
+            assert page.url == address
