@@ -110,13 +110,26 @@ class IncidentEditor:
         """Add an existing note to an incident."""
         return self._collect(incident, "note", note=note_id)
 
-    def move_item(self, incident: Incident, item: Item, index: int) -> str:
-        """Move an item to another position among the incident's items, 0 for first."""
-        others = [other.place for other in incident.items if other.id != item.id]
+    def move_item(self, incident: Incident, item: Item, index: int) -> list[str]:
+        """Move an item to another position among the incident's items, 0 for first.
+
+        Where no number lies between its new neighbours' places, all items get new ones.
+
+        Returns:
+            The ids of the edits.
+        """
+        others = [other for other in incident.items if other.id != item.id]
         index = min(max(index, 0), len(others))
-        before = others[index - 1] if index else others[0] - 2 if others else 0.0
-        after = others[index] if index < len(others) else before + 2
-        return self._item(item, ItemFields(place=(before + after) / 2))
+        before = others[index - 1].place if index else others[0].place - 2 if others else 0.0
+        after = others[index].place if index < len(others) else before + 2
+        place = (before + after) / 2
+        placed = [(item, place)]
+        if not before < place < after:
+            moved = [*others[:index], item, *others[index:]]
+            placed = [(one, float(number)) for number, one in enumerate(moved, 1)]
+        edits = [ItemEdit(**self._head(one), fields=ItemFields(place=place)) for one, place in placed]
+        self._write(*edits)
+        return [edit.id for edit in edits]
 
     def remove_item(self, item: Item) -> str:
         """Remove an item from its incident; a note stays where it is pinned."""
@@ -149,7 +162,8 @@ class IncidentEditor:
         return self._write(Undo(id=_new_id(), at=self._clock(), by=self.name, target=event_id))
 
     def _collect(self, incident: Incident, kind: ItemKind, **fields: Any) -> str:
-        place = max((item.place for item in incident.items), default=0.0) + 1
+        present = self._log.state().incident(incident.id)  # The shown one may lack what was added meanwhile.
+        place = max((item.place for item in present.items), default=0.0) + 1
         return self._item(None, ItemFields(incident=incident.id, item=kind, place=place, **fields))
 
     def _note(self, note: Note | None, fields: NoteFields) -> str:

@@ -8,6 +8,7 @@ import pytest
 
 from sfapp.errors import IncidentNotFoundError
 from sfapp.incidents import IncidentLog
+from sfapp.incidents.events import ItemEdit, ItemFields
 from sfapp.model.incidents import Pin
 from sfapp.model.onsets import StepEstimate
 from sfapp.model.problems import Problem
@@ -129,6 +130,52 @@ def test_items_are_listed_in_the_order_in_which_they_were_added(log: IncidentLog
     assert numbers() == [1, 0, 2, 3]
     ada.remove_item(log.state().incident(incident_id).items[0])
     assert numbers() == [0, 2, 3]
+
+
+def windows_in(log: IncidentLog, incident_id: str) -> list[int]:
+    items = log.state().incident(incident_id).items
+    return [item.window.window for item in items if item.window is not None]
+
+
+def test_windows_that_are_added_to_one_state_of_an_incident_stay_in_order(log: IncidentLog) -> None:
+    ada = author(log, "Ada")
+    incident_id = ada.open_incident("slow loader")
+    as_shown = log.state().incident(incident_id)
+    for number in range(8):
+        ada.add_window(as_shown, WindowKey("r", number))
+    assert windows_in(log, incident_id) == [*range(8)]
+
+
+def test_an_item_is_moved_between_two_of_the_same_place(log: IncidentLog) -> None:
+    # Given four items of one place, as two people add them at the same time
+    ada = author(log, "Ada")
+    incident_id = ada.open_incident("slow loader")
+    for number in range(4):
+        fields = ItemFields(incident=incident_id, item="window", window=f"r/{number}", view="", place=1.0)
+        new = f"{number}" * 32
+        at = datetime(2026, 11, 21, tzinfo=UTC)
+        log.append([ItemEdit(id=new, target=new, at=at, by="Ada", fields=fields)])
+    assert windows_in(log, incident_id) == [0, 1, 2, 3]
+    # When the last is moved between the first two
+    incident = log.state().incident(incident_id)
+    moved = ada.move_item(incident, incident.items[3], 1)
+    # Then it is there, and back where it was once all of that is undone
+    assert windows_in(log, incident_id) == [0, 3, 1, 2]
+    for edit in reversed(moved):
+        ada.undo(edit)
+    assert windows_in(log, incident_id) == [0, 1, 2, 3]
+
+
+def test_an_item_is_moved_any_number_of_times(log: IncidentLog) -> None:
+    ada = author(log, "Ada")
+    incident_id = ada.open_incident("slow loader")
+    for number in range(3):
+        ada.add_window(log.state().incident(incident_id), WindowKey("r", number))
+    for _ in range(40):
+        for order in ([0, 2, 1], [0, 1, 2]):
+            incident = log.state().incident(incident_id)
+            ada.move_item(incident, incident.items[2], 1)
+            assert windows_in(log, incident_id) == order
 
 
 def test_plots_and_comparisons_are_collected_as_shown(log: IncidentLog) -> None:

@@ -225,12 +225,12 @@ class IncidentPage:
 
     async def _move(self, item_id: str, by: int) -> None:
         incident = self._incident
-        places = [item.id for item in incident.items]
-        place = places.index(item_id) + by
-        if not 0 <= place < len(places):
+        items = [item for item in incident.items if item.id == item_id]
+        place = incident.items.index(items[0]) + by if items else -1  # It may have been removed meanwhile.
+        if not 0 <= place < len(incident.items):
             return
-        item, message = incident.items[place - by], f"Item moved to position {place + 1}"
-        await self._toolbar.write(lambda author: [author.move_item(incident, item, place)], message)
+        item, message = items[0], f"Item moved to position {place + 1}"
+        await self._toolbar.write(lambda author: author.move_item(incident, item, place), message)
         # Moving the element in the page took the focus from it.
         ui.run_javascript(f"getHtmlElement({self._cards[item_id].element.id})?.focus()")
 
