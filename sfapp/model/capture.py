@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Literal
 
 from sfapp.errors import CaptureError
@@ -80,6 +80,10 @@ class CaptureRequest:
     def __post_init__(self) -> None:
         for wrong in self._faults():
             raise CaptureError(f"capture request: {wrong}")
+
+    def age_seconds(self) -> float:
+        """Return the seconds since the request, by this machine's clock."""
+        return (datetime.now(UTC) - self.asked_at).total_seconds()
 
     def _faults(self) -> list[str]:
         found = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import threading
 import time
 from collections import deque
@@ -26,6 +27,7 @@ from sfapp.packets.captures import (
     captures,
     captures_folder,
     new_request,
+    new_stacks_request,
     read_rank,
     request_path,
     state_of,
@@ -255,7 +257,7 @@ def test_a_profiler_that_training_starts_itself_is_let_by(
     [
         ({"first_step": 3}, "refused", "had already reached step"),
         ({"steps": 3}, "refused", "steps have been profiled"),
-        ({"age": 1000}, "expired", "the request is too old"),
+        ({"age": 1000}, "expired", " s by the clock of this rank's machine"),
     ],
 )
 def test_what_may_not_be_captured_is_refused_with_the_reason(
@@ -282,6 +284,19 @@ def test_a_capture_without_a_folder_for_temporary_files_is_refused(
     assert state.status == "refused"
     assert "there is no folder for temporary files" in state.why
     assert perf.failures == ()
+
+
+def test_a_rank_whose_clock_is_ahead_says_by_how_much_a_request_for_stacks_is_late(tmp_path: Path) -> None:
+    request = new_stacks_request("run", [0])
+    request = replace(request, asked_at=request.asked_at - timedelta(seconds=3600))
+    write_next_to(request_path(tmp_path, "run", request.id), msgspec.json.encode(request))
+    with recorder(tmp_path):
+        deadline = time.monotonic() + SECONDS
+        while (answer := read_rank(tmp_path, request, 0)) is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    assert answer.status == "refused"
+    assert re.fullmatch("the request is too old: 36.. s by the clock of this rank's machine", answer.why)
 
 
 def test_a_request_of_a_clock_that_is_ahead_expires_as_others(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -304,7 +303,8 @@ class RankCaptures:
 
     def _refusal(self, request: CaptureRequest) -> str:
         if self._is_late(request):
-            return "the request is too old"
+            age = request.age_seconds()
+            return f"the request is too old: {age:.0f} s by the clock of this rank's machine"
         if self._scheduled is not None or self._running is not None or len(self._queue):
             return "another capture is running"
         try:
@@ -320,8 +320,7 @@ class RankCaptures:
 
     def _rest(self, request: CaptureRequest) -> float:
         """Return the seconds until a request expires, from when it was asked or, at the latest, from now."""
-        age = (datetime.now(UTC) - request.asked_at).total_seconds()
-        return self._limits.expires_seconds - max(0.0, age)
+        return self._limits.expires_seconds - max(0.0, request.age_seconds())
 
     def _first_step(self, here: Position, request: CaptureRequest) -> int:
         """Return the requested first step, or the one that the lowest rank chooses.

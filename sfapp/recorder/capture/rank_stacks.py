@@ -129,8 +129,9 @@ class StackResponder:
     def _refusal(self, request: CaptureRequest) -> str:
         if self._mode == "off" or not self._per_hour:
             return "stacks are switched off on this rank"
-        if (datetime.now(UTC) - request.asked_at).total_seconds() > STACKS_EXPIRE_SECONDS:
-            return "the rank received the request too late"
+        age = request.age_seconds()
+        if age > STACKS_EXPIRE_SECONDS:
+            return f"the request is too old: {age:.0f} s by the clock of this rank's machine"
         if len(self._answered) >= self._per_hour:
             return f"the limit of {self._per_hour} requests for stacks per hour is reached"
         return ""
