@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
 from msgspec import UNSET
 
+from sfapp.errors import IncidentNotFoundError
 from sfapp.incidents.events import (
     MAX_NAME,
     Event,
@@ -162,8 +164,9 @@ class IncidentEditor:
         return self._write(Undo(id=_new_id(), at=self._clock(), by=self.name, target=event_id))
 
     def _collect(self, incident: Incident, kind: ItemKind, **fields: Any) -> str:
-        present = self._log.state().incident(incident.id)  # The shown one may lack what was added meanwhile.
-        place = max((item.place for item in present.items), default=0.0) + 1
+        with suppress(IncidentNotFoundError):  # It can come back by an undo.
+            incident = self._log.state().incident(incident.id)  # with what was added meanwhile
+        place = max((item.place for item in incident.items), default=0.0) + 1
         return self._item(None, ItemFields(incident=incident.id, item=kind, place=place, **fields))
 
     def _note(self, note: Note | None, fields: NoteFields) -> str:

@@ -144,6 +144,11 @@ def test_windows_that_are_added_to_one_state_of_an_incident_stay_in_order(log: I
     for number in range(8):
         ada.add_window(as_shown, WindowKey("r", number))
     assert windows_in(log, incident_id) == [*range(8)]
+    # And what is added to an incident that was removed meanwhile comes back with it
+    removed = ada.remove_incident(as_shown)
+    ada.add_window(as_shown, WindowKey("r", 8))
+    ada.undo(removed)
+    assert 8 in windows_in(log, incident_id)
 
 
 def test_an_item_is_moved_between_two_of_the_same_place(log: IncidentLog) -> None:
