@@ -286,7 +286,9 @@ def test_a_capture_without_a_folder_for_temporary_files_is_refused(
     assert perf.failures == ()
 
 
-def test_a_rank_whose_clock_is_ahead_says_by_how_much_a_request_for_stacks_is_late(tmp_path: Path) -> None:
+def test_a_request_for_stacks_that_is_late_by_the_clock_of_the_rank_is_refused_with_its_age(
+    tmp_path: Path,
+) -> None:
     request = new_stacks_request("run", [0])
     request = replace(request, asked_at=request.asked_at - timedelta(seconds=3600))
     write_next_to(request_path(tmp_path, "run", request.id), msgspec.json.encode(request))
