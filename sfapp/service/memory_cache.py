@@ -35,6 +35,11 @@ class MemoryCache(Generic[Value]):
             self._values[key] = value
         return value
 
+    def clear(self) -> None:
+        """Drop all values."""
+        with self._lock:
+            self._values.clear()
+
 
 class StoreCache(Generic[Value]):
     """Some values derived from a store, kept until the store changes. Safe to use from several threads."""

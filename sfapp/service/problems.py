@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from itertools import groupby
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from sfapp.accounting.problems import MOST_LOCATED, by_cost, problems_of
-from sfapp.errors import WindowNotFoundError
+from sfapp.errors import DamagedStoreError, WindowNotFoundError
 from sfapp.incidents import IncidentState
 from sfapp.model import Diagnosis, Window
 from sfapp.model.onsets import Episode
@@ -34,7 +34,7 @@ from sfapp.service.standstills import standstills
 
 if TYPE_CHECKING:
     from sfapp.store import Store
-    from sfapp.store.verdict_rows import Key
+    from sfapp.store.verdict_rows import EncodedVerdict, Key
 
 MOST_WINDOWS = 2_000
 """Maximum number of windows of a run that are searched for problems: the latest that need attention,
@@ -48,11 +48,6 @@ _READ_TOGETHER = 10_000
 
 _CACHED_RUNS = 5_000
 _CACHED_VERDICTS = 20_000
-
-# Verdicts are cached as bytes: a garbage collection looks at every object that is kept, and stops the server
-# meanwhile, for a second if 20,000 verdicts are.
-_ENCODER = msgspec.msgpack.Encoder()
-_DECODER = msgspec.msgpack.Decoder(TimedDiagnosis)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,19 +129,6 @@ def _telling(verdicts: Sequence[TimedDiagnosis]) -> list[TimedDiagnosis]:
     return found[-MOST_WINDOWS:]
 
 
-def _without_evidence(one: TimedDiagnosis) -> TimedDiagnosis:
-    """Return a verdict without what problems do not need, which is most of it."""
-    aim = one.diagnosis.aim
-    diagnosis = one.diagnosis.changed(
-        aim=None if aim is None else replace(aim, evidence=()),
-        rivals=(),
-        recorder_labels=(),
-        wait_fit=None,
-        takeover=None,
-    )
-    return replace(one, diagnosis=diagnosis)
-
-
 def _timed(diagnosis: Diagnosis, window: Window) -> TimedDiagnosis:
     manifest = window.manifest
     return TimedDiagnosis(diagnosis, parse_time(manifest.started_at), parse_time(manifest.ended_at))
@@ -157,12 +139,12 @@ class _RunFacts:
     """That from which a run's problems are derived.
 
     Attributes:
-        verdicts: on its telling windows, encoded, ascending. numbers: of all its windows, ascending.
+        verdicts: on its telling windows, ascending. numbers: of all its windows, ascending.
         standstills: as problems.
     """
 
     run_id: str
-    verdicts: list[bytes]
+    verdicts: list[EncodedVerdict]
     numbers: list[int]
     standstills: list[Problem]
 
@@ -194,7 +176,7 @@ class StoredProblems:
         self._store_of = store_of
         self._locator = locator
         self._runs: MemoryCache[tuple[int, list[Problem]]] = MemoryCache(_CACHED_RUNS, lambda _: 1)
-        self._verdicts: MemoryCache[tuple[int, bytes]] = MemoryCache(_CACHED_VERDICTS, lambda _: 1)
+        self._verdicts: MemoryCache[tuple[int, EncodedVerdict]] = MemoryCache(_CACHED_VERDICTS, lambda _: 1)
         self._deriving, self._reading = threading.Lock(), threading.Lock()
 
     def of_run(self, run_id: str, locates: bool = True, each: int = MOST_LOCATED) -> list[Problem]:
@@ -273,8 +255,13 @@ class StoredProblems:
         each: int = MOST_LOCATED,
     ) -> list[Problem]:
         locator = self._locator if locates else None
+        try:
+            verdicts = [verdict.decode() for verdict in facts.verdicts]
+        except DamagedStoreError:
+            self._verdicts.clear()  # The store is built again, where those without damage have the same hash.
+            raise
         found = problems_of(
-            [_DECODER.decode(verdict) for verdict in facts.verdicts],
+            verdicts,
             facts.numbers,
             None if locator is None else locator.locate,
             None if locator is None else locator.ranks_of,
@@ -300,7 +287,9 @@ class StoredProblems:
                     run_id, verdicts[run_id], numbers.get(run_id, []), [one.problem() for one in still]
                 )
 
-    def _verdicts_on(self, store: Store, telling: Mapping[str, Mapping[int, int]]) -> dict[str, list[bytes]]:
+    def _verdicts_on(
+        self, store: Store, telling: Mapping[str, Mapping[int, int]]
+    ) -> dict[str, list[EncodedVerdict]]:
         """Return verdicts by run. Unchanged ones are not read again, because a running job adds windows one
         by one.
 
@@ -308,17 +297,17 @@ class StoredProblems:
             telling: windows by run, each with a hash of its verdict.
         """
         with self._reading:  # Not by the page and by the thread that follows the packets at the same time.
-            kept: dict[Key, bytes | None] = {}
+            kept: dict[Key, EncodedVerdict | None] = {}
             for run_id, windows in telling.items():
                 for number, verdict_hash in windows.items():
                     known = self._verdicts.get((id(store), run_id, number))
                     is_current = known is not None and known[0] == verdict_hash
                     kept[run_id, number] = known[1] if known is not None and is_current else None
             for one in store.verdicts([key for key, verdict in kept.items() if verdict is None]):
-                key = one.diagnosis.run_id, one.diagnosis.window
-                kept[key] = encoded = _ENCODER.encode(_without_evidence(one))
-                self._verdicts.put((id(store), *key), (telling[key[0]][key[1]], encoded))
-        found: dict[str, list[bytes]] = {run_id: [] for run_id in telling}
+                kept[one.key] = one
+                run_id, number = one.key
+                self._verdicts.put((id(store), run_id, number), (telling[run_id][number], one))
+        found: dict[str, list[EncodedVerdict]] = {run_id: [] for run_id in telling}
         for (run_id, _), verdict in kept.items():
             if verdict is not None:
                 found[run_id].append(verdict)

@@ -8,11 +8,10 @@ from datetime import UTC, datetime
 
 from sfapp.errors import WindowNotFoundError
 from sfapp.model import Diagnosis, Reference
-from sfapp.model.problems import TimedDiagnosis
 from sfapp.storage import StoragePath, path_in
 from sfapp.store.bulk_insert import IN_KEYS, IN_RUNS, key_values
 from sfapp.store.database import Database
-from sfapp.store.verdict_rows import Key, decode_diagnosis, decode_reference
+from sfapp.store.verdict_rows import EncodedVerdict, Key, decode_diagnosis, decode_reference
 from sfapp.store.window_queries import aware, aware_time
 
 
@@ -129,11 +128,8 @@ def telling_windows(database: Database, runs: Sequence[str], most: int) -> dict[
     return telling
 
 
-def verdicts(database: Database, keys: Collection[Key]) -> Iterator[TimedDiagnosis]:
-    """Return the verdicts on some windows, by run and window; missing windows are left out.
-
-    They are decoded one by one: thousands at a time would take twice as long, in garbage collections.
-    """
+def verdicts(database: Database, keys: Collection[Key]) -> Iterator[EncodedVerdict]:
+    """Return the verdicts on some windows, by run and window; missing windows are left out."""
     if not keys:
         return iter(())
     # In two steps, because DuckDB would otherwise decompress the verdicts on all windows of the runs.
@@ -142,15 +138,15 @@ def verdicts(database: Database, keys: Collection[Key]) -> Iterator[TimedDiagnos
         places = cursor.execute(f"SELECT rowid FROM windows WHERE {IN_KEYS}", key_values(keys)).fetchall()
         found = cursor.execute(
             """
-            SELECT diagnosis, started_at, ended_at FROM windows
+            SELECT run_id, "window", diagnosis, started_at, ended_at FROM windows
             WHERE rowid IN (SELECT unnest($places::BIGINT[])) ORDER BY run_id, "window"
             """,
             {"places": [place for (place,) in places]},
         ).fetchall()
         cursor.rollback()
     return (
-        TimedDiagnosis(decode_diagnosis(diagnosis), aware_time(started_at), aware_time(ended_at))
-        for diagnosis, started_at, ended_at in found
+        EncodedVerdict.of((run_id, number), diagnosis, aware_time(started_at), aware_time(ended_at))
+        for run_id, number, diagnosis, started_at, ended_at in found
     )
 
 

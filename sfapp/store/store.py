@@ -15,7 +15,6 @@ from typing import Any
 
 from sfapp.accounting import RunWaits
 from sfapp.model import Diagnosis, Operators, Reference, Window
-from sfapp.model.problems import TimedDiagnosis
 from sfapp.model.samples import PaceSample, Sample
 from sfapp.packets import read_packet_operators
 from sfapp.storage import StoragePath, local_paths
@@ -33,7 +32,7 @@ from sfapp.store.samples import MOST_SUBJECTS, Paces, SampleFollower, SampleQuer
 from sfapp.store.scan import FollowedRoot
 from sfapp.store.stored_windows import read_stored_window, thinned_at
 from sfapp.store.trend_queries import TrendRows
-from sfapp.store.verdict_rows import Key
+from sfapp.store.verdict_rows import EncodedVerdict, Key
 from sfapp.store.verdict_writer import DatasetReport, write_verdicts
 from sfapp.store.watch import watch
 from sfapp.store.window_queries import WindowCounts, WindowQuery, WindowRows
@@ -240,7 +239,7 @@ class Store:
         """Return, by run, the latest ``most`` windows from which problems are derived, and their hashes."""
         return queries.telling_windows(self._database, runs, most)
 
-    def verdicts(self, keys: Collection[Key]) -> Iterator[TimedDiagnosis]:
+    def verdicts(self, keys: Collection[Key]) -> Iterator[EncodedVerdict]:
         """Return the verdicts on some windows, by run and window; missing windows are left out."""
         return queries.verdicts(self._database, keys)
 

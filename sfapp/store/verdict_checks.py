@@ -17,6 +17,7 @@ from sfapp.errors import PacketError
 from sfapp.model import Diagnosis, Reference
 from sfapp.model.findings import StepNoise
 from sfapp.model.labels import heaviest_label
+from sfapp.model.manifest import MAX_WORLD_SIZE
 from sfapp.model.parse import MOST_WINDOW, UNREADABLE_JSON
 from sfapp.model.pipeline import PipelineStage, StagePast
 from sfapp.store.schema import CONFLICTS, PACKETS, STAGES
@@ -123,14 +124,14 @@ def check_numbers(texts: pa.Array | pa.ChunkedArray, name: str) -> None:
 
 
 def check_diagnosis(diagnosis: Diagnosis) -> None:
-    """Check that a diagnosis is of steps, names its own stages only, has their values if it has any, and
-    that other windows can be compared with it.
+    """Check that a diagnosis is of steps and ranks that a window can have, names its own stages only, has
+    their values if it has any, and that other windows can be compared with it.
 
     Raises:
         ValueError: it is none that a window can have.
     """
-    if diagnosis.steps < 1:
-        raise ValueError("has no steps")
+    if not 1 <= diagnosis.steps <= _MOST_STEPS or diagnosis.ranks > MAX_WORLD_SIZE:
+        raise ValueError("has no steps, or more steps or ranks than a window can have")
     stages = set(diagnosis.stages)
     for name in _BY_STAGE:
         values: Mapping[str, object] | None = getattr(diagnosis, name)

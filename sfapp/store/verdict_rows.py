@@ -18,6 +18,7 @@ from sfapp.model.findings import StepNoise
 from sfapp.model.job_fields import encode_fields, job_fields
 from sfapp.model.labels import heaviest_label
 from sfapp.model.parse import parse_time
+from sfapp.model.problems import TimedDiagnosis
 from sfapp.store.schema import STAGES, WINDOWS
 from sfapp.store.verdict_checks import check_diagnosis, check_reference
 
@@ -29,6 +30,13 @@ T = TypeVar("T")
 _ENCODER = msgspec.json.Encoder()
 _DIAGNOSIS = msgspec.json.Decoder(Diagnosis)
 _REFERENCE = msgspec.json.Decoder(Reference)
+_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+_EVIDENCE = (
+    *("rivals", "recorder_labels", "wait_fit", "takeover", "device"),
+    *("layout", "explanations", "shared", "periods", "pipeline"),
+)
+"""Fields of a diagnosis that problems do not need."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +75,44 @@ class DerivedWindow:
 
     diagnosis: Diagnosis
     origin: WindowOrigin
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedVerdict:
+    """What problems need of the verdict on a window, as JSON.
+
+    Thousands are kept: a garbage collection looks at each object, and a diagnosis is hundreds.
+    """
+
+    key: Key
+    text: bytes
+    started_at: datetime | None
+    ended_at: datetime | None
+
+    @classmethod
+    def of(
+        cls, key: Key, text: str, started_at: datetime | None, ended_at: datetime | None
+    ) -> EncodedVerdict:
+        """Return a verdict without its evidence.
+
+        Raises:
+            DamagedStoreError: another program wrote it.
+        """
+        fields = _decode(_FIELDS, text, "diagnosis")
+        for name in _EVIDENCE:
+            fields.pop(name, None)
+        return cls(key, _ENCODER.encode(fields), started_at, ended_at)
+
+    def decode(self) -> TimedDiagnosis:
+        """Return it as an object.
+
+        Raises:
+            DamagedStoreError: another program wrote it.
+        """
+        diagnosis = decode_diagnosis(self.text)
+        if (diagnosis.run_id, diagnosis.window) != self.key:
+            raise _damaged("diagnosis", "it is of another window")
+        return TimedDiagnosis(diagnosis, self.started_at, self.ended_at)
 
 
 def utc(text: str | None) -> datetime | None:
@@ -200,7 +246,7 @@ def verdict_hash(text: str) -> int:
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little", signed=True)
 
 
-def decode_diagnosis(text: str) -> Diagnosis:
+def decode_diagnosis(text: str | bytes) -> Diagnosis:
     """Restore a diagnosis.
 
     Raises:
@@ -218,13 +264,21 @@ def decode_reference(text: str) -> Reference:
     return _decode(_REFERENCE, text, "reference", check_reference)
 
 
-def _decode(decoder: msgspec.json.Decoder[T], text: str, kind: str, check: Callable[[T], None]) -> T:
+def _decode(
+    decoder: msgspec.json.Decoder[T],
+    text: str | bytes,
+    kind: str,
+    check: Callable[[T], None] = lambda value: None,
+) -> T:
     try:
         value = decoder.decode(text)
         check(value)
         return value
     except (msgspec.MsgspecError, RecursionError, TypeError, ValueError, GateError) as error:
-        raise DamagedStoreError(
-            f"a stored {kind} cannot be read ({error}): delete the store, which is built again from the "
-            "packets"
-        ) from error
+        raise _damaged(kind, str(error)) from error
+
+
+def _damaged(kind: str, why: str) -> DamagedStoreError:
+    return DamagedStoreError(
+        f"a stored {kind} cannot be read ({why}): delete the store, which is built again from the packets"
+    )
