@@ -12,7 +12,7 @@ from sfapp.errors import PacketError, PacketVersionError
 from sfapp.model import DIMENSIONS, FORMAT, LAG_BINS, Manifest, Reduction, broad_stage, stage_hash
 from sfapp.model.host_evidence import MAX_ATTRIBUTE_LENGTH, MAX_ATTRIBUTES
 from sfapp.model.manifest import MAX_WORLD_SIZE
-from sfapp.model.parse import MOST_WINDOW
+from sfapp.model.parse import MOST_WINDOW, UNREADABLE_JSON
 from sfapp.model.stages import MAX_NAME_LENGTH, MAX_STAGES
 from sfapp.packets.faults import Faults
 from sfapp.packets.packet_layout import (
@@ -66,9 +66,9 @@ def decode_manifest(raw: bytes) -> Manifest:
         if written < 1:
             raise PacketError(f"packet format {written} does not exist")
         return _MANIFEST.decode(raw)
-    except msgspec.DecodeError as error:
+    except msgspec.ValidationError as error:
         raise PacketError(f"the manifest is wrong: {first_line(str(error))}") from error
-    except (UnicodeError, RecursionError) as error:
+    except UNREADABLE_JSON as error:
         raise PacketError(f"the manifest is not readable JSON: {first_line(str(error))}") from error
 
 

@@ -82,8 +82,8 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "layout_text": ("the manifest is wrong: Expected `int`, got `str` - at `$.layout[...][0]`",),
     "local_rank_negative": ("row 1, column 'local_rank': -1 is outside 0…2147483647",),
     "manifest_key_missing": ("the manifest is wrong: Object missing required field `stage_hash`",),
-    "manifest_not_json": ("the manifest is wrong: JSON is malformed",),
-    "manifest_not_utf8": ("the manifest is not readable JSON: 'utf-8' codec can't decode byte 0xff",),
+    "manifest_not_json": ("the manifest is not readable JSON: JSON is malformed",),
+    "manifest_not_utf8": ("the manifest is not readable JSON: ",),
     "manifest_unknown_word": ("the manifest is wrong: Invalid enum value 'horovod' - at `$.wrapper`",),
     "manifest_wrong_type": ("the manifest is wrong: Expected `int`, got `str` - at `$.window`",),
     "micro_steps_missing": (
