@@ -47,7 +47,8 @@ _READ_TOGETHER = 10_000
 """Maximum number of verdicts, of several runs, that are read and kept at a time."""
 
 _CACHED_RUNS = 5_000
-_CACHED_VERDICTS = 20_000
+_CACHED_VERDICT_BYTES = 1 << 28
+"""Text of verdicts that is kept: about 20,000 of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +177,9 @@ class StoredProblems:
         self._store_of = store_of
         self._locator = locator
         self._runs: MemoryCache[tuple[int, list[Problem]]] = MemoryCache(_CACHED_RUNS, lambda _: 1)
-        self._verdicts: MemoryCache[tuple[int, EncodedVerdict]] = MemoryCache(_CACHED_VERDICTS, lambda _: 1)
+        self._verdicts: MemoryCache[tuple[int, EncodedVerdict]] = MemoryCache(
+            _CACHED_VERDICT_BYTES, lambda known: len(known[1].text)
+        )
         self._deriving, self._reading = threading.Lock(), threading.Lock()
 
     def of_run(self, run_id: str, locates: bool = True, each: int = MOST_LOCATED) -> list[Problem]:

@@ -145,7 +145,7 @@ def verdicts(database: Database, keys: Collection[Key]) -> Iterator[EncodedVerdi
         ).fetchall()
         cursor.rollback()
     return (
-        EncodedVerdict.of((run_id, number), diagnosis, aware_time(started_at), aware_time(ended_at))
+        EncodedVerdict((run_id, number), diagnosis, aware_time(started_at), aware_time(ended_at))
         for run_id, number, diagnosis, started_at, ended_at in found
     )
 

@@ -30,13 +30,6 @@ T = TypeVar("T")
 _ENCODER = msgspec.json.Encoder()
 _DIAGNOSIS = msgspec.json.Decoder(Diagnosis)
 _REFERENCE = msgspec.json.Decoder(Reference)
-_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
-
-_EVIDENCE = (
-    *("rivals", "recorder_labels", "wait_fit", "takeover", "device"),
-    *("layout", "explanations", "shared", "periods", "pipeline"),
-)
-"""Fields of a diagnosis that problems do not need."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,29 +72,15 @@ class DerivedWindow:
 
 @dataclass(frozen=True, slots=True)
 class EncodedVerdict:
-    """What problems need of the verdict on a window, as JSON.
+    """The verdict on a window as JSON.
 
     Thousands are kept: a garbage collection looks at each object, and a diagnosis is hundreds.
     """
 
     key: Key
-    text: bytes
+    text: str
     started_at: datetime | None
     ended_at: datetime | None
-
-    @classmethod
-    def of(
-        cls, key: Key, text: str, started_at: datetime | None, ended_at: datetime | None
-    ) -> EncodedVerdict:
-        """Return a verdict without its evidence.
-
-        Raises:
-            DamagedStoreError: another program wrote it.
-        """
-        fields = _decode(_FIELDS, text, "diagnosis")
-        for name in _EVIDENCE:
-            fields.pop(name, None)
-        return cls(key, _ENCODER.encode(fields), started_at, ended_at)
 
     def decode(self) -> TimedDiagnosis:
         """Return it as an object.
@@ -246,7 +225,7 @@ def verdict_hash(text: str) -> int:
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little", signed=True)
 
 
-def decode_diagnosis(text: str | bytes) -> Diagnosis:
+def decode_diagnosis(text: str) -> Diagnosis:
     """Restore a diagnosis.
 
     Raises:
@@ -264,12 +243,7 @@ def decode_reference(text: str) -> Reference:
     return _decode(_REFERENCE, text, "reference", check_reference)
 
 
-def _decode(
-    decoder: msgspec.json.Decoder[T],
-    text: str | bytes,
-    kind: str,
-    check: Callable[[T], None] = lambda value: None,
-) -> T:
+def _decode(decoder: msgspec.json.Decoder[T], text: str, kind: str, check: Callable[[T], None]) -> T:
     try:
         value = decoder.decode(text)
         check(value)
