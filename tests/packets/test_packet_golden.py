@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from sfapp.errors import PacketError, PacketVersionError
 from sfapp.model import Window
+from sfapp.model.parse import UNREADABLE_JSON
 from sfapp.packets import (
     Limits,
     Quarantined,
@@ -47,6 +49,11 @@ EXPECTED_SNR = np.array(
 )
 
 # file -> the faults that `sfapp validate` prints, first to last
+with pytest.raises(UNREADABLE_JSON) as _not_utf8:
+    msgspec.json.decode(b'{"run_id": "\xff"}')
+NOT_UTF8 = str(_not_utf8.value)
+"""The reason of the installed msgspec, which differs between 0.22 and 0.23."""
+
 FAULTS: dict[str, tuple[str, ...]] = {
     "checksum_wrong": ("the file is damaged: its checksum is ",),
     "column_missing": ("column 'wall_ns': the column is missing",),
@@ -83,7 +90,7 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "local_rank_negative": ("row 1, column 'local_rank': -1 is outside 0…2147483647",),
     "manifest_key_missing": ("the manifest is wrong: Object missing required field `stage_hash`",),
     "manifest_not_json": ("the manifest is not readable JSON: JSON is malformed",),
-    "manifest_not_utf8": ("the manifest is not readable JSON: ",),
+    "manifest_not_utf8": (f"the manifest is not readable JSON: {NOT_UTF8}",),
     "manifest_unknown_word": ("the manifest is wrong: Invalid enum value 'horovod' - at `$.wrapper`",),
     "manifest_wrong_type": ("the manifest is wrong: Expected `int`, got `str` - at `$.window`",),
     "micro_steps_missing": (
