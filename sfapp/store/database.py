@@ -24,6 +24,8 @@ from sfapp.store.lock import StoreLock
 Cursor = duckdb.DuckDBPyConnection
 Parameters = Sequence[Any] | dict[str, Any]
 
+SETTLED = "settled"
+"""Key of the row of ``store_info`` that holds until the next change (``settled.Settled``)."""
 
 _LARGE_LOG = "32MB"
 """Size of the log from which rows are written into the file while there are many commits."""
@@ -112,6 +114,8 @@ class Database:
         with self._writer, self.cursor() as cursor:
             cursor.begin()
             try:
+                if counted:
+                    cursor.execute("DELETE FROM store_info WHERE key = ?", [SETTLED])
                 yield cursor
                 cursor.commit()
             except BaseException:

@@ -24,7 +24,7 @@ from sfapp.model.samples import (
     sample_fields,
 )
 
-SCHEMA_VERSION = 28
+SCHEMA_VERSION = 29
 """Version of the tables and of the diagnoses in them; a store of another version is built again."""
 
 
@@ -115,7 +115,7 @@ STORE_INFO = SchemaTable(
     "store_info",
     "one fact about the store file itself",
     (
-        SchemaColumn("key", "VARCHAR", "`schema_version` or `sfapp_version`"),
+        SchemaColumn("key", "VARCHAR", "`schema_version`, `sfapp_version` or, until a change, `settled`"),
         SchemaColumn("value", "VARCHAR", "its value"),
     ),
 )

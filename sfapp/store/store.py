@@ -30,6 +30,7 @@ from sfapp.store.references import update_reference
 from sfapp.store.run_waits import stored_waits
 from sfapp.store.samples import MOST_SUBJECTS, Paces, SampleFollower, SampleQuery
 from sfapp.store.scan import FollowedRoot
+from sfapp.store.settled import Settled
 from sfapp.store.stored_windows import read_stored_window, thinned_at
 from sfapp.store.trend_queries import TrendRows
 from sfapp.store.verdict_rows import EncodedVerdict, Key
@@ -60,7 +61,7 @@ class Store:
         self._follower = SampleFollower(database, local_paths(self.roots))
         self._operator_files = OperatorFiles()
         self._cells_are_stale = False
-        self._settled: int | None = None
+        self._settled = Settled(database, chosen)
 
     @classmethod
     def open(
@@ -171,9 +172,8 @@ class Store:
     ) -> IngestReport:
         with self._ingesting:
             ingest = Ingest(self._database, self._followed, self._chosen, self._operator_files, reader)
-            was_settled = self._settled == self._database.generation
-            report = ingest.run(progress, cancel, everything=everything, was_settled=was_settled)
-            self._settled = self._database.generation if ingest.is_settled else None
+            report = ingest.run(progress, cancel, everything=everything, was_settled=bool(self._settled))
+            self._settled.note(ingest.is_settled)
             self._cells_are_stale |= report.changed
             return report
 
@@ -394,6 +394,6 @@ class Store:
         """
         if window is not None:
             self.sources(run, window)
-        self._chosen.set(run, window)
         with self._database.transaction() as cursor:
+            self._chosen.set(run, window)
             update_reference(cursor, self._chosen, run)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 
 import pytest
 
 from sfapp.accounting import healthy_in_run, pooled_reference, reference_of, with_reference
 from sfapp.errors import StoreError, WindowNotFoundError
-from sfapp.store import Store, WindowQuery, reference_choices
+from sfapp.store import Store, WindowQuery, ingest, reference_choices
+from sfapp.store.database import Cursor
+from sfapp.store.reference_choices import ReferenceChoices
+from sfapp.store.references import runs_to_compare
 from tests.store.jobs import SLOW, SLOW_EVERYWHERE, SLOWER, put, put_run, window
 
 
@@ -193,6 +197,61 @@ def test_a_chosen_window_that_goes_is_waited_for(tmp_path: Path) -> None:
         slow.write_bytes(kept)
         store.ingest()
         assert compared_with(store) == {2}
+
+
+def test_windows_of_an_unchanged_store_are_not_looked_at_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[list[str]] = []
+
+    def look(cursor: Cursor, chosen: ReferenceChoices) -> list[str]:
+        looks.append(runs_to_compare(cursor, chosen))
+        return looks[-1]
+
+    monkeypatch.setattr(ingest, "runs_to_compare", look)
+    put_run(tmp_path, count=4)
+    for expected in (1, 1, 1):  # The first store looks, two that are opened later do not.
+        with Store.open([tmp_path]) as store:
+            store.ingest()
+            store.ingest()
+        assert len(looks) == expected
+    with Store.open([tmp_path]) as store:
+        put(tmp_path, window(number=4))
+        store.ingest()
+    assert len(looks) == 2
+
+
+def test_a_window_that_came_before_a_process_was_stopped_is_compared_by_the_next(tmp_path: Path) -> None:
+    for number in range(4):
+        put(tmp_path, window(number=number, extra=SLOW))
+    with Store.open([tmp_path]) as store:
+        store.ingest()
+    put(tmp_path, window(number=4))
+    stopped = threading.Event()
+    with Store.open([tmp_path]) as store:
+        store.ingest(lambda progress: stopped.set(), stopped)
+        assert len(store.windows().rows) == 5
+        assert compared_with(store) != {4}
+    with Store.open([tmp_path]) as store:
+        store.ingest()
+        assert compared_with(store) == {4}
+
+
+def test_a_choice_that_was_saved_while_no_store_was_open_counts(tmp_path: Path) -> None:
+    put_run(tmp_path, count=4)
+    with Store.open([tmp_path]) as store:
+        store.ingest()
+        store.set_reference("run", 3)
+        (choices,) = (tmp_path / ".sfapp").glob("*.references.json")
+        kept = choices.read_bytes()
+        store.set_reference("run", None)
+        measured = compared_with(store)
+        store.ingest()
+    choices.write_bytes(kept)
+    with Store.open([tmp_path]) as store:
+        assert compared_with(store) == measured
+        store.ingest()
+        assert compared_with(store) == {3}
 
 
 def test_a_window_that_is_not_there_cannot_be_chosen(tmp_path: Path) -> None:
