@@ -137,7 +137,7 @@ def _wanted(present: list[str], mapping: Mapping) -> dict[str, str]:
     """Return meaning → column for the columns that are present.
 
     Raises:
-        TraceError: the mapping names an absent column or an unknown meaning.
+        TraceError: the mapping names an absent column or an unknown meaning, or two columns have one.
     """
     for meaning, column in mapping.columns.items():
         if meaning not in MEANINGS:
@@ -149,12 +149,18 @@ def _wanted(present: list[str], mapping: Mapping) -> dict[str, str]:
             raise TraceError(
                 f"no column {column!r}, which the mapping takes as {meaning}; present columns: {listed}"
             )
-    found = {meaning: _named(meaning, mapping) for meaning in MEANINGS}
-    return {
-        meaning: next(name for name in names if name in present)
-        for meaning, names in found.items()
-        if any(name in present for name in names)
-    }
+    found: dict[str, str] = {}
+    for meaning in MEANINGS:
+        possible = _named(meaning, mapping)
+        names = [name for name in present if name in possible]
+        if len(names) > 1:
+            listed = " and ".join(quoted(name) for name in names)
+            raise TraceError(
+                f"columns {listed} may each be {meaning}: remove one, or choose under [columns] of a mapping"
+            )
+        if names:
+            found[meaning] = names[0]
+    return found
 
 
 def _named(meaning: str, mapping: Mapping) -> tuple[str, ...]:

@@ -154,6 +154,12 @@ def test_steps_that_a_rank_lacks_are_left_out_with_a_note(tmp_path: Path) -> Non
         ("step,stage,duration_ms\n0,x,1\n", None, "no column 'rank'"),
         ("step,rank,stage,time_ms\n0,0,x,1\n", None, "no column 'duration'"),
         ("step,rank,stage,start_ms\n0,0,x,1\n", None, "a start without an end"),
+        (
+            "step,rank,stage,duration_ms,duration_us\n0,0,x,1,2\n",
+            None,
+            "columns 'duration_ms' and 'duration_us' may each be duration",
+        ),
+        ("step,rank,rank,stage,duration_ms\n0,0,1,x,1\n", None, "columns 'rank' and 'rank' may each be rank"),
         ("", None, "cannot be read"),
     ],
 )
