@@ -5,6 +5,10 @@ from __future__ import annotations
 from sfapp.views.html_text import html_text
 from sfapp.views.text import EvidenceWords, VerdictText
 
+NOT_TYPESET = 'class="mathjax_ignore tex2jax_ignore"'
+"""Attribute of elements in which MathJax 3 and 2 look for no mathematics: notebooks typeset shown texts, and
+mathematics can hide words and make links."""
+
 _EDGE = {"alarm": "#c62828", "warn": "#b45f06", "quiet": "#2e7d32", "unknown": "#757575"}
 
 
@@ -29,7 +33,8 @@ def markup(verdict: VerdictText) -> str:
         f'<div style="margin-top:4px"><b>{title}</b> {content}</div>' for title, content in rows if content
     )
     return (
-        f'<div style="border-left:4px solid {edge};padding:4px 12px;line-height:1.5;max-width:72em">'
+        f"<div {NOT_TYPESET} "
+        f'style="border-left:4px solid {edge};padding:4px 12px;line-height:1.5;max-width:72em">'
         f'<div style="opacity:.7">{html_text(verdict.kicker)}</div>'
         f'<div style="font-size:1.4em"><b>{html_text(verdict.headline)}</b> {html_text(verdict.place)}</div>'
         f"<div>{html_text(' '.join((*verdict.explanation, *verdict.reasons)))} "

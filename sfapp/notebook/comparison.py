@@ -8,6 +8,7 @@ import plotly.graph_objects as go
 import polars as pl
 
 from sfapp.accounting import Comparison
+from sfapp.notebook.card import NOT_TYPESET
 from sfapp.notebook.window import as_plotly
 from sfapp.terminal import printable
 from sfapp.views import comparison_tables
@@ -54,5 +55,6 @@ class ComparisonView:
             f"{html_text(summary.rest)}</div>",
             f"<div>{html_text(' '.join((*summary.explanation, *summary.caveats)))}</div>",
         )
-        display(HTML(f'<div style="line-height:1.5;max-width:72em">{"".join(lines)}</div>'))
+        style = "line-height:1.5;max-width:72em"
+        display(HTML(f'<div {NOT_TYPESET} style="{style}">{"".join(lines)}</div>'))
         display(self.plot())

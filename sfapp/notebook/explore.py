@@ -109,7 +109,7 @@ class Explorer:
                 self._measures = measure_window(window, view, reference, waits)
             self.diagnosis = judge_measures(self._measures, view, reference)
         except SfappError as error:
-            self._message.value = html_text(str(error))
+            self._message.value = f"<span {card.NOT_TYPESET}>{html_text(str(error))}</span>"
             return
         self._message.value = ""
         drawn = self._draw()

@@ -18,6 +18,7 @@ from sfapp.errors import StoreError, WindowNotFoundError
 from sfapp.model import ALL_RANKS, DEFAULT_FRONTIER, Baseline, Diagnosis, Frontier, Gates
 from sfapp.model.onsets import StepEstimate
 from sfapp.model.view import ViewState, WindowKey
+from sfapp.notebook.card import NOT_TYPESET
 from sfapp.notebook.comparison import ComparisonView
 from sfapp.notebook.window import WindowView
 from sfapp.service.judging import WindowJudge
@@ -299,7 +300,7 @@ class Packets:
         return f"sfapp packets: {self._shown()}"
 
     def _repr_html_(self) -> str:
-        return f"<b>sfapp packets</b> · {html_text(self._shown())}"
+        return f"<span {NOT_TYPESET}><b>sfapp packets</b> · {html_text(self._shown())}</span>"
 
     def _shown(self) -> str:
         """Return the summary, or why there is none: what shows variables may not raise."""

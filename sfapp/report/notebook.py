@@ -6,6 +6,7 @@ Text from users and files enters code only as literals, and Markdown only escape
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -17,6 +18,9 @@ from sfapp.report.parts import CollectedPlot, ComparedSide, Part, Remark, Report
 from sfapp.report.plots import ReportPlot
 
 Cell = Mapping[str, Any]
+
+_BEGINS_MATHEMATICS = re.compile(r"\\[\\$]")
+"""An escaped backslash or dollar sign."""
 
 _OPENING = """\
 import sfapp
@@ -43,7 +47,13 @@ def to_notebook(report: Report) -> str:
 
 
 def _text(*blocks: str) -> Cell:
-    return {"cell_type": "markdown", "metadata": {}, "source": "\n\n".join(filter(None, blocks))}
+    """Return a cell of escaped Markdown.
+
+    Notebooks look for mathematics in the page, where no escape is left, but not across elements: so what
+    begins mathematics is put into an element of its own.
+    """
+    source = _BEGINS_MATHEMATICS.sub(r"<span>\g<0></span>", "\n\n".join(filter(None, blocks)))
+    return {"cell_type": "markdown", "metadata": {}, "source": source}
 
 
 def _code(source: str) -> Cell:

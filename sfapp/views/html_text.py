@@ -13,7 +13,8 @@ _NOT_IN_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010fff
 def html_text(text: str) -> str:
     """Escape text for elements and quoted attributes of HTML and SVG.
 
-    Control characters and those that XML does not allow become U+FFFD. Dollar signs are escaped because
-    notebooks may typeset text between two of them as mathematics.
+    Control characters and those that XML does not allow become U+FFFD. Dollar signs are escaped for programs
+    that look for mathematics in the source; those that look in the page need
+    ``sfapp.notebook.card.NOT_TYPESET``.
     """
     return html.escape(_NOT_IN_XML.sub("\ufffd", without_controls(text)), quote=True).replace("$", "&#36;")

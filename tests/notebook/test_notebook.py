@@ -10,6 +10,7 @@ from typing import Any
 import nbformat
 import plotly.graph_objects as go
 import pytest
+from IPython.display import HTML
 from nbclient import NotebookClient
 
 import sfapp
@@ -194,6 +195,27 @@ def test_text_from_files_stays_text_in_the_card(packets: Packets) -> None:
     assert "$" not in card.markup(hostile)
 
 
+def test_no_text_from_files_is_typeset_as_mathematics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # JupyterLab typesets shown HTML, and mathematics can hide words and make links
+    displayed: list[Any] = []
+    monkeypatch.setattr("IPython.display.display", displayed.append)
+    for number in range(2):
+        put(tmp_path, with_hostile_names(job_window(number, {(CALLBACKS, 3): 60 * MS})))
+    with sfapp.open(tmp_path) as packets:
+        window = packets.window(HOSTILE_TEXT, 0)
+        window._ipython_display_()
+        packets.compare((HOSTILE_TEXT, 0), (HOSTILE_TEXT, 1))._ipython_display_()
+        shown = [each.data for each in displayed if isinstance(each, HTML)]
+        shown += [packets._repr_html_(), Explorer(window).panel.children[0].value]
+    assert len(shown) == 4
+    for markup in shown:
+        begin, _, rest = markup.partition(" ")
+        assert rest.startswith(card.NOT_TYPESET)
+        assert markup.endswith(f"</{begin[1:]}>")
+
+
 def test_the_tutorial_runs_as_it_stands() -> None:
     notebook = nbformat.read(ROOT / "docs" / "tutorial.ipynb", as_version=4)
     NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(ROOT / "docs")}}).execute()
@@ -218,4 +240,6 @@ def test_closed_packets_are_shown_as_closed() -> None:
     with sfapp.open(SAMPLE) as packets:
         pass
     assert repr(packets) == "sfapp packets: the store has been closed"
-    assert packets._repr_html_() == "<b>sfapp packets</b> · the store has been closed"
+    assert packets._repr_html_() == (
+        f"<span {card.NOT_TYPESET}><b>sfapp packets</b> · the store has been closed</span>"
+    )

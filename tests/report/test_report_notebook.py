@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import html
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +14,7 @@ import nbformat
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 from nbclient import NotebookClient
 
 import sfapp
@@ -110,6 +113,20 @@ def test_nobodys_words_get_into_the_code() -> None:
         if cell.cell_type == "markdown":
             assert "<script" not in cell.source
             assert "](javascript" not in cell.source.replace("\\]", "")
+
+
+@pytest.mark.parametrize(
+    "text", [r"$\href{//a.de}{b}$", r"$$c$$", r"\(d\) \[e\]", r"\begin{align}f\end{align}"]
+)
+def test_no_text_is_typeset_as_mathematics(text: str) -> None:
+    report = replace(sick_window(), title=text, facts=(("name", text),), summary=text)
+    source = read(report).cells[0].source
+    page = MarkdownIt("commonmark").enable("table").render(source)
+    # Notebooks look for mathematics in each text of the page, and JupyterLab also in the source
+    texts = [html.unescape(each) for each in re.split(r"<[^>]+>", page)]
+    assert text in "".join(texts)
+    assert not [each for each in texts if re.search(r"[$\\].", each)]
+    assert not re.search(r"\\\\[(\[]|(?<!\\)[$]|\\begin", source)
 
 
 @given(st.text(max_size=60))
