@@ -195,6 +195,15 @@ def test_nothing_is_appended_through_a_link_next_to_packets(tmp_path: Path) -> N
     assert target.read_text() == "alias ll=ls\n"
 
 
+def test_a_log_of_notes_that_is_a_link_to_itself_is_an_error(tmp_path: Path) -> None:
+    log = IncidentLog.for_packets(tmp_path)
+    log.path.parent.mkdir()
+    log.path.symlink_to(log.path.name)
+
+    with pytest.raises(SfappError, match="cannot be written: Too many levels of symbolic links"):
+        IncidentEditor(log, "Ada").write_note("words")
+
+
 def test_a_log_of_notes_may_be_a_link_to_a_log_elsewhere(tmp_path: Path) -> None:
     log = IncidentLog.for_packets(tmp_path)
     log.path.parent.mkdir()

@@ -290,7 +290,7 @@ def _writable_target(path: Path) -> Path:
             otherwise have texts of notes appended to any file of the app's user, such as a start-up file of a
             shell.
     """
-    target = path.resolve()
+    target = Path(os.path.realpath(path))  # ``resolve`` raises no OSError for a link to itself.
     if target.suffix != path.suffix:
         raise OSError(
             errno.ELOOP, f"a link to {quoted(str(target))}, which is no {path.suffix} file", str(path)
