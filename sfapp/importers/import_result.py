@@ -32,6 +32,7 @@ from sfapp.packets import (
     write_packet,
 )
 from sfapp.packets.paths import OPERATORS_SUFFIX, SUFFIX
+from sfapp.packets.run_lock import RunLocks
 from sfapp.terminal import quoted
 
 NoteKind = Literal["derived", "guessed", "missing", "skipped"]
@@ -175,9 +176,9 @@ def write_imported(imported: ImportResult, root: Path) -> WrittenFiles:
 
     Importing the same source again replaces all that the last import of it wrote; if a window cannot be
     written, what the last import wrote of it stays. A run is refused if its folder holds packets of anything
-    else.
+    else, or another process writes to it.
     """
-    written = _WrittenSoFar()
+    written, locks = _WrittenSoFar(), RunLocks()
     runs: dict[str, list[ImportedWindow]] = {}
     for each in imported.windows:
         runs.setdefault(each.draft.run_id, []).append(each)
@@ -185,10 +186,13 @@ def write_imported(imported: ImportResult, root: Path) -> WrittenFiles:
         folder = packet_path(root, run_id, 0).parent
         with guarded(written.refused, folder, f"run {run_id!r}"):
             origin = imported.origin(run_id)
-            before = _files_of_import(folder, origin)
-            kept = [path for each in windows for path in written.add(each, origin, root)]
-            for path in sorted(before.difference(kept)):
-                path.unlink()
+            if folder.is_symlink():
+                raise TraceError("is a link, through which nothing is written: choose another folder with -o")
+            with locks.locked(folder):
+                before = _files_of_import(folder, origin)
+                kept = [path for each in windows for path in written.add(each, origin, root)]
+                for path in sorted(before.difference(kept)):
+                    path.unlink()
     return WrittenFiles(tuple(written.packets), tuple(written.operators), tuple(written.refused))
 
 
@@ -223,10 +227,8 @@ def _files_of_import(folder: Path, origin: Table[str, str]) -> set[Path]:
     """Return the packets and files of operator events in the folder of a run.
 
     Raises:
-        TraceError: one of them was not written by an import of this origin, or the folder is a link.
+        TraceError: one of them was not written by an import of this origin.
     """
-    if folder.is_symlink():
-        raise TraceError("is a link, through which nothing is written: choose another folder with -o")
     found = sorted(folder.iterdir()) if folder.is_dir() else []
     files = [path for path in found if path.name.endswith(SUFFIX) and not path.name.startswith(".")]
     own: set[Path] = set()

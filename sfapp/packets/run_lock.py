@@ -1,7 +1,7 @@
-"""Let one process at a time replace packets of a run, if several aggregators write to its folder.
+"""Let one process at a time replace packets of a run, if several aggregators or imports write to its folder.
 
-Two do for a while if another one is started before the first has ended, and each would replace what the other
-has written since it looked.
+Two aggregators do for a while if another one is started before the first has ended, and each would replace
+what the other has written since it looked. So would imports of two sources whose runs have one name.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class RunLocks:
             if len(self._kept) >= _MOST_REMEMBERED:
                 self._kept.clear()
             self._kept.add(folder)
-            reason = f"another aggregator has locked the run for longer than {_WAIT_S:g} s"
+            reason = f"another process has locked the run for longer than {_WAIT_S:g} s"
             raise OSError(errno.EAGAIN, reason, os.fspath(folder / NAME)) from None
         except (ImportError, OSError):  # Windows, or a file system without locks.
             return

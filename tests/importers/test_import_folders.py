@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from sfapp.importers import ImportOptions, WrittenFiles, read_traces, write_imported
+from sfapp.importers import ImportOptions, WrittenFiles, import_result, read_traces, write_imported
 from sfapp.importers.import_formats import find_files
 from sfapp.importers.run_names import run_names
 from sfapp.model.job_fields import job_fields
-from sfapp.packets import find_packets, packet_path, read_packet, write_packet
+from sfapp.packets import WindowDraft, find_packets, packet_path, read_packet, run_lock, write_packet
 from sfapp.packets.paths import thinned_path
 from tests.builders import ddp_job, window_of
 from tests.commands import run_sfapp
@@ -38,7 +38,8 @@ def put(root: Path, *paths: Path, source: str = "table") -> WrittenFiles:
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+    """Return the files of a run but its lock."""
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != run_lock.NAME}
 
 
 def full_disk(patch: pytest.MonkeyPatch, name: str) -> None:
@@ -196,6 +197,29 @@ def test_a_run_is_refused_if_its_folder_holds_other_packets(
     assert "choose another folder with -o, or move this one away" in str(error)
     assert content(root / "job") == kept
     assert written.packets == (packet_path(root, "other", 0),)
+
+
+def test_sources_that_are_imported_at_the_same_time_do_not_replace_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, write, others = tmp_path / "packets", import_result.write_packet, list[WrittenFiles]()
+    first, second = (table(tmp_path / name / "job", 250) for name in "ab")
+
+    def write_amid_another_import(window: WindowDraft, path: Path) -> int:
+        monkeypatch.setattr(import_result, "write_packet", write)
+        others.append(put(root, second))
+        return write(window, path)
+
+    monkeypatch.setattr(import_result, "write_packet", write_amid_another_import)
+
+    written = put(root, first)
+
+    (error,) = others[0].refused
+    assert "run 'job'" in str(error)
+    assert "another process has locked the run" in str(error)
+    assert not others[0].packets
+    assert (len(written.packets), written.refused) == (3, ())
+    assert put(root, first).refused == ()  # Its packets are all of this source.
 
 
 def test_nothing_is_written_through_a_link_to_a_folder(tmp_path: Path) -> None:
