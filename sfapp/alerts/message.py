@@ -46,7 +46,7 @@ _COUNTED: dict[ChangeKind, str] = {
     "removed": "not found any more",
 }
 
-_HARMLESS = str.maketrans({"@": "＠", "<": "‹", ">": "›", "`": "'", "*": "∗", "[": "(", "]": ")"})
+_HARMLESS = str.maketrans("@#~|<>`*[]", "＠＃∼¦‹›'∗()")
 """Characters with which a chat begins a mention, a link or a format, and what is shown instead."""
 
 

@@ -224,12 +224,11 @@ def test_many_changes_are_counted_and_a_large_message_leaves_problems_out() -> N
 
 
 def test_names_from_packets_steer_neither_a_terminal_nor_a_chat() -> None:
-    found = message(
-        problem(run_id=f"@everyone <!channel> {HOSTILE_TEXT}", stage=HOSTILE_TEXT, hostname=HOSTILE_TEXT)
-    )
+    run_id = f"@everyone ~channel #tag ||x|| <!channel> {HOSTILE_TEXT}"
+    found = message(problem(run_id=run_id, stage=HOSTILE_TEXT, hostname=HOSTILE_TEXT))
     for text in (found.title, *found.text.split("\n")):
         assert text.isprintable() or not text
-        assert not set("@<>[]`") & set(text)
+        assert not set("@#~|<>[]`") & set(text)
         assert "://" not in text
 
 
