@@ -121,7 +121,7 @@ class Session:
 
     @fail_open
     def optimizer_step_begins(self, optimizer: Any) -> None:
-        """Begin an optimizer step; steps of other optimizers inside it are part of it."""
+        """Begin an optimizer step."""
         if self.active and threading.get_ident() == self._thread:
             started = [key for key, *_ in self._stepping]
             if id(optimizer) in started:  # An exception ended its last step.
@@ -141,8 +141,7 @@ class Session:
             place = started.index(id(optimizer))
             begin = self._stepping[place][1:]
             del self._stepping[place:]
-            if not self._stepping:
-                self.add_optimizer_step(optimizer, begin)
+            self.add_optimizer_step(optimizer, begin)
 
     @fail_open
     def add_optimizer_step(self, optimizer: Any, begin: tuple[int, int] | None = None) -> None:
@@ -153,6 +152,9 @@ class Session:
             end, cpu = self._clock(), self._evidence.cpu()
             self.optimizer_steps += 1
             since, cpu_since = (end, cpu) if begin is None else begin
+            while self._events and self._events[-1].kind == "optimizer" and self._events[-1].begin >= since:
+                self._events.pop()  # Another optimizer's step within this one is part of it.
+                self.optimizer_steps -= 1
             self._events.append(TrainingEvent("optimizer", since, end, id(optimizer), None, cpu_since, cpu))
             if self._pending is not None:
                 self._optimizer = optimizer
@@ -285,7 +287,7 @@ class Session:
         return self._recorder
 
     def _place(self) -> TrainingPlace | None:
-        kind = "optimizer" if self._stepping else self.inside
+        kind = self.inside or ("optimizer" if self._stepping else None)
         place = script_place(self.number, kind, self._begin, self._events, self._thread)
         return place if self.active else None
 
@@ -293,6 +295,7 @@ class Session:
         """Record the step that the optimizers have ended; the time this takes lies between the steps."""
         begin, cpu = self._clock(), self._evidence.cpu()
         events, self._events = self._events, []
+        self._stepping.clear()  # An exception ended those that are still open.
         self._steps += 1
         waits, sampled = self._waits.take()
         step = read_step(events, self._previous, waits, sampled)

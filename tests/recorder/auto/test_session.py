@@ -196,6 +196,15 @@ def test_an_optimizer_steps_again_after_its_step_raised(tmp_path: Path, loop: Lo
     assert len(read_window(tmp_path).step_N) == 3
 
 
+def test_other_optimizers_go_on_after_a_step_of_one_raised(tmp_path: Path, loop: Loop) -> None:
+    """Its step never ends, so none of theirs lies within it."""
+    loop.steps(1)
+    loop.session.optimizer_step_begins(Optimizer())  # and never ends
+    loop.steps(3)
+    loop.session.close()
+    assert len(read_window(tmp_path).step_N) == 4
+
+
 def test_training_inside_a_module_s_forward_is_seen(tmp_path: Path, loop: Loop) -> None:
     for _ in range(3):
         loop.spend("data", 100, EXHAUSTED)
