@@ -11,6 +11,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +81,14 @@ class StreamCaptureMailbox:
         with self._lock:
             found = [each for each in self._requests if rank.identity.rank in each.ranks]
             self._requests.clear()
-        return [each for each in found if each.run_id == rank.job.run_id]
+        return [self._on_this_clock(each) for each in found if each.run_id == rank.job.run_id]
+
+    def _on_this_clock(self, request: CaptureRequest) -> CaptureRequest:
+        """Return a request with the time at which it was made by this machine's clock, which may be wrong."""
+        offset = timedelta(microseconds=self._clock_offset_ns() / 1000)
+        with suppress(OverflowError):  # The aggregator may send any time.
+            return replace(request, asked_at=request.asked_at - offset)
+        return request
 
     def first_step(self, rank: JobRank, request: CaptureRequest) -> int:
         """As ``CaptureMailbox``; requests of the aggregator have a first step."""

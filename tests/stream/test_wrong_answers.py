@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +117,10 @@ def test_an_impossible_acknowledgement_is_noted_and_changes_nothing(wrong: int, 
     assert steps_of(tmp_path / "left") == list(range(10))
 
 
-def command(number: int) -> CaptureCommand:
+ASKED_AT = datetime(2026, 11, 27, tzinfo=UTC)
+
+
+def command(number: int, asked_at: datetime = ASKED_AT) -> CaptureCommand:
     """Return a request for the stacks of rank 0."""
     request = CaptureRequest(
         id=f"request-{number}",
@@ -125,7 +128,7 @@ def command(number: int) -> CaptureCommand:
         ranks=(0,),
         steps=0,
         kind="stacks",
-        asked_at=datetime(2026, 11, 27, tzinfo=UTC),
+        asked_at=asked_at,
     )
     return CaptureCommand(v=VERSION, rank=0, incarnation="a", request=request)
 
@@ -138,6 +141,21 @@ def test_requests_without_end_are_not_kept(tmp_path: Path) -> None:
     assert [each.id for each in taken] == [f"request-{number}" for number in range(32)]
     mailbox.receive(command(4999))  # The aggregator repeats what no rank has reported on.
     assert [each.id for each in mailbox.new_requests(rank)] == ["request-4999"]
+
+
+@pytest.mark.parametrize("ahead", [-3600, 90])
+def test_a_request_has_its_time_by_the_clock_of_the_rank(tmp_path: Path, ahead: int) -> None:
+    mailbox, rank = StreamCaptureMailbox("a", lambda: -ahead * 10**9), rank_of(tmp_path)
+    asked_at = datetime.now(UTC)
+    mailbox.receive(command(0, asked_at))
+    assert [each.asked_at for each in mailbox.new_requests(rank)] == [asked_at + timedelta(seconds=ahead)]
+
+
+@pytest.mark.parametrize("asked_at", [datetime.min, datetime.max])
+def test_a_request_of_any_time_is_taken(tmp_path: Path, asked_at: datetime) -> None:
+    for mailbox in (StreamCaptureMailbox("a", lambda: -(10**12)), StreamCaptureMailbox("a", lambda: 10**12)):
+        mailbox.receive(command(0, asked_at.replace(tzinfo=UTC)))
+        assert len(mailbox.new_requests(rank_of(tmp_path))) == 1
 
 
 def test_no_further_requests_are_taken_while_reports_are_not_acknowledged(tmp_path: Path) -> None:
