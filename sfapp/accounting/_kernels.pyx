@@ -686,7 +686,7 @@ def series_noise(const double[::1] value_N, double jump, Py_ssize_t block, Py_ss
         if change[step] > largest:
             largest, first = change[step], step + 1
     sfapp_select_floats(change, steps - 1, (steps - 2) // 2, (steps - 1) // 2, room, &low, &high)
-    if largest > jump * ((low + high) / 2):
+    if largest > jump * ((low + high) / 2) and block <= first <= steps - block:
         for step in range(first):
             before += value[step]
         for step in range(first, steps):

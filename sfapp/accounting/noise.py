@@ -125,13 +125,16 @@ def without_jump(value_NR: Floats) -> Floats:
     """Return the values with a single lasting jump of a column's level removed.
 
     Such a jump is an effect, not noise. It is far larger than usual differences between neighbours, and the
-    means before and after it differ by at least half of it.
+    means before and after it differ by at least half of it. Each level lasts a block or more: one long step
+    at either end is no level.
     """
     step_RN = np.abs(value_NR[1:] - value_NR[:-1]).T
     jump_R = step_RN.max(axis=1)
     found = value_NR
     for column in np.flatnonzero(jump_R > JUMP * to_numpy(median_last(step_RN))).tolist():
         first = int(step_RN[column].argmax()) + 1
+        if not BLOCK <= first <= len(value_NR) - BLOCK:
+            continue
         change = _mean(value_NR[first:, column]) - _mean(value_NR[:first, column])
         if abs(change) >= jump_R[column] / 2.0:
             found = found.copy() if found is value_NR else found

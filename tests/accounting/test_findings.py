@@ -153,6 +153,17 @@ def test_a_rank_late_in_every_tenth_step_is_found_with_its_steps() -> None:
     assert found.findings[0].steps == (0, 10, 20, 30)
 
 
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize("first", [0, 5, 9])
+def test_few_ranks_do_not_hide_late_steps_at_either_end_of_a_window(ranks: int, first: int) -> None:
+    own_SNR = np.random.default_rng(ranks).integers(MS, 2 * MS, (6, 40, ranks))
+    own_SNR[0, first::10, 1] += 250 * MS
+    found = diagnose(window_of(own_SNR))
+    assert [(finding.ranks, finding.steps) for finding in found.findings if finding.needs_attention] == [
+        ((1,), tuple(range(first, 40, 10)))
+    ]
+
+
 def test_a_fault_that_begins_in_the_middle_of_a_window_is_found_in_it() -> None:
     found = diagnose(window_of(ddp_job(extra={(OPTIMIZER, 3): 60 * MS}, since=20)))
     assert kinds(found) == [("rank", OPTIMIZER, (3,))]

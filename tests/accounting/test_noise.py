@@ -68,11 +68,12 @@ def test_memory_beneath_independent_noise_shows_in_blocks() -> None:
     assert np.sqrt(long_run(blind, 40).variance / 40) < 0.75 * truth
 
 
-def test_a_lasting_jump_is_no_noise_but_a_spike_is() -> None:
+@pytest.mark.parametrize("spike", [0, 1, 25, 39])
+def test_a_lasting_jump_is_no_noise_but_a_spike_is(spike: int) -> None:
     value = series(0.0, count=1, steps=40)
     jumped, spiked = value.copy(), value.copy()
     jumped[25:] += 200.0
-    spiked[25] += 200.0
+    spiked[spike] += 200.0
     assert without_jump(value) is value
     assert without_jump(jumped).std() == pytest.approx(value.std(), rel=0.2)
     assert without_jump(spiked) is spiked
