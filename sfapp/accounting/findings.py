@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from sfapp.accounting.carry_over import CarryOver
-from sfapp.accounting.late_ranks import Floats, StageLateness, chance_of_events, persistently_late
+from sfapp.accounting.late_ranks import Floats, LateSteps, StageLateness, chance_of_events, persistently_late
 from sfapp.accounting.layout_table import hidden_stages
 from sfapp.accounting.measures import Measures
 from sfapp.accounting.noise import (
@@ -99,12 +99,13 @@ def _late_finding(
 ) -> tuple[Finding, Floats] | None:
     tests = _tests(measures)
     always_R = persistently_late(stage, gates.alpha * PERSISTENT_PART / tests)
-    always = tuple(always_R.nonzero()[0].tolist())
     single = {
         rank: late
         for rank, late in stage.late_steps.items()
-        if not always_R[rank] and late.chance * tests <= gates.alpha * SINGLE_PART
+        if late.chance * tests <= gates.alpha * SINGLE_PART
+        and not (always_R[rank] and _is_late_on_average(measures, boundary, place, rank, late))
     }
+    always = tuple(rank for rank in always_R.nonzero()[0].tolist() if rank not in single)
     if not always and not single:
         return None
     steps = tuple((rank, late.steps) for rank, late in sorted(single.items()))
@@ -132,6 +133,20 @@ def _late_finding(
         needs_attention=effect >= gates.min_effect * step_ns,
     )
     return finding, saved_N
+
+
+def _is_late_on_average(
+    measures: Measures, boundary: int | None, place: int, rank: int, late: LateSteps
+) -> bool:
+    """Return whether a rank's mean lateness costs as much as single steps in which it is late, too.
+
+    The mean over the window of one burst of late steps is small, and so is what it costs.
+    """
+    if 2 * len(late.steps) >= measures.steps:
+        return True
+    mean = saved_time(measures, boundary, place, (rank,), ())
+    steps = saved_time(measures, boundary, place, (), ((rank, late.steps),))
+    return mean.alone[rank] >= steps.alone[rank]
 
 
 def _ordered(alone: Mapping[int, float], whole: float) -> list[int]:

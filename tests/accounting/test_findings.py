@@ -164,6 +164,17 @@ def test_few_ranks_do_not_hide_late_steps_at_either_end_of_a_window(ranks: int, 
     ]
 
 
+@pytest.mark.parametrize("length", [3, 6, 12])
+def test_a_burst_of_late_steps_costs_what_they_last(length: int) -> None:
+    own_SNR = np.random.default_rng(length).integers(MS, 2 * MS, (6, 100, 8))
+    own_SNR[0, 60 : 60 + length, 1] += 300 * MS
+    found = diagnose(window_of(own_SNR))
+    (finding,) = (finding for finding in found.findings if finding.needs_attention)
+    assert (finding.ranks, finding.steps) == ((1,), tuple(range(60, 60 + length)))
+    cost_ns = length * 300 * MS
+    assert finding.effect * found.step_time.mean_ns * 100 == pytest.approx(cost_ns, rel=0.03)
+
+
 def test_a_fault_that_begins_in_the_middle_of_a_window_is_found_in_it() -> None:
     found = diagnose(window_of(ddp_job(extra={(OPTIMIZER, 3): 60 * MS}, since=20)))
     assert kinds(found) == [("rank", OPTIMIZER, (3,))]
