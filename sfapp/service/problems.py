@@ -46,6 +46,9 @@ ENDS = 2
 _READ_TOGETHER = 10_000
 """Maximum number of verdicts, of several runs, that are read and kept at a time."""
 
+_LOCATED_AT_ONCE = 64
+"""Maximum number of runs whose packets are read at the same time."""
+
 _CACHED_RUNS = 5_000
 _CACHED_VERDICT_BYTES = 1 << 28
 """Text of verdicts that is kept: about 20,000 of them."""
@@ -181,6 +184,7 @@ class StoredProblems:
             _CACHED_VERDICT_BYTES, lambda known: len(known[1].text)
         )
         self._deriving, self._reading = threading.Lock(), threading.Lock()
+        self._locating = tuple(threading.Lock() for _ in range(_LOCATED_AT_ONCE))
 
     def of_run(self, run_id: str, locates: bool = True, each: int = MOST_LOCATED) -> list[Problem]:
         """Return the problems of a run, as ``of_runs`` does."""
@@ -205,7 +209,8 @@ class StoredProblems:
         asked = each if locates else 0
         found, missing = self._known_of(((run_id, self._store_of(run_id)) for run_id in run_ids), asked)
         if missing:
-            # Not by the page and by the thread that follows the packets at the same time; packets are slow.
+            # Not by the page and by the thread that follows the packets at the same time. Packets are slow:
+            # where they are read, others wait for one run only.
             with nullcontext() if locates else self._deriving:
                 more, missing = self._known_of(missing, asked)
                 found += more + self._derived(missing, asked)
@@ -234,10 +239,17 @@ class StoredProblems:
         for store, of_store in by_store.values():
             generation = store.generation
             for facts in self._facts(store, of_store):
-                problems = self._problems(facts, asked > 0, each=asked)
-                self._runs.put((facts.run_id, id(store), asked), (generation, problems))
+                with self._turn_of(facts.run_id) if asked else nullcontext():
+                    problems = self._known(store, facts.run_id, asked)  # Another request may have found them.
+                    if problems is None:
+                        problems = self._problems(facts, asked > 0, each=asked)
+                        self._runs.put((facts.run_id, id(store), asked), (generation, problems))
                 found += problems
         return found
+
+    def _turn_of(self, run_id: str) -> threading.Lock:
+        """Return the lock for reading the packets of a run, which it may share with others."""
+        return self._locating[hash(run_id) % len(self._locating)]
 
     def _known(self, store: Store, run_id: str, asked: int) -> list[Problem] | None:
         for located in (MOST_LOCATED, ENDS, 0):

@@ -165,7 +165,10 @@ def test_problems_of_earlier_states_of_a_store_are_not_kept(tmp_path: Path) -> N
     assert counts[-1] <= counts[0]
 
 
-def test_two_that_ask_at_the_same_time_get_problems_that_are_derived_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("locates", [False, True])
+def test_two_that_ask_at_the_same_time_get_problems_that_are_derived_once(
+    tmp_path: Path, locates: bool
+) -> None:
     for number in range(4):
         put(tmp_path, window("run", number, extra=SLOW if number > 1 else None))
     with Store.open([tmp_path], memory=True) as store:
@@ -182,7 +185,7 @@ def test_two_that_ask_at_the_same_time_get_problems_that_are_derived_once(tmp_pa
 
         stored = StoredProblems(store_of, EpisodeLocator(WindowJudge(lambda _: store)))
         with ThreadPoolExecutor(2) as pool:
-            (first,), (second,) = pool.map(stored.of_runs, [["run"], ["run"]])
+            (first,), (second,) = pool.map(stored.of_runs, [["run"], ["run"]], [locates, locates])
         assert first is second
 
 
