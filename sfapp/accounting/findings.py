@@ -24,7 +24,7 @@ from sfapp.accounting.noise import (
     step_noise,
     step_spread,
 )
-from sfapp.accounting.window_lateness import lateness_of, lateness_that_costs, saved_time
+from sfapp.accounting.window_lateness import SavedTime, lateness_of, lateness_that_costs, saved_time
 from sfapp.model import LABELS, Diagnosis, Gates, Reference
 from sfapp.model.findings import Finding, Resolution, StepNoise
 from sfapp.model.labels import STRONG_LABELS
@@ -99,19 +99,26 @@ def _late_finding(
 ) -> tuple[Finding, Floats] | None:
     tests = _tests(measures)
     always_R = persistently_late(stage, gates.alpha * PERSISTENT_PART / tests)
-    single = {
+    always = tuple(always_R.nonzero()[0].tolist())
+    late_steps = {
         rank: late
         for rank, late in stage.late_steps.items()
         if late.chance * tests <= gates.alpha * SINGLE_PART
-        and not (always_R[rank] and _is_late_on_average(measures, boundary, place, rank, late))
     }
-    always = tuple(rank for rank in always_R.nonzero()[0].tolist() if rank not in single)
+    single = {rank: late for rank, late in late_steps.items() if not always_R[rank]}
     if not always and not single:
         return None
-    steps = tuple((rank, late.steps) for rank, late in sorted(single.items()))
-    costs = saved_time(measures, boundary, place, always, steps)
+    costs = _costs(measures, boundary, place, always, single)
+    first, *others = _ordered(costs)
+    burst = late_steps.get(first)
+    if not others and first in always and burst is not None and 2 * len(burst.steps) < measures.steps:
+        # The mean over the window of one burst of late steps is small, and so is what it costs.
+        rest, with_burst = tuple(rank for rank in always if rank != first), single | {first: burst}
+        by_step = _costs(measures, boundary, place, rest, with_burst)
+        if by_step.alone[first] > costs.alone[first]:
+            always, single, costs = rest, with_burst, by_step
     saved_N = costs.together_N
-    ranks = _ordered(costs.alone, float(saved_N.sum()))
+    ranks = _ordered(costs)
     effect = float(saved_N.mean())
     chances = [late.chance * tests / SINGLE_PART for late in single.values()]
     chances += [
@@ -129,33 +136,29 @@ def _late_finding(
         low=max(0.0, effect - margin) / step_ns,
         high=min(1.0, (effect + margin) / step_ns),  # of a whole step
         chance=chance,
-        steps=() if always else tuple(int(measures.step_N[step]) for step in listed),
+        steps=() if set(ranks) & set(always) else tuple(int(measures.step_N[step]) for step in listed),
         needs_attention=effect >= gates.min_effect * step_ns,
     )
     return finding, saved_N
 
 
-def _is_late_on_average(
-    measures: Measures, boundary: int | None, place: int, rank: int, late: LateSteps
-) -> bool:
-    """Return whether a rank's mean lateness costs as much as single steps in which it is late, too.
-
-    The mean over the window of one burst of late steps is small, and so is what it costs.
-    """
-    if 2 * len(late.steps) >= measures.steps:
-        return True
-    mean = saved_time(measures, boundary, place, (rank,), ())
-    steps = saved_time(measures, boundary, place, (), ((rank, late.steps),))
-    return mean.alone[rank] >= steps.alone[rank]
+def _costs(
+    measures: Measures,
+    boundary: int | None,
+    place: int,
+    always: tuple[int, ...],
+    single: Mapping[int, LateSteps],
+) -> SavedTime:
+    """Return what ranks cost that are late on average, and others that are late in single steps."""
+    steps = tuple((rank, late.steps) for rank, late in sorted(single.items()))
+    return saved_time(measures, boundary, place, always, steps)
 
 
-def _ordered(alone: Mapping[int, float], whole: float) -> list[int]:
-    """Return late ranks, the costliest first; only that one if the others cost little.
-
-    Args:
-        alone: cost of each rank alone. whole: cost of all together.
-    """
+def _ordered(costs: SavedTime) -> list[int]:
+    """Return late ranks, the costliest first; only that one if the others cost little."""
+    alone = costs.alone
     ordered = sorted(alone, key=lambda rank: -alone[rank])
+    whole = float(costs.together_N.sum())
     return ordered[:1] if alone[ordered[0]] >= _DOMINANT * whole else ordered
 
 

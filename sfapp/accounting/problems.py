@@ -92,7 +92,6 @@ def _problem(
     windows: Sequence[int],
 ) -> Problem:
     first, last = episodes[0], episodes[-1]
-    latest_verdict, latest_finding = last.telling[-1]
     seen = [one for found in episodes for one in zip(found.seen, found.findings, strict=True)]
     numbers = tuple(sorted({diagnosis.window for diagnosis, _ in seen}))
     found_episodes = tuple(found.episode() for found in episodes)
@@ -110,7 +109,7 @@ def _problem(
         stage=first.finding.stage,
         ranks=tuple(sorted({rank for found in episodes for rank in found.ranks})),
         hostname=hosts.pop() if kind == "rank" and len(hosts) == 1 else None,
-        steps_late=_steps_late(latest_verdict, latest_finding),
+        steps_late=_steps_late(last),
         windows=numbers,
         world=_world(last.last),
         episodes=found_episodes,
@@ -222,7 +221,11 @@ def _digest(*parts: str | int) -> str:
     return blake2b(json.dumps(parts).encode(), digest_size=8).hexdigest()
 
 
-def _steps_late(diagnosis: Diagnosis, finding: Finding) -> str | tuple[int, ...]:
+def _steps_late(episode: EpisodeWindows) -> str | tuple[int, ...]:
+    """Return in which steps of the latest window it is late; of several, one in which it is late throughout,
+    since an episode may begin or end within a window."""
+    throughout = [one for one in episode.telling if not one[1].steps]
+    diagnosis, finding = (throughout or episode.telling)[-1]
     aim = diagnosis.aim
     if aim is not None and aim.stage == finding.stage and finding == diagnosis.main_finding:
         return aim.steps

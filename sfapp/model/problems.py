@@ -84,7 +84,8 @@ class Problem:
         ranks: ranks that are late in all windows that name any (if ranks take turns, in any window), or
             missing ranks; ascending.
         hostname: of the latest rank.
-        steps_late: the late steps of the latest window: ``all``, ``every K`` or their numbers.
+        steps_late: the late steps of the latest window, or of the latest in which it is late throughout:
+            ``all``, ``every K`` or their numbers.
         windows: numbers of its windows, ascending. world: number of ranks of the latest one, missing ones
             included.
         episodes: stretches of windows, the earliest first; empty if data are missing.

@@ -175,6 +175,13 @@ def test_a_burst_of_late_steps_costs_what_they_last(length: int) -> None:
     assert finding.effect * found.step_time.mean_ns * 100 == pytest.approx(cost_ns, rel=0.03)
 
 
+def test_ranks_that_are_late_together_in_a_burst_do_not_take_turns() -> None:
+    own_SNR = np.random.default_rng(7).integers(MS, 2 * MS, (6, 100, 8))
+    own_SNR[0, 70:, (1, 4)] += 300 * MS
+    (finding,) = (finding for finding in diagnose(window_of(own_SNR)).findings if finding.needs_attention)
+    assert (set(finding.ranks), finding.steps) == ({1, 4}, ())
+
+
 def test_a_fault_that_begins_in_the_middle_of_a_window_is_found_in_it() -> None:
     found = diagnose(window_of(ddp_job(extra={(OPTIMIZER, 3): 60 * MS}, since=20)))
     assert kinds(found) == [("rank", OPTIMIZER, (3,))]
