@@ -95,8 +95,7 @@ class WindowJudge:
             WindowNotFoundError: no such window in the store.
         """
         store = self._store_of(key.run_id)
-        packets = store.sources(key.run_id, key.window)
-        set_aside = store.set_aside(key.run_id, key.window)
+        packets, set_aside = store.packet_files(key.run_id, key.window)
         content = tuple(packet.sha256 for packet in (*packets, *set_aside))
         return WindowSource(key, content, store.operator_files(packets), tuple(packets))
 

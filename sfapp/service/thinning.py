@@ -122,7 +122,7 @@ def plan_thinning(store: Store, root: Path, notes: _Notes, before: datetime, ste
         for row in rows:
             key = WindowKey(run.run_id, row["window"])
             ended_at = row["ended_at"] or row["started_at"]
-            shown = store.sources(*_parts(key))
+            shown, set_aside = store.packet_files(key.run_id, key.window)
             path = shown[0].path
             if not isinstance(path, Path) or not path.exists():
                 reason = "thinned before, or the packet is not there"
@@ -141,7 +141,7 @@ def plan_thinning(store: Store, root: Path, notes: _Notes, before: datetime, ste
                 reason = "the last of its run"
             elif row["last_step"] - row["first_step"] < steps:
                 reason = "few steps"
-            elif len(shown) > 1 or shown[0].part_rank is not None or store.set_aside(*_parts(key)):
+            elif len(shown) > 1 or shown[0].part_rank is not None or set_aside:
                 reason = "of several files"
             elif operator_files_of([path]):
                 reason = "with operator events"
@@ -151,10 +151,6 @@ def plan_thinning(store: Store, root: Path, notes: _Notes, before: datetime, ste
                 continue
             kept[reason] += 1
     return ThinningPlan(tuple(windows), size, dict(sorted(kept.items())))
-
-
-def _parts(key: WindowKey) -> tuple[str, int]:
-    return key.run_id, key.window
 
 
 def _telling(store: Store, run_id: str) -> set[int]:

@@ -180,34 +180,31 @@ def reference(database: Database, run: str) -> Reference | None:
     return decode_reference(found[0][0]) if found else None
 
 
-def sources(database: Database, roots: Sequence[StoragePath], run: str, number: int) -> list[PacketSource]:
-    """Return the packet files of a window, which lie at or below one of the roots.
+def packet_files(
+    database: Database, roots: Sequence[StoragePath], run: str, number: int
+) -> tuple[list[PacketSource], list[PacketSource]]:
+    """Return the packet files of a window, which lie at or below one of the roots, and those that were set
+    aside; see ``conflicts``.
 
     Raises:
         WindowNotFoundError: no such window.
     """
-    found = _packets(database, roots, run, number, "shown")
-    if not found:
-        raise _not_found(database, run, number)
-    return found
-
-
-def set_aside(database: Database, roots: Sequence[StoragePath], run: str, number: int) -> list[PacketSource]:
-    """Return the files of a window that were set aside; see ``conflicts``."""
-    return _packets(database, roots, run, number, "set_aside")
-
-
-def _packets(
-    database: Database, roots: Sequence[StoragePath], run: str, number: int, state: str
-) -> list[PacketSource]:
     rows = database.tuples(
         """
-        SELECT path, size, sha256, part_rank FROM packets
-        WHERE run_id = ? AND "window" = ? AND state = ? ORDER BY part_rank NULLS FIRST, path
+        SELECT path, size, sha256, part_rank, state = 'set_aside' FROM packets
+        WHERE run_id = ? AND "window" = ? AND state IN ('shown', 'set_aside')
+        ORDER BY part_rank NULLS FIRST, path
         """,
-        [run, number, state],
+        [run, number],
     )
-    return [PacketSource(path_in(roots, path), size, sha256, part) for path, size, sha256, part in rows]
+    shown: list[PacketSource] = []
+    set_aside: list[PacketSource] = []
+    for path, size, sha256, part, is_set_aside in rows:
+        source = PacketSource(path_in(roots, path), size, sha256, part)
+        (set_aside if is_set_aside else shown).append(source)
+    if not shown:
+        raise _not_found(database, run, number)
+    return shown, set_aside
 
 
 def quarantine(database: Database) -> list[QuarantinedFile]:

@@ -263,8 +263,7 @@ class Store:
             WindowNotFoundError: no such window.
             StoreError: its packets are not here, or have disappeared or changed since they were ingested.
         """
-        shown, set_aside = self.sources(run, window), self.set_aside(run, window)
-        return read_stored_window(run, window, shown, set_aside, self.roots)
+        return read_stored_window(run, window, *self.packet_files(run, window), self.roots)
 
     def thinned_at(self, run: str, window: int) -> datetime | None:
         """Return when the rows of a window were thinned (`sfapp compact`); None if all are there."""
@@ -285,11 +284,11 @@ class Store:
 
     def sources(self, run: str, window: int) -> list[PacketSource]:
         """Return the packet files of a window; raise WindowNotFoundError if there is no such window."""
-        return queries.sources(self._database, self.roots, run, window)
+        return self.packet_files(run, window)[0]
 
-    def set_aside(self, run: str, window: int) -> list[PacketSource]:
-        """Return the files of a window that were set aside; see ``conflicts`` for the reasons."""
-        return queries.set_aside(self._database, self.roots, run, window)
+    def packet_files(self, run: str, window: int) -> tuple[list[PacketSource], list[PacketSource]]:
+        """Return the packet files of a window, and those that were set aside: see ``conflicts``."""
+        return queries.packet_files(self._database, self.roots, run, window)
 
     def write_verdicts(self, folder: StoragePath) -> DatasetReport:
         """Write the verdicts on all windows to a dataset that is one of the roots (``ingest_to_dataset``)."""

@@ -225,7 +225,7 @@ def test_a_part_that_is_left_out_is_reported_wherever_its_window_is_read(tmp_pat
         # when it is opened, it says so, as its stored diagnosis does
         for found in (store.diagnosis("run", 0), diagnose(store.window("run", 0))):
             assert {"schema_mismatch", "missing_ranks"} <= set(found.all_reasons)
-        assert [source.path for source in store.set_aside("run", 0)] == [odd]
+        assert [source.path for source in store.packet_files("run", 0)[1]] == [odd]
         assert odd not in [source.path for source in store.sources("run", 0)]
         assert "Rank 3 did not report data that fits the other ranks." in unknown(found)
         # and a part that has gone since takes no window with it
