@@ -45,6 +45,9 @@ STEPS = PlotSpec(
     gates=("tau_c",),
 )
 
+_ABOVE_ZERO = [0.2, 0.4, 0.6, 0.8, 1.0]
+"""Ticks of the upright axis: the corner has that of the other one, and a label needs the room next to it."""
+
 _THIN = 0.12
 """Height below which a region has no room for its label, which is then placed next to it on a leader line."""
 
@@ -79,7 +82,7 @@ def verdict_regions(measures: Measures, diagnosis: Diagnosis, *, dark: bool = Fa
         ),
         yaxis=axis(
             dark, range=[0, 1], tickformat=".0%", title="γG, the gain to reach", fixedrange=True,
-            showgrid=False,
+            showgrid=False, tickvals=_ABOVE_ZERO,
         ),
         shapes=[
             threshold("gamma_a", "x", gates.gamma_a, "γA", dark, span=(0, 1)),
