@@ -14,7 +14,6 @@ def html_text(text: str) -> str:
     """Escape text for elements and quoted attributes of HTML and SVG.
 
     Control characters and those that XML does not allow become U+FFFD. Dollar signs are escaped for programs
-    that look for mathematics in the source; those that look in the page need
-    ``sfapp.notebook.card.NOT_TYPESET``.
+    that look for mathematics in the source; for those that look in the page, notebooks mark what they show.
     """
     return html.escape(_NOT_IN_XML.sub("\ufffd", without_controls(text)), quote=True).replace("$", "&#36;")
