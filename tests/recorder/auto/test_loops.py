@@ -40,20 +40,12 @@ def median_ms(window: Window, stage: str) -> float:
     return float(np.median(window.duration_SNR[window.stages.index(stage), :, 0])) / MS
 
 
-@pytest.mark.parametrize(("run", "most_ms"), [("by_hand_bare", 0.3), ("by_hand", 0.5)])
-def test_what_is_recorded_agrees_with_what_the_loop_measures_itself(
-    recorded: Path, run: str, most_ms: float
-) -> None:
-    window = read_window(recorded / run)
-    by_hand = np.array(json.loads((recorded / f"{run}.txt").read_text()))
+def test_what_is_recorded_is_what_the_loop_measures_itself(recorded: Path) -> None:
+    window = read_window(recorded / "by_hand")
+    by_hand = json.loads((recorded / "by_hand.txt").read_text())
     assert window.stages == (BETWEEN, CALLBACKS, DATA, FORWARD, BACKWARD, OPTIMIZER, OTHER)
-    automatic = window.duration_SNR[2:6, :, 0].T
-    assert automatic.shape == by_hand.shape
-    # what lies between two of the loop's own clock readings: a few calls of ours
-    difference = abs(automatic - by_hand)
-    # and host evidence, where it is recorded
-    assert np.quantile(difference, 0.9) < most_ms * MS
-    assert float(difference[:, 1:].sum()) < 0.01 * int(by_hand.sum())
+    assert by_hand == [[2 * MS, 7 * MS, 6 * MS, 1 * MS]] * 20
+    assert window.duration_SNR[2:6, :, 0].T.tolist() == by_hand
     assert window.manifest.faults == ()
     assert window.manifest.wrapper == "single"
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import runpy
 import sys
+import time
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 
@@ -16,10 +16,7 @@ import sfapp.packets  # noqa: F401  # loaded once, for all of them
 from sfapp.recorder.auto.session import Session
 from sfapp.recorder.auto.settings import Settings
 from sfapp.recorder.auto.torch_hooks import install
-from sfapp.recorder.side_channels.host_evidence import VARIABLE
-
-EVIDENCE_NAMES = {"on": "", "off": "_bare"}
-"""Kinds of host evidence, with what they add to the name of a run."""
+from tests.recorder.auto.scripts.sleep_clock import slept_ns
 
 LOOPS = Path(__file__).with_name("loops.py")
 STEPS_OF = {
@@ -45,13 +42,12 @@ STEPS_OF = {
 }
 
 
-def run(kind: str, steps: int, root: Path, evidence: str) -> None:
-    os.environ[VARIABLE] = evidence
-    name = f"{kind}{EVIDENCE_NAMES[evidence]}"
-    session = Session(Settings(output=root, run_id=name, window_steps=1000))
+def run(kind: str, steps: int, root: Path) -> None:
+    clock = slept_ns if kind == "by_hand" else time.perf_counter_ns
+    session = Session(Settings(output=root, run_id=kind, window_steps=1000), clock)
     install(session)
-    sys.argv = [str(LOOPS), kind, f"--steps={steps}", f"--write={root / name}.txt"]
-    sys.stderr = (root / f"{name}.err").open("w")
+    sys.argv = [str(LOOPS), kind, f"--steps={steps}", f"--write={root / kind}.txt"]
+    sys.stderr = (root / f"{kind}.err").open("w")
     try:
         runpy.run_path(str(LOOPS), run_name="__main__")
     finally:
@@ -59,9 +55,9 @@ def run(kind: str, steps: int, root: Path, evidence: str) -> None:
         sys.stderr.flush()
 
 
-def forked(kind: str, evidence: str = "on") -> str:
+def forked(kind: str) -> str:
     """Run one; what went wrong."""
-    arguments = (kind, STEPS_OF[kind], Path(sys.argv[1]), evidence)
+    arguments = kind, STEPS_OF[kind], Path(sys.argv[1])
     process = multiprocessing.get_context("fork").Process(target=run, args=arguments)
     process.start()
     process.join()
@@ -70,8 +66,6 @@ def forked(kind: str, evidence: str = "on") -> str:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    timed = "by_hand"  # held against its own clock: undisturbed
-    wrong = [forked(timed, evidence) for evidence in EVIDENCE_NAMES]
     with ThreadPool(2) as pool:
-        wrong += pool.map(forked, [kind for kind in STEPS_OF if kind != timed], chunksize=1)
+        wrong = pool.map(forked, STEPS_OF, chunksize=1)
     sys.exit("\n".join(filter(None, wrong)) or None)

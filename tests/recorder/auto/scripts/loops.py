@@ -20,6 +20,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader
 
 from tests.recorder.auto.scripts.sharded_loops import sharded
+from tests.recorder.auto.scripts.sleep_clock import sleep, slept_ns
 from tests.recorder.auto.scripts.training_parts import RANK, Points, SlowModel, loader_of, model_of
 
 
@@ -105,18 +106,19 @@ def by_hand(options: argparse.Namespace) -> None:
     batches = iter(loader_of(options, options.steps))
     steps = []
     for _ in range(options.steps):
-        ticks = [time.perf_counter_ns()]
+        ticks = [slept_ns()]
         batch = next(batches)
-        ticks.append(time.perf_counter_ns())
+        ticks.append(slept_ns())
         loss = model(batch).square().mean()
-        time.sleep(0.003)
-        ticks.append(time.perf_counter_ns())
+        sleep(0.003)
+        ticks.append(slept_ns())
         loss.backward()
-        ticks.append(time.perf_counter_ns())
+        ticks.append(slept_ns())
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        sleep(0.001)
         optimizer.step()
-        ticks.append(time.perf_counter_ns())
-        time.sleep(0.002)
+        ticks.append(slept_ns())
+        sleep(0.002)
         steps.append([ticks[place + 1] - ticks[place] for place in range(4)])
     Path(options.write).write_text(json.dumps(steps))
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
-import time
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
+
+from tests.recorder.auto.scripts.sleep_clock import sleep
 
 RANK = int(os.environ.get("RANK", "0"))
 
@@ -25,7 +26,7 @@ class Points(Dataset[torch.Tensor]):
         return self.length
 
     def __getitem__(self, place: int) -> torch.Tensor:
-        time.sleep(self.seconds)
+        sleep(self.seconds)
         return torch.full((8,), float(place))
 
 
@@ -38,10 +39,10 @@ class SlowModel(nn.Module):
         self.seconds, self.after = forward, backward
 
     def forward(self, batch: torch.Tensor) -> torch.Tensor:
-        time.sleep(self.seconds)
+        sleep(self.seconds)
         out: torch.Tensor = self.inner(batch)
         if out.requires_grad:
-            out.register_hook(lambda gradient: time.sleep(self.after))
+            out.register_hook(lambda gradient: sleep(self.after))
         return out
 
 
