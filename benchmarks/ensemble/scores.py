@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -14,7 +14,9 @@ from benchmarks.ensemble.simulated_jobs import (
     STEP_MS,
     STEPS,
     Fault,
+    FaultKind,
     SimulatedJob,
+    cost,
     jobs,
     simulate,
 )
@@ -22,7 +24,7 @@ from sfapp.accounting import diagnose_runs
 from sfapp.accounting.episodes import episodes_of
 from sfapp.accounting.onset import located
 from sfapp.model import Diagnosis
-from sfapp.model.findings import FindingKind
+from sfapp.model.findings import Finding, FindingKind
 from sfapp.model.labels import STRONG_LABELS
 from sfapp.model.onsets import Episode, StepEstimate
 from sfapp.model.stages import BACKWARD, CALLBACKS, DATA, FORWARD, OPTIMIZER
@@ -201,6 +203,46 @@ def _healthy_steps(diagnosis: Diagnosis) -> float:
 
 LARGE = 0.10
 """Size in the affected steps, as a part of a healthy step, from which the onset of a fault must be found."""
+
+SHOWN = 0.0005
+"""Part of a step by which a true cost may lie outside its interval: half of the last digit that is shown."""
+
+
+@dataclass
+class CostScore:
+    """Stated against true costs of the faults that were found, by kind of fault.
+
+    Attributes:
+        within: whether the true cost lies in the interval. widths: of the intervals, as parts of the cost.
+    """
+
+    within: dict[FaultKind, Counter[bool]] = field(default_factory=lambda: defaultdict(Counter))
+    widths: dict[FaultKind, list[float]] = field(default_factory=lambda: defaultdict(list))
+
+
+def costs(count: int, seed: int, *, waits: bool) -> CostScore:
+    """Compare what faults cost with what is stated, in jobs with one fault and without drift, whose growth
+    would be added to that of a fault on all ranks."""
+    score = CostScore()
+    for job in jobs(count, seed, healthy=False):
+        if len(job.faults) > 1 or job.drift:
+            continue
+        (fault,) = job.faults
+        for diagnosis in diagnose_runs(simulate(job, waits=waits))[HEALTHY_WINDOWS:]:
+            finding = next((one for one in diagnosis.findings if _shows_fault(one, fault)), None)
+            if finding is not None:
+                true = cost(job, diagnosis.window) / diagnosis.step_time.mean_ns
+                score.within[fault.kind][finding.low - SHOWN <= true <= finding.high + SHOWN] += 1
+                score.widths[fault.kind].append((finding.high - finding.low) / finding.effect)
+    return score
+
+
+def _shows_fault(finding: Finding, fault: Fault) -> bool:
+    """Return whether a finding that needs attention is that of a fault, by its kind, stage and rank."""
+    kind = "growth" if fault.kind == "all" else "rank"
+    is_of_rank = fault.kind in ("all", "rotating") or fault.rank in finding.ranks
+    return finding.needs_attention and (finding.kind, finding.stage) == (kind, fault.stage) and is_of_rank
+
 
 _ENDING_WINDOWS = 6
 """Number of windows of a job whose fault ends, so that a healthy window follows."""

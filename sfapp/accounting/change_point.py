@@ -92,6 +92,27 @@ def change_point(
     return ChangePoint(offset + int(chance_K.argmax()), offset + low, offset + high, evidence)
 
 
+def levels(value_NR: Floats) -> Floats:
+    """Return each column's level in each step, [N, R]: its mean, or its means before and after one lasting
+    change if these fit better by LEAST_EVIDENCE, by least squares."""
+    steps = len(value_NR)
+    mean_R = value_NR.mean(axis=0)
+    apart_NR = value_NR - mean_R
+    count_K1 = np.arange(1, steps)[:, None]
+    before_KR = np.cumsum(apart_NR[:-1], axis=0)  # The sum of the others is its opposite.
+    explained_KR = before_KR**2 * (1.0 / count_K1 + 1.0 / (steps - count_K1))
+    whole_R = np.einsum("nr,nr->r", apart_NR, apart_NR)
+    most_R = explained_KR.max(axis=0, initial=0.0)
+    level_NR = np.repeat(mean_R[None], steps, axis=0)
+    left_R = np.maximum(whole_R - most_R, 1e-12 * whole_R)
+    changed_R = (whole_R > 0.0) & (whole_R >= left_R * np.exp(2.0 * LEAST_EVIDENCE / steps))
+    for column in np.flatnonzero(changed_R).tolist():
+        first = int(explained_KR[:, column].argmax()) + 1
+        level_NR[:first, column] = value_NR[:first, column].mean()
+        level_NR[first:, column] = value_NR[first:, column].mean()
+    return level_NR
+
+
 def _roughly(value_N: Floats, least: int) -> int:
     """Return the place of the rise with least squares."""
     count_K = np.arange(max(1, least), len(value_N))

@@ -13,8 +13,16 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from sfapp.accounting.carry_over import CarryOver
-from sfapp.accounting.late_ranks import Floats, LateSteps, StageLateness, chance_of_events, persistently_late
+from sfapp.accounting.late_ranks import (
+    Floats,
+    LateSteps,
+    SingleSteps,
+    StageLateness,
+    chance_of_events,
+    persistently_late,
+)
 from sfapp.accounting.layout_table import hidden_stages
+from sfapp.accounting.leaders import Ints
 from sfapp.accounting.measures import Measures
 from sfapp.accounting.noise import (
     MeanError,
@@ -24,7 +32,8 @@ from sfapp.accounting.noise import (
     step_noise,
     step_spread,
 )
-from sfapp.accounting.window_lateness import SavedTime, lateness_of, lateness_that_costs, saved_time
+from sfapp.accounting.saved_time import SavedTime, saved_between, saved_time
+from sfapp.accounting.window_lateness import lateness_of, lateness_that_costs
 from sfapp.model import LABELS, Diagnosis, Gates, Reference
 from sfapp.model.findings import Finding, Resolution, StepNoise
 from sfapp.model.labels import STRONG_LABELS
@@ -72,7 +81,7 @@ def late_findings(measures: Measures, carry: CarryOver | None, gates: Gates) -> 
     step_ns = mean_step_ns(measures, carry)
     found = []
     for place, stage in enumerate(lateness):
-        late = _late_finding(measures, boundary, place, stage, gates, step_ns)
+        late = _late_finding(measures, carry, place, stage, gates, step_ns)
         if late is not None:
             found.append(late)
     return sorted(found, key=lambda late: -late[0].effect)
@@ -91,12 +100,13 @@ def _tests(measures: Measures) -> int:
 
 def _late_finding(
     measures: Measures,
-    boundary: int | None,
+    carry: CarryOver | None,
     place: int,
     stage: StageLateness,
     gates: Gates,
     step_ns: float,
 ) -> tuple[Finding, Floats] | None:
+    boundary = None if carry is None else carry.boundary
     tests = _tests(measures)
     always_R = persistently_late(stage, gates.alpha * PERSISTENT_PART / tests)
     always = tuple(always_R.nonzero()[0].tolist())
@@ -115,7 +125,7 @@ def _late_finding(
         # The mean over the window of one burst of late steps is small, and so is what it costs.
         rest, with_burst = tuple(rank for rank in always if rank != first), single | {first: burst}
         by_step = _costs(measures, boundary, place, rest, with_burst)
-        if by_step.alone[first] > costs.alone[first]:
+        if by_step.alone[first] >= _DOMINANT * costs.alone[first]:
             always, single, costs = rest, with_burst, by_step
     saved_N = costs.together_N
     ranks = _ordered(costs)
@@ -124,19 +134,24 @@ def _late_finding(
     chances += [
         stage.error(rank).chance(float(stage.mean_R[rank])) * tests / PERSISTENT_PART for rank in always
     ]
-    margin = mean_margin(saved_N)
+    low, high = saved_between(measures, boundary, place, always, _late_in(single))
     chance = min(1.0, *chances)
     listed = sorted({step for rank, late in single.items() if rank in ranks for step in late.steps})
+    if set(ranks) & set(always):
+        listed = []
+    if len(ranks) > 1:  # They may be late in other steps too, in which they do not stand out.
+        members = list(measures.members(place))
+        high = max(high, float(_excess_SN(measures, carry)[members].sum()) / measures.steps)
     finding = Finding(
         kind="rank",
         stage=measures.broad[place],
         ranks=tuple(map(measures.led_by.rank.__getitem__, ranks)),
         hostname=measures.led_by.hostname[ranks[0]],
         effect=effect / step_ns,
-        low=max(0.0, effect - margin) / step_ns,
-        high=min(1.0, (effect + margin) / step_ns),  # of a whole step
+        low=min(effect, low) / step_ns,
+        high=min(1.0, max(effect, high) / step_ns),  # of a whole step
         chance=chance,
-        steps=() if set(ranks) & set(always) else tuple(int(measures.step_N[step]) for step in listed),
+        steps=tuple(int(measures.step_N[step]) for step in listed),
         needs_attention=effect >= gates.min_effect * step_ns,
     )
     return finding, saved_N
@@ -150,8 +165,12 @@ def _costs(
     single: Mapping[int, LateSteps],
 ) -> SavedTime:
     """Return what ranks cost that are late on average, and others that are late in single steps."""
-    steps = tuple((rank, late.steps) for rank, late in sorted(single.items()))
-    return saved_time(measures, boundary, place, always, steps)
+    return saved_time(measures, boundary, place, always, _late_in(single))
+
+
+def _late_in(single: Mapping[int, LateSteps]) -> SingleSteps:
+    """Return the late steps of each rank."""
+    return tuple((rank, late.steps) for rank, late in sorted(single.items()))
 
 
 def _ordered(costs: SavedTime) -> list[int]:
@@ -293,12 +312,18 @@ def jitter_finding(
 def _excess_N(judged: Diagnosis, measures: Measures, carry: CarryOver | None) -> Floats:
     """Return each step's excess as used in the exposed imbalance, ns [N]: that of own time if it is larger
     (§15)."""
-    source = carry or measures
-    excess_SN = source.advance_SN - measures.median_SN
     whole = judged.carry_over_excess or judged.excess or {}
     if measures.own is not None and sum((judged.own_excess or {}).values()) > sum(whole.values()):
-        excess_SN = source.own_advance_SN - measures.own.median_SN
-    return np.asarray(excess_SN.clip(min=0).sum(axis=0))
+        return np.asarray(_excess_SN(measures, carry).sum(axis=0))
+    source = carry or measures
+    return np.asarray((source.advance_SN - measures.median_SN).clip(min=0).sum(axis=0))
+
+
+def _excess_SN(measures: Measures, carry: CarryOver | None) -> Ints:
+    """Return by how much each stage advances beyond a typical rank's time, ns; of own time if it is known."""
+    source = carry or measures
+    own = measures.own or measures
+    return np.asarray((source.own_advance_SN - own.median_SN).clip(min=0))
 
 
 def with_findings(diagnosis: Diagnosis) -> Diagnosis:

@@ -14,14 +14,13 @@ import numpy as np
 from sfapp.accounting.late_ranks import (
     Flags,
     Floats,
-    SingleSteps,
     StageLateness,
     broad_own,
     has_enough_steps,
     lateness,
     stages_lateness,
 )
-from sfapp.accounting.lateness_cost import Slack, lateness_for_cost, saved_by_ranks
+from sfapp.accounting.lateness_cost import Slack, lateness_for_cost
 from sfapp.accounting.leaders import Ints
 from sfapp.accounting.measures import Measures
 from sfapp.model.arrays import Array, to_numpy
@@ -73,31 +72,6 @@ def lateness_that_costs(measures: Measures, boundary: int | None, cost: float, p
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SavedTime:
-    """What the window would gain without the lateness of some ranks in a broad stage.
-
-    Attributes:
-        together_N: by step, without that of all of them, ns.
-        alone: by position of the rank, without that of this rank alone, all steps, ns.
-    """
-
-    together_N: Floats
-    alone: dict[int, float]
-
-
-def saved_time(
-    measures: Measures, boundary: int | None, broad: int, always: tuple[int, ...], single: SingleSteps
-) -> SavedTime:
-    """Return what the lateness of some ranks in a broad stage costs at its end.
-
-    Args:
-        always: positions of ranks that are late on average; their mean lateness counts.
-        single: positions of other ranks, each with the steps in which it is late.
-    """
-    return measures.keep("saved", (boundary, broad, always, single), partial(_saved, measures))
-
-
 def late_in_stage(measures: Measures, broad: int) -> Floats:
     """Return each rank's time in a broad stage less that of the others of its role, ns [N, R]."""
     return _late_NR(measures, broad)
@@ -106,13 +80,13 @@ def late_in_stage(measures: Measures, broad: int) -> Floats:
 def own_in_stage(measures: Measures, broad: int) -> Array:
     """Return each rank's own time in a broad stage, int64 ns [N, R]; the whole time where waits are not
     known."""
-    return broad_own(measures.window, measures.members(broad), _split_SN(measures))
+    return broad_own(measures.window, measures.members(broad), split_of(measures))
 
 
 def own_in_recorded(measures: Measures, stage: int) -> Array:
     """Return each rank's own time in a recorded stage, int64 ns [N, R]; the whole time where waits are not
     known."""
-    return broad_own(measures.window, (stage,), _split_SN(measures))
+    return broad_own(measures.window, (stage,), split_of(measures))
 
 
 MANY_RANKS = 1024
@@ -150,14 +124,15 @@ def _slacks(measures: Measures, boundary: int | None) -> tuple[Slack, ...]:
 
 def _slacks_of_all(measures: Measures, boundary: int | None) -> tuple[Slack, ...]:
     syncs = _next_syncs(measures, boundary)
-    slacks = {stage: Slack.of(_position_NR(measures, boundary, stage)) for stage in set(syncs)}
+    slacks = {stage: Slack.of(position_of(measures, boundary, stage)) for stage in set(syncs)}
     return tuple(slacks[sync] for sync in syncs)
 
 
 def _next_syncs(measures: Measures, boundary: int | None) -> list[int]:
     """Return for each broad stage at the end of which recorded stage its lateness is counted."""
     lasts = [measures.members(broad)[-1] for broad in range(len(measures.broad))]
-    return [(_next_sync(measures, boundary, last) or (last, False))[0] for last in lasts]
+    syncs = [next_sync(measures, boundary, last) for last in lasts]
+    return [last if sync is None else sync.stage for sync, last in zip(syncs, lasts, strict=True)]
 
 
 def _lateness_of_some(
@@ -173,7 +148,7 @@ def _lateness_of_some(
     some = np.unique(
         np.concatenate((leaders.ravel(), np.arange(0, measures.ranks, measures.ranks // MANY_RANKS)))
     )
-    split_SN = _split_SN(measures)
+    split_SN = split_of(measures)
     before_NR = 0 if carried is None else to_numpy(measures.before_NR)[:, some] - carried.offset_R[some]
     prefix_NR = np.zeros((measures.steps, len(some)))
     late, ends = [], []
@@ -200,69 +175,24 @@ def _of_all(stage: StageLateness, some: Ints, ranks: int) -> StageLateness:
     return replace(stage, mean_R=mean_R, error_R=error_R, df_R=df_R, late_steps=late_steps)
 
 
-def _saved(measures: Measures, key: tuple[int | None, int, tuple[int, ...], SingleSteps]) -> SavedTime:
-    boundary, broad, always, single = key
-    ranks = [*always, *(rank for rank, _ in single)]
-    parts = [
-        _saved_before(measures, boundary, members, always, single)
-        for members in _before_each_wait(measures, broad)
-    ]
-    together_N = np.sum([part_N for part_N, _ in parts], axis=0)
-    if len(ranks) == 1:
-        return SavedTime(together_N, {ranks[0]: float(together_N.sum())})
-    alone_R = np.sum([part_R for _, part_R in parts], axis=0)
-    return SavedTime(together_N, dict(zip(ranks, alone_R.tolist(), strict=True)))
+@dataclass(frozen=True, slots=True)
+class NextSync:
+    """Where ranks next wait for each other.
 
-
-def _before_each_wait(measures: Measures, broad: int) -> list[tuple[int, ...]]:
-    """Return the recorded stages of a broad stage, those before the same known wait together.
-
-    With gradient accumulation ranks may wait for each other in every micro-step: lateness in one of them is
-    made up for by the wait that follows it.
+    Attributes:
+        stage: the recorded stage at the end of whose own part ranks are compared.
+        is_next_step: whether that is in the next step.
+        is_hidden: whether the waits there are not known: ranks are then compared at the stage before.
     """
-    members = measures.members(broad)
-    known = np.flatnonzero(_split_SN(measures).any(axis=1))
-    before: dict[int, list[int]] = defaultdict(list)
-    for stage, wait in zip(members, np.searchsorted(known, members).tolist(), strict=True):
-        before[wait].append(stage)
-    return [tuple(stages) for stages in before.values()]
+
+    stage: int
+    is_next_step: bool
+    is_hidden: bool
 
 
-def _saved_before(
-    measures: Measures,
-    boundary: int | None,
-    members: tuple[int, ...],
-    always: tuple[int, ...],
-    single: SingleSteps,
-) -> tuple[Floats, Floats]:
-    """Return what the lateness in some recorded stages before the same wait costs: by step [N] together, and
-    in all steps that of each rank alone, ns."""
-    late_NR = _late_of(measures, members)
-    ranks = [*always, *(rank for rank, _ in single)]
-    counted_NR = np.zeros((measures.steps, len(ranks)))
-    counted_NR[:, : len(always)] = late_NR[:, list(always)].mean(axis=0)
-    late = [(step, column) for column, (_, steps) in enumerate(single, len(always)) for step in steps]
-    if late:
-        step_E, column_E = np.array(late).T
-        counted_NR[step_E, column_E] = late_NR[step_E, np.array(ranks)[column_E]]
-    last = members[-1]
-    position_NR = _position_NR(measures, boundary, last)
-    together_N, alone_R = saved_by_ranks(position_NR, counted_NR, ranks)
-    sync = _next_sync(measures, boundary, last)
-    if sync is not None and sync[0] != last:
-        stage, is_next_step = sync
-        if is_next_step:
-            counted_NR = np.concatenate((np.zeros((1, len(ranks))), counted_NR[:-1]))
-        position_NR = _position_NR(measures, boundary, stage)
-        together_there_N, alone_there_R = saved_by_ranks(position_NR, counted_NR, ranks)
-        together_N = min(together_N, together_there_N, key=np.sum)
-        alone_R = np.minimum(alone_R, alone_there_R)
-    return together_N, alone_R
-
-
-def _next_sync(measures: Measures, boundary: int | None, stage: int) -> tuple[int, bool] | None:
-    """Return the stage at the end of whose own part ranks next wait for each other, and whether that is in
-    the next step; None if it is not known. Until then a late rank may catch up.
+def next_sync(measures: Measures, boundary: int | None, stage: int) -> NextSync | None:
+    """Return where ranks wait for each other after a recorded stage; None if it is not known. Until then a
+    late rank may catch up.
     """
     known: list[int] = []
     if measures.own is not None:
@@ -273,13 +203,11 @@ def _next_sync(measures: Measures, boundary: int | None, stage: int) -> tuple[in
     after = [wait for wait in waits if wait >= stage]
     found, is_next_step = (after[0], False) if after else (waits[0], True)
     if found in known or found == stage:
-        return found, is_next_step
-    if found == 0:
-        return None
-    return found - 1, is_next_step  # If waits are unknown, ranks are distinguished up to the stage before.
+        return NextSync(found, is_next_step, is_hidden=False)
+    return None if found == 0 else NextSync(found - 1, is_next_step, is_hidden=True)
 
 
-def _split_SN(measures: Measures) -> Flags:
+def split_of(measures: Measures) -> Flags:
     """Return in which steps the waits of each recorded stage are known."""
     if measures.own is None:
         return np.zeros(measures.frontier_SN.shape, dtype=bool)
@@ -310,13 +238,13 @@ def _late_SNR(measures: Measures) -> Floats:
 
 
 def _late_NR(measures: Measures, broad: int) -> Floats:
-    return _late_of(measures, measures.members(broad))
+    return late_of(measures, measures.members(broad))
 
 
-def _late_of(measures: Measures, members: Sequence[int]) -> Floats:
+def late_of(measures: Measures, members: Sequence[int]) -> Floats:
     """Return each rank's time in some recorded stages less that of the others of its role, ns [N, R]; 0 where
     there are none."""
-    own_NR = broad_own(measures.window, members, _split_SN(measures))
+    own_NR = broad_own(measures.window, members, split_of(measures))
     roles = _roles(measures)
     if len(roles) > 1:
         late_NR = np.zeros(own_NR.shape)
@@ -330,9 +258,9 @@ def _late_of(measures: Measures, members: Sequence[int]) -> Floats:
     return lateness(own_NR, typical_N)
 
 
-def _position_NR(measures: Measures, boundary: int | None, stage: int) -> Floats:
+def position_of(measures: Measures, boundary: int | None, stage: int) -> Floats:
     """Return where each rank is at the end of a recorded stage's own part, ns [N, R]."""
-    own_NR = broad_own(measures.window, (stage,), _split_SN(measures))
+    own_NR = broad_own(measures.window, (stage,), split_of(measures))
     position_NR = to_numpy(measures.window.duration_SNR[:stage].sum(axis=0) + own_NR)
     carried = measures.carry(boundary)
     if carried is not None:

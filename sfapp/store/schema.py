@@ -24,7 +24,7 @@ from sfapp.model.samples import (
     sample_fields,
 )
 
-SCHEMA_VERSION = 29
+SCHEMA_VERSION = 30
 """Version of the tables and of the diagnoses in them; a store of another version is built again."""
 
 

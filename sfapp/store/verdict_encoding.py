@@ -89,7 +89,14 @@ class StoredReference(msgspec.Struct, frozen=True):
     reference: str
 
 
-_ADDED: Mapping[int, tuple[str, ...]] = {24: ("job_fields", "verdict_hash"), 25: (), 26: (), 27: (), 28: ()}
+_ADDED: Mapping[int, tuple[str, ...]] = {
+    24: ("job_fields", "verdict_hash"),
+    25: (),
+    26: (),
+    27: (),
+    28: (),
+    29: (),
+}
 """Earlier versions whose files are still read, with the columns that they lack."""
 
 
