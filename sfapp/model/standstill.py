@@ -166,6 +166,7 @@ class RankPosition:
         silent_s: seconds since its last message.
         look: the newest result of looking at its process; None if no other process could.
         pipeline_stage: its coordinate ``pp`` in the parallel layout, or its role; None without one.
+        newest_step: the newest step that it has finished; None before the first one.
     """
 
     rank: int
@@ -175,6 +176,7 @@ class RankPosition:
     has_left: bool = False
     look: ProcessLook | None = None
     pipeline_stage: str | int | None = None
+    newest_step: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

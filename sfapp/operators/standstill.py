@@ -8,7 +8,7 @@ waits for the other ranks of that stage.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from sfapp.model.stages import stage_category
@@ -40,6 +40,8 @@ in a checkpoint or an evaluation."""
 
 _OWN_FAULT: frozenset[RankState] = frozenset({"dead", "stopped", "kernel", "lock", "silent", "silent_node"})
 """States of a rank that cannot go on by itself."""
+
+_NOT_HERE: frozenset[RankState] = _OWN_FAULT | {"left"}
 
 _OBSERVED: frozenset[RankState] = frozenset({"dead", "stopped", "kernel", "lock", "silent_node"})
 
@@ -94,11 +96,13 @@ def roll_call(job: JobPositions, limits: StandstillLimits | None = None) -> Roll
     classes = _classes(job)
     _add_waits(classes, job.stages)
     kind, holders, certainty = _holders(classes, job.stages)
+    if not holders and _are_behind_most(job):
+        kind, holders, certainty = "rank", set(range(len(classes))), "likely"
     limit_s = usual_s * _factor(job, [classes[place] for place in holders] or classes, usual_s)
     if job.idle_s <= limit_s:
         return None
     groups = [_group(each, place in holders) for place, each in enumerate(classes)]
-    groups += _absent(job)
+    groups += _absent(job, {rank for each in classes for rank in each.ranks})
     return RollCall(
         kind=kind,
         certainty=certainty,
@@ -150,17 +154,43 @@ def _silent_nodes(job: JobPositions) -> frozenset[int]:
 
 
 def _classes(job: JobPositions) -> list[_RankClass]:
-    """Return the ranks that have not left, by state and place."""
+    """Return the ranks that have not left, by state and place, and those that left too early."""
     found: dict[object, _RankClass] = {}
-    states = rank_states(job)
+    states, early = rank_states(job), _left_early(job)
     for each in job.ranks:
         state, place = states[each.rank], each.place
         if state == "left":
-            continue
+            if each.rank not in early:
+                continue
+            place = None  # Its last heartbeat was sent before it left.
         at = None if place is None else (place.step, place.stage, place.call, place.group, place.group_ranks)
         key = (state, at, each.pipeline_stage)
         found.setdefault(key, _RankClass(state, place, each.pipeline_stage)).positions.append(each)
     return list(found.values())
+
+
+def _left_early(job: JobPositions) -> frozenset[int]:
+    """Return the ranks that left after the newest step, if more ranks are in the next one: as where a rank
+    has less data than the others. Ranks that left earlier may train on unrecorded."""
+    newest = job.newest_step
+    if newest is None:
+        return frozenset()
+    places = [each.place for each in job.ranks if not each.has_left]
+    within = [
+        place for place in places if place is not None and place.stage is not None and place.step > newest
+    ]
+    left = frozenset(each.rank for each in job.ranks if each.has_left and each.newest_step == newest)
+    return left if len(left) < len(within) else frozenset()
+
+
+def _are_behind_most(job: JobPositions) -> bool:
+    """Return whether most ranks had finished the step in which the others are before they left."""
+    places = [each.place for each in job.ranks if not each.has_left]
+    present = [place.step for place in places if place is not None]
+    if len(present) < len(places):
+        return False
+    finished = [each.newest_step for each in job.ranks if each.has_left and each.newest_step is not None]
+    return sum(step >= max(present) for step in finished) > len(present)
 
 
 def _add_waits(classes: Sequence[_RankClass], stages: Sequence[str]) -> None:
@@ -206,11 +236,11 @@ def _crowds(classes: Sequence[_RankClass], stages: Sequence[str]) -> set[int]:
 def _is_ahead(
     classes: Sequence[_RankClass], place: int, places: Sequence[int], stages: Sequence[str]
 ) -> bool:
-    """Return whether all other classes are at fault themselves or at an earlier place."""
+    """Return whether all other classes are at fault themselves, have left, or are at an earlier place."""
     own = _order(classes[place], stages)
     others = [classes[other] for other in places if other != place]
     return own is not None and all(
-        each.state in _OWN_FAULT or ((at := _order(each, stages)) is not None and at < own) for each in others
+        each.state in _NOT_HERE or ((at := _order(each, stages)) is not None and at < own) for each in others
     )
 
 
@@ -235,7 +265,8 @@ def _holders(
     if single:
         free = set(single)
         waited_in_calls = any(each.state == "collective" and each.waits_for & free for each in classes)
-        return "rank", free, "shown" if waited_in_calls else "likely"
+        are_known = all(classes[place].state != "left" for place in free)
+        return "rank", free, "shown" if waited_in_calls and are_known else "likely"
     for part in last:
         return _cycle(part, classes)
     return _furthest_behind(classes, stages)
@@ -301,7 +332,7 @@ def _factor(job: JobPositions, holding: Sequence[_RankClass], usual_s: float) ->
         return 1.0
     if job.steps < START_STEPS:
         return START_FACTOR
-    positions = [position for each in holding for position in each.positions]
+    positions = [position for each in holding if each.state != "left" for position in each.positions]
     return WORKING_FACTOR if any(_may_take_long(each.place, usual_s) for each in positions) else 1.0
 
 
@@ -338,11 +369,11 @@ def _group(one: _RankClass, holds: bool) -> RankGroup:
     )
 
 
-def _absent(job: JobPositions) -> list[RankGroup]:
-    """Return the ranks that have never reported, and those that have left."""
+def _absent(job: JobPositions, known: Collection[int]) -> list[RankGroup]:
+    """Return the ranks that have never reported, and those that have left and are not known already."""
     present = {each.rank for each in job.ranks}
     absent = _spans_between(spans_of(present), job.world_size)
-    left = tuple(sorted(each.rank for each in job.ranks if each.has_left))
+    left = tuple(sorted(each.rank for each in job.ranks if each.has_left and each.rank not in known))
     found: list[RankGroup] = []
     if absent:
         found.append(RankGroup(spans=absent, state="absent", has_place=False))

@@ -160,11 +160,12 @@ def positions_of(ranks: Sequence[RankSnapshot]) -> JobPositions:
     newest = min(ranks, key=lambda rank: rank.silent_seconds)  # A restarted job may have another size.
     here = [rank for rank in ranks if rank.identity.rank < newest.world_size]
     idle = [rank.idle_seconds for rank in here if rank.idle_seconds is not None]
-    steps = [int(rank.row_NC[-1, STEP_COLUMN]) for rank in here if len(rank.row_NC)]
+    positions = tuple(map(_position, here))
+    steps = [each.newest_step for each in positions if each.newest_step is not None]
     walls = [rank.row_NC[-_FEW_STEPS:, WALL_COLUMN] for rank in here[:_MOST_RANKS] if len(rank.row_NC)]
     return JobPositions(
         world_size=newest.world_size,
-        ranks=tuple(_position(rank) for rank in here),
+        ranks=positions,
         stages=newest.stages,
         newest_step=max(steps, default=None),
         idle_s=min(idle) if idle else min(rank.known_seconds for rank in here),
@@ -183,6 +184,7 @@ def _position(rank: RankSnapshot) -> RankPosition:
         has_left=rank.has_left,
         look=rank.look,
         pipeline_stage=identity.coordinates.get("pp", identity.role),
+        newest_step=int(rank.row_NC[-1, STEP_COLUMN]) if len(rank.row_NC) else None,
     )
 
 

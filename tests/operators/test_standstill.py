@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -26,7 +27,7 @@ def at(rank: int, stage: str | None, step: int = 100, **fields: Any) -> RankPosi
     """Return a rank that reports, and has been in a stage for 40 s."""
     own = {
         name: fields.pop(name)
-        for name in ("silent_s", "look", "node_rank", "pipeline_stage")
+        for name in ("silent_s", "look", "node_rank", "pipeline_stage", "has_left", "newest_step")
         if name in fields
     }
     place = ReportedPlace(step=step, stage=stage, **{"still_ns": 40 * 10**9, **fields})
@@ -169,6 +170,47 @@ def test_ranks_that_left_or_never_reported_are_listed() -> None:
         "left": (2,),
     }
     assert roll_call(job(left)) is None
+
+
+def left(rank: int, newest_step: int) -> RankPosition:
+    """Return a rank that closed its recorder after this step; its last heartbeat was sent before that."""
+    return at(rank, DATA, newest_step - 1, still_ns=10**8, has_left=True, newest_step=newest_step)
+
+
+def test_a_rank_that_ended_before_the_step_in_which_the_others_wait_is_likely_to_hold_the_job() -> None:
+    """As where a rank has less data than the others."""
+    for fields in ({}, {"call": "all_reduce"}):
+        roll = found(*(at(rank, BACKWARD, newest_step=99, **fields) for rank in range(7)), left(7, 99))
+        assert (roll.kind, roll.holders, roll.certainty) == ("rank", (7,), "likely")
+        assert [(group.state, group.ranks, group.has_place) for group in roll.groups] == [
+            ("left", (7,), False),
+            ("collective" if fields else "stage", tuple(range(7)), True),
+        ]
+        assert roll.limit_s == 30.0
+    stages = [at(rank, BACKWARD, newest_step=99, pipeline_stage=rank // 2) for rank in range(3)]
+    assert found(*stages, replace(left(3, 99), pipeline_stage=1)).holders == (3,)
+
+
+def test_the_rank_in_a_step_that_most_ranks_finished_before_they_ended_is_likely_to_hold_the_job() -> None:
+    ended = [left(rank, 100) for rank in range(7)]
+    roll = found(*ended, at(7, BACKWARD, newest_step=99), newest_step=100)
+    assert (roll.kind, roll.holders, roll.certainty) == ("rank", (7,), "likely")
+    assert [(group.state, group.ranks) for group in roll.groups] == [
+        ("stage", (7,)),
+        ("left", tuple(range(7))),
+    ]
+    older = RankPosition(rank=7, node_rank=0, place=None, silent_s=0.5, newest_step=99)
+    assert found(*ended, older, newest_step=100).holders == ()
+    working = at(7, "checkpoint.save", newest_step=99)
+    assert roll_call(job(*ended, working, newest_step=100)) is None
+
+
+def test_ranks_that_ended_hold_no_job_that_others_end_later_or_that_goes_on_without_them() -> None:
+    ended = [left(rank, 99) for rank in range(7)]
+    assert found(*ended, at(7, None, newest_step=99)).holders == ()
+    assert found(*ended, at(7, CALLBACKS, newest_step=99)).holders == ()
+    waiting = [at(rank, BACKWARD, newest_step=99, call="all_reduce") for rank in range(7)]
+    assert found(*waiting, left(7, 10)).holders == ()
 
 
 def test_ranks_that_never_reported_are_stretches_however_many_the_job_claims() -> None:

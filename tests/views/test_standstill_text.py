@@ -62,3 +62,13 @@ def test_pipeline_stages_at_the_same_place_are_all_ranks_there() -> None:
     )
     (detail,) = standstill_details(together)
     assert detail.startswith("All ranks are at the same place.")
+
+
+def test_a_rank_that_ended_early_is_named_with_what_to_compare() -> None:
+    early = RankGroup(spans=((7, 7),), state="left", holds=True, has_place=False, still_s=40.0)
+    ended = call_of(early, at(BACKWARD, 0, 6, holds=False))
+    assert standstill_sentence(ended) == (
+        "Step 100: 7 of 8 ranks wait in backward since 40 s; rank 7 has closed its recorder: it holds the job"
+    )
+    assert standstill_title(ended, False) == "The job stands still: rank 7 has closed its recorder"
+    assert standstill_action(ended).startswith("Look at its log, and compare how many batches it has")

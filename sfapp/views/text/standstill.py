@@ -42,6 +42,7 @@ _ACTIONS: Mapping[RankState, str] = {
     "lock": "Look at its native stack (py-spy dump --native): an extension keeps the interpreter lock.",
     "silent": "Look at the process on its host.",
     "silent_node": "Look at the node and its network.",
+    "left": "Look at its log, and compare how many batches it has with those of the others.",
 }
 
 
