@@ -218,7 +218,7 @@ def test_the_state_of_the_job_is_the_headline(how: dict[str, Any], tone: str, he
 def test_a_late_rank_is_the_headline_with_its_cost_interval_and_steps() -> None:
     shown = rolling_words(rolling_verdict(live_rows(late_in_data(2, since=10))))
     assert shown.headline == (
-        "Rank 2 holds the job in data: 6.48 ms (6.28–6.68 ms) of 74.7 ms per step, in 10 of the last 20 steps"
+        "Rank 2 holds the job in data: 6.48 ms (6.05–6.48 ms) of 74.7 ms per step, in 10 of the last 20 steps"
     )
     assert shown.tone == "alarm"
     assert shown.details[0].startswith("Rank 2 on node-0, since step 110, 13.0 ms in each of these steps.")
