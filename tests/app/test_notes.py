@@ -10,7 +10,7 @@ from nicegui.testing import User
 from sfapp.model.incidents import Note, Pin
 from sfapp.model.view import WindowKey, Zoom
 from sfapp.service.workspace import Workspace
-from tests.app.page_elements import href, one, plot, slider
+from tests.app.page_elements import href, one, plot, slider, until
 from tests.app.recorded_job import HOSTILE, RUN, SICK
 from tests.app.second_editor import second_editor
 
@@ -216,6 +216,22 @@ async def test_a_name_is_chosen_once_and_never_trusted(watching_user: User, own_
     await user.should_see(HOSTILE)
     assert user.find(kind=ui.tab, content="Notes 2")
     assert not [element for element in user.client.elements.values() if isinstance(element, ui.html)]
+
+
+async def test_a_name_can_be_chosen_after_an_edit(watching_user: User, own_workspace: Workspace) -> None:
+    user = watching_user
+    await user.open(SICK)
+    await write(user, "Unsigned.")
+    user.find(marker="undo-edit").click()  # which replaces the message
+    await user.should_see("Undone: Note added")
+    user.find(marker="signature").click()
+    await user.should_see(marker="author-name")
+    one(user, ui.input, "author-name").value = "Ada"
+    user.find(marker="use-name").click()
+    await user.should_see("Signed as Ada")
+    await write(user, "Signed.")
+    await until(lambda: bool(notes(own_workspace)))
+    assert notes(own_workspace)[0].written.by == "Ada"
 
 
 async def test_a_read_only_folder_is_reported(watching_user: User, own_workspace: Workspace) -> None:

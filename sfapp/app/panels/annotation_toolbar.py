@@ -40,11 +40,7 @@ class AnnotationToolbar:
         self._signatures: list[TextElement] = []
         self._timer: ui.timer | None = None
         self._container = box("snack-container")
-        with (
-            self._container,
-            ui.dialog().props("aria-label='Your name'") as self._dialog,
-            box("sheet name-sheet"),
-        ):
+        with ui.dialog().props("aria-label='Your name'") as self._dialog, box("sheet name-sheet"):
             self._build_dialog()
 
     async def write(
@@ -110,9 +106,7 @@ class AnnotationToolbar:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        for element in list(self._container.default_slot.children):
-            if element is not self._dialog:
-                element.delete()
+        self._container.clear()
 
     def _build_dialog(self) -> None:
         label_text("Your name", "h2")
