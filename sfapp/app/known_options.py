@@ -21,26 +21,29 @@ _OF_THE_PAGE = {
 }
 """Options that only the page of the same address uses: its query is also that of its data."""
 
-_TOKEN = "token"
+TOKEN = "token"
 """Option of every address, which a server without a token ignores."""
 
 
 def refuse_unknown_options(request: Request) -> None:
-    """Refuse unknown and repeated options on behalf of routes that do not parse the query themselves.
+    """Refuse options that are given twice and, on behalf of routes that do not parse the query themselves,
+    unknown ones.
 
     Raises:
         OptionError: the query has one; the message names those of the route.
     """
     route: APIRoute = request.scope["route"]
-    if not route.include_in_schema or route.openapi_extra is not None:
+    if not route.include_in_schema:
         return
-    known = _options(request.app, route.path_format)
+    known, given = _options(request.app, route.path_format), set[str]()
     for name, _ in request.query_params.multi_items():
-        if name not in (*known, *_OF_THE_PAGE.get(route.path_format, ()), _TOKEN):
+        is_known = name in (*known, *_OF_THE_PAGE.get(route.path_format, ()), TOKEN)
+        if not is_known and route.openapi_extra is None:
             options = f"its options are {', '.join(known)}" if known else "it has none"
             raise OptionError(f"{format.clip(name)!r} is not an option of {route.path_format}: {options}")
-        if len(request.query_params.getlist(name)) > 1:
+        if name in given:
             raise OptionError(f"the option {format.clip(name)!r} is given more than once")
+        given.add(name)
 
 
 def _options(application: FastAPI, path: str) -> list[str]:

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fastapi import Request
+
+from sfapp.app.known_options import TOKEN
 from sfapp.app.theme import box, label_text, with_keys
+from sfapp.views import format
 
 MAX_NOTICES = 8
 """Messages that are shown of a list. An address of 60 kB has thousands of parts that mean nothing; elements
 for all of them would keep the event loop busy for seconds."""
+
+
+def ignored_options(request: Request, *known: str) -> list[str]:
+    """Return a message for each part of a query that a page without a parser of its own does not read."""
+    unknown = dict.fromkeys(name for name in request.query_params if name not in (*known, TOKEN))
+    return [
+        f"The link's {format.clip(name)!r} is not an option of this page; it is ignored." for name in unknown
+    ]
 
 
 def notices(messages: Sequence[str]) -> None:

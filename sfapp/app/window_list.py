@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 from sfapp.app.panels.windows_timeline import AXES
 from sfapp.errors import StoreError
 from sfapp.model import LABELS
+from sfapp.model.parameters import parsed_number
 from sfapp.model.view import WindowKey
 from sfapp.store import SORTABLE, WORST_FIRST, WindowQuery
 from sfapp.views import format
@@ -119,11 +120,13 @@ def parse_list(query: str | Iterable[tuple[str, str]]) -> tuple[ListState, list[
             notices.append(f"The link's {format.clip(name)!r} is not an option of this page; it is ignored.")
         elif name == "min_severity":
             try:
-                values[name] = max(0.0, float(value))
-            except ValueError:
-                notices.append(f"In the link, min_severity must be a number, not {format.clip(value)!r}.")
+                values[name] = _severity(value)
+            except ValueError as error:
+                notices.append(f"In the link, {name} {error}, not {format.clip(value)!r}; showing all.")
+        elif name == "needs_attention" and value.lower() in ("true", "1"):
+            values[name] = True
         elif name == "needs_attention":
-            values[name] = value.lower() in ("true", "1") or None
+            notices.append(f"In the link, {name} must be true, not {format.clip(value)!r}; showing all.")
         elif name in ("first", "last"):
             try:
                 values[name] = WindowKey.parse(value)
@@ -141,6 +144,13 @@ def parse_list(query: str | Iterable[tuple[str, str]]) -> tuple[ListState, list[
         elif value:
             values[name] = value
     return ListState(**values), notices
+
+
+def _severity(text: str) -> float:
+    found = parsed_number(text)
+    if not found >= 0:  # not a number, either
+        raise ValueError("must be 0 or more")
+    return found
 
 
 def parse_sort(text: str) -> tuple[tuple[str, str], ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,7 @@ class ProblemView:
         judged: its latest window; None if that cannot be read, for the ``reason`` given.
         missing_rows: which rows of it were thinned, and the verdict on all of them, in words; empty if none.
         rows: windows of its run.
+        notices: on a group that its latest window lacks.
         agreement: of the verdict with the findings in operators, where these were examined already.
     """
 
@@ -35,6 +37,7 @@ class ProblemView:
     rows: list[dict[str, Any]]
     missing_rows: str = ""
     agreement: Agreement | None = None
+    notices: Sequence[str] = ()
 
     @property
     def diagnosis(self) -> Diagnosis | None:
@@ -62,19 +65,19 @@ class ProblemView:
         generation = workspace.store.generation
         problem = workspace.problem(problem_id, run_id)
         key = latest_key(problem)
-        judged, reason, missing_rows = None, "", ""
+        judged, reason, missing_rows, notices = None, "", "", list[str]()
         if key is not None:
             try:
                 source = workspace.source(key)
                 window = workspace.window(source)
-                view, _ = ViewState(group=group).fitted(window)
+                view, notices = ViewState(group=group).fitted(window)
                 missing_rows = missing_rows_note(workspace.store_of(key.run_id), window)
                 judged = workspace.judge(source, view)
             except SfappError as error:
                 reason = str(error)
         rows = workspace.timeline(WindowQuery(problem.run_id))
         agreed = _known_agreement(workspace, judged)
-        return cls(generation, problem, judged, reason, rows, missing_rows, agreed)
+        return cls(generation, problem, judged, reason, rows, missing_rows, agreed, notices)
 
 
 def _known_agreement(workspace: Workspace, judged: JudgedWindow | None) -> Agreement | None:

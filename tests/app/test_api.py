@@ -153,6 +153,7 @@ async def test_tables_come_as_csv(client: httpx.AsyncClient, path: str, rows: in
         ("/fleet.json?x=1", "'x' is not an option of /fleet.json: its options are text, by, limit"),
         ("/runs/job.json?window=1", "'window' is not an option of /runs/{run}.json: it has none"),
         ("/windows.json?run=a&run=b", "the option 'run' is given more than once"),
+        ("/w/job/2.json?tau_c=0.1&tau_c=0.9", "the option 'tau_c' is given more than once"),
     ],
 )
 async def test_an_option_that_a_route_does_not_have_is_refused(

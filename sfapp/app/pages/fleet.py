@@ -9,6 +9,7 @@ from fastapi import Request
 from nicegui import events, ui
 
 from sfapp.app.connection import connected
+from sfapp.app.notices import ignored_options, notices
 from sfapp.app.notifications import follow
 from sfapp.app.panels.tables import titled
 from sfapp.app.panels.trends import trends_table
@@ -54,6 +55,7 @@ def build(workspace: Workspace) -> tuple[Handler, ...]:
         page = FleetPage(workspace, request.query_params)
         await page.read()
         with frame(workspace, request, "fleet", (Crumb("Problems", "/"), Crumb("Fleet"))):
+            notices(ignored_options(request, "text", "by"))
             page.build()
 
         async def refresh(_: IngestReport) -> None:

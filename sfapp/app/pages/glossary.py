@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fastapi import Request
 
+from sfapp.app.notices import ignored_options, notices
 from sfapp.app.routes import Handler
 from sfapp.app.theme import Crumb, box, example_links, frame, label_text, link
 from sfapp.service.workspace import Workspace
@@ -31,6 +32,7 @@ def build(workspace: Workspace) -> tuple[Handler, ...]:
         rows = glossary()
         crumbs = (Crumb("Problems", "/"), Crumb("Glossary"))
         with frame(workspace, request, "glossary", crumbs), box("stack"):
+            notices(ignored_options(request))
             with box("overview-head"):
                 label_text("Glossary", "h1")
             with box("toolbar"):

@@ -10,6 +10,7 @@ from nicegui import events, ui
 
 from sfapp.app.address import run_of
 from sfapp.app.connection import connected
+from sfapp.app.notices import ignored_options, notices
 from sfapp.app.notifications import follow
 from sfapp.app.pages.not_found import missing
 from sfapp.app.panels.plot_card import FigureCard
@@ -82,6 +83,7 @@ class HistoryPage:
         with frame(self._workspace, request, f"run {name}", crumbs, heading=f"Run {name}") as page:
             page.dark.on_value_change(lambda event: self._draw(bool(event.value)))
             with box("stack"):
+                notices(ignored_options(request))
                 with box("toolbar"):
                     label_text("Healthy window", "span", "muted")
                     self._chooser = (

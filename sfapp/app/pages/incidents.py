@@ -8,7 +8,7 @@ from fastapi import Request
 from nicegui import events, ui
 
 from sfapp.app.connection import connected
-from sfapp.app.notices import notices
+from sfapp.app.notices import ignored_options, notices
 from sfapp.app.notifications import follow
 from sfapp.app.one_at_a_time import one_at_a_time
 from sfapp.app.panels.annotation_toolbar import AnnotationToolbar
@@ -48,11 +48,14 @@ def build(workspace: Workspace) -> tuple[Handler, ...]:
 
     async def incidents_page(request: Request) -> None:
         await workspace.incident_service.shown()
-        asked = request.query_params.get("sort", "")
+        asked, messages = request.query_params.get("sort", ""), ignored_options(request, "sort")
+        if asked and asked not in ORDERS:
+            messages.append(f"In the link, there is no sort {format.clip(asked)!r}; showing the default.")
         page = IncidentsPage(workspace.incident_service, asked if asked in ORDERS else "changed")
         with frame(
             workspace, request, "incidents", (Crumb("Problems", "/"), Crumb("Incidents")), heading="Incidents"
         ):
+            notices(messages)
             page.build(author_of(request))
         if await connected():
             follow(workspace.incident_service.changed, page.show)

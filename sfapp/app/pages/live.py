@@ -13,7 +13,7 @@ from nicegui import background_tasks, events, ui
 
 from sfapp.app.address import run_of
 from sfapp.app.connection import connected
-from sfapp.app.notices import notices
+from sfapp.app.notices import ignored_options, notices
 from sfapp.app.pages.not_found import missing
 from sfapp.app.panels.choosers import MOST_LISTED, nodes_offered, number_field, show_options
 from sfapp.app.panels.live_header import LiveHeader
@@ -99,6 +99,7 @@ class LiveRunsPage:
     async def build(self, request: Request) -> None:
         """Build the list; it updates itself."""
         with frame(self._workspace, request, "live", (Crumb("Problems", "/"), Crumb("Live")), heading="Live"):
+            notices(ignored_options(request))
             self._list = box("stack")
         await self._refresh()
         ui.timer(2 * REFRESH_S, self._refresh, immediate=False)

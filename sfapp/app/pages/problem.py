@@ -11,6 +11,7 @@ from nicegui import background_tasks, ui
 
 from sfapp.app.connection import connected
 from sfapp.app.definitions import defined
+from sfapp.app.notices import ignored_options, notices
 from sfapp.app.notifications import follow
 from sfapp.app.one_at_a_time import one_at_a_time
 from sfapp.app.pages.not_found import missing
@@ -122,6 +123,7 @@ class ProblemPage:
         with frame(self._workspace, request, text.title, crumbs) as page:
             page.dark.on_value_change(lambda event: self._draw(bool(event.value)))
             with box("stack"):
+                notices([*ignored_options(request, "run", "group"), *self._view.notices])
                 self._card = box("card verdict", "section").mark("problem-card")
                 self._card.props["aria-label"] = "Problem"
                 with self._card:

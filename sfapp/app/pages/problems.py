@@ -85,11 +85,14 @@ def parse_problems(query: str | Iterable[tuple[str, str]]) -> tuple[ProblemsStat
         f"The link's {format.clip(name)!r} is not an option of this page; it is ignored."
         for name in sorted(asked.keys() - PARAMETERS)
     ]
+    ongoing = asked.get("ongoing", "false").lower()
+    if ongoing not in ("true", "1", "false", "0"):
+        notices.append(f"In the link, ongoing must be true, not {format.clip(ongoing)!r}; showing all.")
     sort, axis = asked.get("sort"), asked.get("axis")
     problem_query = ProblemQuery(
         asked.get("run") or None,
         (asked.get("text") or "")[:MAX_SEARCH] or None,
-        asked.get("ongoing", "").lower() in ("true", "1"),
+        ongoing in ("true", "1"),
         None if sort == next(iter(ORDERS)) else sort or None,
     )
     return ProblemsState(problem_query, None if axis == AXES_OFFERED[0] else axis or None), notices

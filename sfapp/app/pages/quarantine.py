@@ -10,6 +10,7 @@ from typing import Any
 from fastapi import Request
 
 from sfapp.app.connection import connected
+from sfapp.app.notices import ignored_options, notices
 from sfapp.app.notifications import follow
 from sfapp.app.panels.tables import data_table, titled
 from sfapp.app.routes import Handler
@@ -43,6 +44,7 @@ def build(workspace: Workspace) -> tuple[Handler, ...]:
         files = await asyncio.to_thread(store.quarantine)
         conflicts = await asyncio.to_thread(store.conflicts)
         with frame(workspace, request, "refused files", (Crumb("Problems", "/"), Crumb("Refused files"))):
+            notices(ignored_options(request))
             content = box("stack")
         with content:
             _content(files, conflicts)
