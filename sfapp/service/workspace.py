@@ -11,12 +11,11 @@ import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Literal
 
 from sfapp.accounting import WhatIf
-from sfapp.errors import StoreError, WindowNotFoundError
+from sfapp.errors import WindowNotFoundError
 from sfapp.model import Fix, Operators, Reference, Window
 from sfapp.model.examples import EXAMPLES, Example
 from sfapp.model.fleet import Fleet
@@ -127,21 +126,22 @@ class Workspace:
     def _keep_up_to_date(self) -> None:
         """Ingest and watch until stopped; begin anew after a failure, on a full disk for example."""
         pause, faults = RETRY_SECONDS, StoreFaults()
+        has_failed = is_damaged = False
         while True:
             began = time.monotonic()
             try:
+                if has_failed:
+                    self.store.recover(is_damaged)
                 self._ingest_and_watch()
                 return
             except Exception as error:  # noqa: BLE001  # Else pages would show old windows until a restart.
-                self._status = self._failed(error)
+                self._status, has_failed = self._failed(error), True
                 is_damaged = faults.is_damage(error)
             if time.monotonic() - began > LONGEST_RETRY_SECONDS:  # It worked for a while.
                 pause = RETRY_SECONDS
             if self._stop.wait(pause):
                 return
             pause = min(2 * pause, LONGEST_RETRY_SECONDS)
-            with suppress(StoreError):
-                self.store.recover(is_damaged)
 
     def _ingest_and_watch(self) -> None:
         began = time.monotonic()

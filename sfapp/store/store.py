@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from sfapp.accounting import RunWaits
+from sfapp.errors import StoreFailedError
 from sfapp.model import Diagnosis, Operators, Reference, Window
 from sfapp.model.samples import PaceSample, Sample
 from sfapp.packets import read_packet_operators
@@ -94,7 +96,7 @@ class Store:
 
     def close(self) -> None:
         """Close the store, so that other processes can open it. May be called again."""
-        if self._cells_are_stale:
+        with suppress(StoreFailedError):  # which was reported when it failed
             self._refresh_cells()
         self._database.close()
 
@@ -126,8 +128,7 @@ class Store:
         """
         report = self._ingest(progress, cancel or threading.Event(), reader)
         self._follower.follow(look_everywhere=True)
-        if self._cells_are_stale:
-            self._refresh_cells()
+        self._refresh_cells()
         return report
 
     def recover(self, is_damaged: bool = False) -> None:
@@ -178,7 +179,8 @@ class Store:
             return report
 
     def _refresh_cells(self) -> None:
-        cells_view.refresh(self._database)
+        if self._cells_are_stale:
+            cells_view.refresh(self._database)
         self._cells_are_stale = False
 
     # ---- queries --------------------------------------------------------------------------------

@@ -113,6 +113,44 @@ def test_the_app_goes_on_after_the_folder_of_its_store_was_removed(tmp_path: Pat
     asyncio.run(follow())
 
 
+@pytest.mark.parametrize("recovers", [True, False])
+def test_the_reason_why_a_store_cannot_be_opened_again_is_shown_until_it_can(
+    recovers: bool, tmp_path: Path
+) -> None:
+    packets = tmp_path / "packets"
+    write_windows(packets, 0, 4)
+    with Store.open([packets]) as store:
+        store.ingest()  # It has no open log then, into which it could still write.
+
+    async def follow() -> None:
+        store = Store.open([packets])
+        workspace = Workspace(store, [packets])
+        folder = packets / ".sfapp"
+        try:
+            workspace.start()
+            await until_kind(workspace, "live")
+            # given a folder of the store that was removed, and cannot be made again
+            shutil.rmtree(folder)
+            folder.touch()
+            await asyncio.to_thread(write_windows, packets, 4, 4)
+            deadline = time.monotonic() + 30
+            while "cannot be opened: File exists" not in workspace.status().message:
+                assert time.monotonic() < deadline, workspace.status()
+                await asyncio.sleep(0.01)
+            shown = {workspace.status().message for _ in range(100) if not await asyncio.sleep(0.03)}
+            assert len(shown) == 1, shown
+            if not recovers:
+                return
+            folder.unlink()
+            await until_kind(workspace, "live")
+            assert len((await asyncio.to_thread(store.window_numbers, ["run"]))["run"]) == 8
+        finally:
+            await asyncio.to_thread(workspace.close)
+            store.close()
+
+    asyncio.run(follow())
+
+
 # Ingests under a limit of the size of files, which is lifted after the first failure.
 LIMITED = """
 import resource, sys
