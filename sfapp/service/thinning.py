@@ -124,7 +124,7 @@ def plan_thinning(store: Store, root: Path, notes: _Notes, before: datetime, ste
             ended_at = row["ended_at"] or row["started_at"]
             shown, set_aside = store.packet_files(key.run_id, key.window)
             path = shown[0].path
-            if not isinstance(path, Path) or not path.exists():
+            if not isinstance(path, Path) or not os.path.exists(path):
                 reason = "thinned before, or the packet is not there"
             elif path.is_symlink() or not path.parent.resolve().is_relative_to(root):
                 # A link leads there, or a dataset names packets of another folder, or any path at all.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,12 +17,13 @@ from sfapp.store.scan import is_below
 
 
 def thinned_file(shown: Sequence[PacketSource]) -> Path | None:
-    """Return what `sfapp compact` has left of a window's packet; None if the packet is there."""
+    """Return what `sfapp compact` has left of a window's packet; None if the packet is there, or its folder
+    cannot be entered."""
     path = shown[0].path
-    if len(shown) > 1 or not isinstance(path, Path) or path.exists():
+    if len(shown) > 1 or not isinstance(path, Path) or os.path.exists(path):
         return None
     thinned = thinned_path(path)
-    return thinned if thinned.exists() else None
+    return thinned if os.path.exists(thinned) else None
 
 
 def thinned_at(shown: Sequence[PacketSource]) -> datetime | None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import errno
 import io
+import os
 from collections.abc import AsyncIterator
+from typing import Any
 from urllib.parse import quote
 
 import httpx
@@ -35,6 +38,22 @@ async def test_the_twin_of_the_first_page_lists_windows_by_severity(client: http
     severities = [window["severity"] for window in document["windows"]]
     assert severities == sorted(severities, reverse=True)
     assert "shown" not in document["windows"][0]
+
+
+async def test_a_window_in_a_folder_that_cannot_be_entered_keeps_its_verdict(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = (await client.get("/w/job/2.json")).json()
+    stat = os.stat
+
+    def refusing(path: Any, **options: Any) -> os.stat_result:
+        if str(path).endswith("/job/00000002.parquet"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return stat(path, **options)
+
+    monkeypatch.setattr(os, "stat", refusing)
+    answer = await client.get("/w/job/2.json")
+    assert (answer.status_code, answer.json()) == (200, before)
 
 
 async def test_the_list_is_filtered_sorted_and_paged(client: httpx.AsyncClient) -> None:
