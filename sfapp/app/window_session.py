@@ -297,7 +297,8 @@ class WindowSession:
         self._redraw()
 
     def _drawn_state(self) -> tuple[object, ...]:
-        return self.model.judged.diagnosis, self.model.judged.source, self.model.view
+        judged = self.model.judged
+        return judged.diagnosis, judged.source, judged.reference, self.model.view
 
 
 def _needs_measuring(before: ViewState, after: ViewState) -> bool:

@@ -16,7 +16,7 @@ from sfapp.errors import StoreError, WindowError
 from sfapp.model.view import ViewState
 from sfapp.service.judging import JudgedWindow, WindowSource
 from sfapp.service.workspace import Workspace
-from tests.app.page_elements import chooser, slider
+from tests.app.page_elements import chooser, slider, until
 from tests.app.recorded_job import SICK, job_window, put
 from tests.builders import MS, OPTIMIZER
 
@@ -45,6 +45,17 @@ async def test_a_window_that_was_recorded_again_is_judged_again(watching_user: U
     await user.should_see("callbacks on rank 3")
     put(packets, job_window(2, {(OPTIMIZER, 6): 70 * MS}))
     await user.should_see("optimizer on rank 6")
+
+
+async def test_the_healthy_windows_to_compare_with_are_those_of_now(
+    watching_user: User, packets: Path
+) -> None:
+    user = watching_user
+    await user.open(SICK)
+    await user.should_see("callbacks on rank 3")
+    assert chooser(user, "reference").options[""] == "healthy window 1"
+    put(packets, job_window(1, {(OPTIMIZER, 6): 70 * MS}))
+    await until(lambda: chooser(user, "reference").options[""] == "healthy window 4")
 
 
 async def test_a_gate_moved_while_new_packets_are_judged_keeps_its_verdict(

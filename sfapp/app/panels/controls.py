@@ -190,7 +190,7 @@ class Controls:
         self._baseline_hint.text = BASELINE_HELP[view.baseline]
         show_options(self._group, _groups_offered(judged, view.group), view.group)
         self._node.value = None
-        self._reference.value = _reference_choice(view)
+        show_options(self._reference, self._references_offered(), _reference_choice(view))
         self._recorder.text = recorder
         self._recorder_section.set_visibility(bool(judged.diagnosis.recorder_labels))
         set_address(self._json, view.href(f"{window_page(judged.source.key)}.json"))
@@ -246,7 +246,7 @@ class Controls:
         with box("", "section"):
             label_text("Compared with", "h2")
             self._reference = self._select(
-                {"": _healthy_window(self._judged), **self._references},
+                self._references_offered(),
                 _reference_choice(self._view),
                 self._pick_reference,
                 "reference",
@@ -257,6 +257,9 @@ class Controls:
             self._group = self._select(offered, self._view.group, self._pick_group, "group")
             self._node = number_field("another node", "group: another node", self._pick_node)
             self._node.mark("group-node").set_visibility(len(self._judged.window.ranks.nodes) > MOST_LISTED)
+
+    def _references_offered(self) -> dict[str, str]:
+        return {"": _healthy_window(self._judged), **self._references}
 
     def _use_paper(self) -> None:
         """Judge as the paper does: its thresholds and its frontier."""
