@@ -6,23 +6,22 @@ bounded by the pending calls and not by the size of the recorder's buffers.
 
 from __future__ import annotations
 
-import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeGuard
 
 import msgspec
 
 from sfapp.errors import TraceError
+from sfapp.importers.call_groups import MAX_TEXT, CallGroups
 from sfapp.importers.flight_recorder_dump import (
     MOST_MEMBERS,
     CollectiveEntry,
     Count,
     FlightRecorderDump,
-    ProcessGroup,
     rank_of,
     read_dump,
 )
@@ -30,12 +29,7 @@ from sfapp.importers.import_formats import find_files
 from sfapp.importers.import_result import ImportNote, ImportOptions
 from sfapp.model.calls import ROOTED, CallGroup, JobCalls, PendingCall, RankCalls
 from sfapp.model.manifest import MAX_WORLD_SIZE
-
-MAX_TEXT = 256
-"""Longest name of a group or call; longer ones are cut."""
-
-DEFAULT_GROUP = "default_pg"
-"""How torch describes the group of all ranks."""
+from sfapp.terminal import quoted
 
 MOST_GROUPS = 4096
 """Groups with entries in one dump: a rank is in some dozens."""
@@ -72,62 +66,6 @@ class HangDump(FlightRecorderDump, frozen=True):
     pg_status: Any = None
 
 
-@dataclass(slots=True)
-class _Groups:
-    """Groups by name and list of ranks, numbered in the order in which they are first seen."""
-
-    numbers: dict[tuple[str, str], int] = field(default_factory=dict)
-    found: list[CallGroup] = field(default_factory=list)
-    called_by: dict[int, set[int]] = field(default_factory=dict)
-    members: int = 0
-
-    def members_with(self, groups: Mapping[str, ProcessGroup]) -> int:
-        """Return the number of ranks in all lists, with those of these groups that are new, by name."""
-        return self.members + sum(
-            each.most_members for name, each in groups.items() if (name, each.ranks) not in self.numbers
-        )
-
-    def number(self, name: str, description: str, ranks: str) -> int:
-        key = (name, ranks)
-        if key not in self.numbers:
-            members = _members(ranks)
-            self.members += len(members)
-            self.numbers[key] = len(self.found)
-            self.found.append(CallGroup(name[:MAX_TEXT], description[:MAX_TEXT], members, bool(members)))
-        return self.numbers[key]
-
-    def world(self, known: Iterable[int]) -> tuple[int, ...]:
-        """Return all ranks that dumps name, sorted, with those that are known otherwise."""
-        world = {rank for group in self.found for rank in group.ranks}.union(known)
-        if not any(group.listed for group in self.found):
-            world |= set(range(max(world) + 1))  # Gloo's dumps list no groups; ranks count from 0
-        return tuple(sorted(world))
-
-    def complete(self, world: tuple[int, ...]) -> tuple[CallGroup, ...]:
-        """Return the groups. One that no dump lists has all ranks if it is the default group, else those that
-        called it."""
-        return tuple(
-            each
-            if each.listed
-            else replace(each, ranks=world if each.description == DEFAULT_GROUP else self._callers(at))
-            for at, each in enumerate(self.found)
-        )
-
-    def _callers(self, group: int) -> tuple[int, ...]:
-        return tuple(sorted(self.called_by.get(group, ())))
-
-
-def _members(text: str) -> tuple[int, ...]:
-    try:
-        ranks = json.loads(text or "[]")
-    except (ValueError, RecursionError):
-        return ()
-    if not isinstance(ranks, list) or len(ranks) > MAX_WORLD_SIZE:
-        return ()
-    whole = [each for each in ranks if type(each) is int and 0 <= each < MAX_WORLD_SIZE]
-    return tuple(whole) if len(whole) == len(ranks) == len(set(whole)) else ()
-
-
 def read_calls(
     paths: Sequence[Path], options: ImportOptions, ranks: Iterable[int] = ()
 ) -> tuple[JobCalls, tuple[ImportNote, ...], tuple[Path, ...]]:
@@ -150,7 +88,7 @@ def read_calls(
                     f"rank {rank:,} is larger than any job: the largest rank is {MAX_WORLD_SIZE - 1:,}"
                 )
             dump = read_dump(path, HangDump)
-            reader.check(dump)
+            reader.check(rank, dump)
         except TraceError as error:
             at = f"{error.place}: " if error.place else ""
             notes.append(ImportNote("skipped", f"{at}{error.reason}", str(path)))
@@ -198,18 +136,27 @@ class CallReader:
     each."""
 
     def __init__(self) -> None:
-        self._groups = _Groups()
+        self._groups = CallGroups()
         self._read: dict[int, _ReadDump] = {}
 
-    def check(self, dump: HangDump) -> None:
-        """Check the number of groups and of the ranks that they list: what is kept of a dump grows with them.
+    def check(self, rank: int, dump: HangDump) -> None:
+        """Check the number of groups and of the ranks that they list, because what is kept of a dump grows
+        with them; and that the rank is in the groups that it calls.
 
         Raises:
-            TraceError: there are too many in the dump, or with those of the dumps before.
+            TraceError: there are too many in the dump, or with those of the dumps before; or it is the dump
+                of another rank.
         """
-        groups = len({entry.process_group[0] for entry in dump.entries})
-        if groups > MOST_GROUPS:
-            raise TraceError(f"has entries of {groups:,} groups, more than {MOST_GROUPS:,}")
+        groups = {entry.process_group[0] for entry in dump.entries}
+        if len(groups) > MOST_GROUPS:
+            raise TraceError(f"has entries of {len(groups):,} groups, more than {MOST_GROUPS:,}")
+        for name in groups & dump.pg_config.keys():
+            listed = self._groups.listed(name, dump.pg_config[name].ranks)
+            if listed and rank not in listed:
+                raise TraceError(
+                    f"its name ends in rank {rank}, and it has calls of group {quoted(name)}, which lists "
+                    "other ranks only: it is the dump of another rank"
+                )
         members = self._groups.members_with(dump.pg_config)
         if members > MOST_MEMBERS:
             raise TraceError(f"lists, with the dumps before, {members:,} ranks, more than {MOST_MEMBERS:,}")
@@ -250,7 +197,7 @@ class CallReader:
         return JobCalls(groups, calls, world)
 
 
-def _group_numbers(dump: HangDump, groups: _Groups) -> dict[str, int]:
+def _group_numbers(dump: HangDump, groups: CallGroups) -> dict[str, int]:
     """Return the number of each group of a dump by its name."""
     numbers = {
         name: groups.number(name, each.desc, each.ranks) for name, each in dump.pg_config.items() if name

@@ -162,6 +162,20 @@ def test_files_that_are_no_dumps_are_skipped_with_a_note(tmp_path: Path) -> None
     assert hang_of(tmp_path).ranks_without_dump == (2,)
 
 
+def test_a_dump_with_the_name_of_another_rank_is_left_out_and_named(tmp_path: Path) -> None:
+    dump(tmp_path / "trace_0", [entry(1)])
+    renamed = dump(tmp_path / "trace_5", [entry(1)])
+
+    calls, notes, files = read_calls([tmp_path], ImportOptions())
+
+    assert files == (tmp_path / "trace_0",)
+    assert [note.where for note in notes] == [str(renamed)]
+    assert "its name ends in rank 5, and it has calls of group '0', which lists other ranks" in notes[0].what
+    assert [suspect.rank for suspect in find_hang(calls).suspects] == [1]
+    with pytest.raises(TraceError, match="its name ends in rank 5"):
+        read_calls([renamed], ImportOptions())
+
+
 def test_dumps_of_two_jobs_are_refused(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
