@@ -371,6 +371,7 @@ OPENED_OTHERWISE = {
     "compiled_modules.py": "sfapp's own compiled module",
     "app/address.py": "sfapp's own assets",
     "app/server.py": "sfapp's own assets",
+    "cli/__init__.py": "the null device, for a stream that is closed",
     "report/html.py": "sfapp's own assets",
     "typesetter.py": "sfapp's own templates",
     "importers/perfetto_export.py": "an entry of a zip archive that is being written",

@@ -92,6 +92,7 @@ def cli(context: click.Context) -> None:
 
 def main() -> None:
     """Run the command line: the one place where sfapp's errors become a message and an exit code."""
+    _open_closed_streams()
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         # Not every locale has the characters of results and names. Python does the same for standard error.
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -110,6 +111,18 @@ def main() -> None:
         # The interpreter flushes it as it ends: what is left in its buffer would change the exit code.
         sys.stdout = io.StringIO()
         _fail(SfappError(f"the output cannot be written: {error.strerror}"))
+
+
+def _open_closed_streams() -> None:
+    """Have the null device stand for each standard stream that is closed, as by ``2>&-`` in a crontab.
+
+    Otherwise Python has None in its place, and a file that is opened later gets its descriptor, to which
+    libraries write messages.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            nothing = open(os.devnull, mode, errors="backslashreplace")  # noqa: SIM115  # until the process ends
+            setattr(sys, name, nothing)
 
 
 def _fail(error: SfappError) -> NoReturn:

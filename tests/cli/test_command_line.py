@@ -187,6 +187,27 @@ def test_output_to_a_full_disk_is_a_message_and_no_answer(arguments: list[str | 
     assert result.stderr == "sfapp: the output cannot be written: No space left on device\n"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "closed", "code"),
+    [
+        (["import", "table", "{folder}/a.csv", "-o", "{folder}/packets"], "2>&-", 0),
+        (["ingest", str(SAMPLE), "--to", "{folder}/store.duckdb"], "<&- >&- 2>&-", 0),
+        (["analyze", str(SAMPLE), "--json"], ">&-", 0),
+        (["analyze", "{folder}/none", "--json"], ">&- 2>&-", 2),
+        (["mcp", str(SAMPLE)], "<&- >&-", 0),
+    ],
+)
+def test_a_command_does_its_work_where_streams_are_closed(
+    tmp_path: Path, arguments: list[str], closed: str, code: int
+) -> None:
+    (tmp_path / "a.csv").write_text("step,rank,stage,duration_ms\n0,0,data.next_wait,1\n")
+    given = [each.replace("{folder}", str(tmp_path)) for each in arguments]
+    result = subprocess.run(
+        ["sh", "-c", f'"$@" {closed}', "sh", *PROGRAM, *given], capture_output=True, text=True, timeout=60
+    )
+    assert (result.returncode, result.stderr) == (code, "")
+
+
 def taken(option: click.Parameter, text: str) -> Gates:
     """Return the gates after an option that is given as text was taken."""
     number = option.type.convert(text, option, None)
