@@ -26,6 +26,7 @@ SfappError
 ├── RemoteError            a remote app does not answer, or its token or version differs
 ├── AlertError             a target of alerts, their state or a time is invalid
 │   └── DeliveryError      a target did not accept a message
+├── TemporaryFolderError   there is no place for a folder of temporary files
 └── MissingExtraError      an optional dependency is not installed
 
 The command line catches ``SfappError`` once and prints it, and translates a missing module into a
@@ -55,6 +56,10 @@ class ParseError(SfappError, ValueError):
 
 class OptionError(SfappError):
     """A request has an option that its address does not have, or has one twice."""
+
+
+class TemporaryFolderError(SfappError, OSError):
+    """There is no place for a folder of temporary files; the message says what to set."""
 
 
 class GateError(SfappError):

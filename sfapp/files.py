@@ -8,12 +8,15 @@ import os
 import re
 import secrets
 import stat
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedRandom
 from pathlib import Path
 from typing import BinaryIO, Literal, cast
+
+from sfapp.errors import TemporaryFolderError
 
 _FURTHEST = 2**62
 
@@ -148,6 +151,20 @@ def subfolders(folder: Path) -> list[Path]:
                 if entry.is_dir():
                     found.append(Path(entry.path))
     return found
+
+
+def temporary_directory(prefix: str) -> tempfile.TemporaryDirectory[str]:
+    """Make a folder of temporary files, which no other user can read.
+
+    Raises:
+        TemporaryFolderError: there is no room or place for it.
+    """
+    try:
+        return tempfile.TemporaryDirectory(prefix=prefix)
+    except OSError as error:
+        raise TemporaryFolderError(
+            f"no temporary folder can be made ({error.strerror}): set TMPDIR to a folder with room"
+        ) from error
 
 
 def user_state_folder() -> Path:

@@ -12,7 +12,7 @@ import click
 
 from sfapp.cli.console_messages import message_option, print_json, shows_progress
 from sfapp.cli.signals import temporary_folder
-from sfapp.errors import TraceError
+from sfapp.errors import TemporaryFolderError, TraceError
 from sfapp.importers import (
     IMPORT_FORMATS,
     ImportNote,
@@ -87,7 +87,7 @@ def _scratch() -> Iterator[Path | None]:
     is none, because few traces need one."""
     with ExitStack() as stack:
         scratch = None
-        with suppress(OSError):
+        with suppress(TemporaryFolderError):
             scratch = stack.enter_context(temporary_folder("sfapp-import-"))
         yield scratch
 

@@ -6,12 +6,13 @@ from __future__ import annotations
 import shutil
 import signal
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
+
+from sfapp.files import temporary_directory
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -121,12 +122,12 @@ def temporary_folder(prefix: str) -> Iterator[Path]:
     removed.
 
     Raises:
-        OSError: there is no room or place for it.
+        TemporaryFolderError: there is no room or place for it.
     """
     wanted = (signal.SIGTERM, *_closed_terminal())
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, wanted)  # until the folder has a handler
     try:
-        temporary = tempfile.TemporaryDirectory(prefix=prefix)
+        temporary = temporary_directory(prefix)
 
         def remove(number: int, _: FrameType | None) -> None:
             shutil.rmtree(temporary.name, ignore_errors=True)

@@ -119,11 +119,7 @@ def open_database(path: Path, scratch_folder: Path | None = None) -> Iterator[Sq
     Raises:
         TraceError: it is not a SQLite file, or damaged.
     """
-    with tempfile.NamedTemporaryFile(suffix=".sqlite", dir=scratch_folder) as scratch:
-        file = path
-        if path.name.endswith(".gz"):
-            _expand(path, scratch)
-            file = Path(scratch.name)
+    with _expanded(path, scratch_folder) as file:
         connection = None
         try:
             journals = _journals(file)
@@ -177,6 +173,17 @@ def _columns(connection: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
         )
         for (name,) in tables
     }
+
+
+@contextmanager
+def _expanded(path: Path, scratch_folder: Path | None) -> Iterator[Path]:
+    """Provide the path of a file's content: a scratch file for a gzipped file, else its own."""
+    if not path.name.endswith(".gz"):
+        yield path
+        return
+    with tempfile.NamedTemporaryFile(suffix=".sqlite", dir=scratch_folder) as scratch:
+        _expand(path, scratch)
+        yield Path(scratch.name)
 
 
 def _expand(path: Path, scratch: IO[bytes]) -> None:

@@ -8,7 +8,6 @@ there, and the next call continues.
 from __future__ import annotations
 
 import os
-import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -17,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from sfapp.errors import IncidentError, PacketError
-from sfapp.files import remove_leftovers, sync_folder
+from sfapp.files import remove_leftovers, sync_folder, temporary_directory
 from sfapp.incidents import IncidentState
 from sfapp.model import Window
 from sfapp.model.sides import parse_compare
@@ -89,8 +88,9 @@ def thin_packets(
     Raises:
         StoreError: the folder cannot be read or written, or the chosen references cannot be read.
         IncidentError: it is not known which windows notes and incidents refer to.
+        TemporaryFolderError: there is no place for temporary files.
     """
-    with tempfile.TemporaryDirectory(prefix="sfapp-compact-") as scratch:
+    with temporary_directory("sfapp-compact-") as scratch:
         dataset = Path(scratch) / DATASET if dry_run else root / DATASET
         ingest_to_dataset([root], dataset, lambda now: progress(now.phase, now.done, now.total), cancel)
         served = _served(root)

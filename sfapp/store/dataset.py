@@ -6,13 +6,13 @@ bucket meanwhile is therefore read, and not lost, before a file is replaced.
 
 from __future__ import annotations
 
-import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from sfapp.errors import StoreError
+from sfapp.files import temporary_directory
 from sfapp.storage import ObjectPath, StoragePath, resolved
 from sfapp.store.ingest import IngestProgress, IngestReport
 from sfapp.store.lock import StoreLock
@@ -41,6 +41,7 @@ def ingest_to_dataset(
     Raises:
         StoreBusyError: another process of this machine writes to the folder.
         StoreError: the dataset cannot be written.
+        TemporaryFolderError: there is no place for temporary files.
     """
     target = resolved(target)
     if isinstance(target, ObjectPath) and target.storage.is_web:
@@ -48,7 +49,7 @@ def ingest_to_dataset(
     lock = _locked(target) if isinstance(target, Path) else None
     try:
         with (
-            tempfile.TemporaryDirectory(prefix="sfapp-dataset-") as folder,
+            temporary_directory("sfapp-dataset-") as folder,
             Store.open([*paths, target], Path(folder) / "store.duckdb") as store,
         ):
             report, changed = store.ingest(progress, cancel, reader), ""

@@ -10,6 +10,7 @@ import pickle
 import pty
 import re
 import signal
+import sqlite3
 import subprocess
 import time
 from pathlib import Path
@@ -162,17 +163,44 @@ def test_a_stopped_import_leaves_no_expanded_file(tmp_path: Path, number: signal
     assert list(spare.iterdir()) == []
 
 
-def test_an_import_that_needs_no_temporary_folder_goes_without(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def no_temporary_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container with a read-only file system."""
+
     def unusable(*_: object, **__: object) -> NoReturn:
         raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
 
-    (tmp_path / "a.csv").write_text("step,rank,stage,ms\n")
-    before = run_sfapp("import", "table", tmp_path, "-o", tmp_path / "packets")
-    monkeypatch.setattr("tempfile.TemporaryDirectory", unusable)
-    assert run_sfapp("import", "table", tmp_path, "-o", tmp_path / "packets") == before
+    monkeypatch.setattr("tempfile.gettempdir", unusable)
+
+
+@pytest.mark.usefixtures("no_temporary_folder")
+def test_an_import_that_needs_no_temporary_folder_goes_without(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("step,rank,stage,duration_ms\n0,0,data.next_wait,1\n")
+    with sqlite3.connect(tmp_path / "a.sqlite") as database:
+        database.execute("CREATE TABLE StringIds (id INTEGER, value TEXT)")
+    database.close()
+
+    assert "1 packet written" in run_sfapp("import", "table", tmp_path, "-o", tmp_path / "packets").stdout
+    refused = run_sfapp("import", "nsys", tmp_path, "-o", tmp_path / "packets").stderr
+    assert "temporary" not in refused
     assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == set()
+
+
+@pytest.mark.usefixtures("no_temporary_folder")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("compact", SAMPLE, "--older-than", "30", "--dry-run"),
+        ("ingest", SAMPLE, "--to", "{folder}/verdicts/"),
+        ("serve", SAMPLE, "--no-browser"),
+    ],
+)
+def test_a_command_that_needs_a_temporary_folder_reports_that_there_is_none(
+    tmp_path: Path, arguments: tuple[object, ...]
+) -> None:
+    result = run_sfapp(*(str(each).replace("{folder}", str(tmp_path)) for each in arguments))
+    assert result.returncode == 2
+    assert "set TMPDIR to a folder with room" in result.stderr
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["analyze", SAMPLE], ["analyze", SAMPLE, "--json"]])
