@@ -47,7 +47,7 @@ class ProblemText:
         since: ``began at step 120 (118–121), 12:04:18 UTC``.
         until: ``ended at step 199, after 2 windows`` or ``the run's latest window has it``; if that was
             recorded long ago, ``not ended when recording stopped``.
-        cost: ``77.3 ms of 167.1 ms per step, 46.3 % (46.2–46.4 %)``, with its 95 % interval.
+        cost: ``77.3 ms of 167.1 ms per step, 46.3 % (45.9–46.3 %)``, with its 95 % interval.
         total: ``3.1 rank-minutes so far``, or ``lost`` once it has ended.
         shared: ``late ranks share host node-1 (…)``; empty if nothing, or if that was not examined.
         status: ``ongoing``, with reason or author if users decided it.
