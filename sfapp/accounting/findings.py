@@ -16,7 +16,6 @@ from sfapp.accounting.carry_over import CarryOver
 from sfapp.accounting.late_ranks import (
     Floats,
     LateSteps,
-    SingleSteps,
     StageLateness,
     chance_of_events,
     persistently_late,
@@ -32,7 +31,7 @@ from sfapp.accounting.noise import (
     step_noise,
     step_spread,
 )
-from sfapp.accounting.saved_time import SavedTime, saved_between, saved_time
+from sfapp.accounting.saved_time import SavedTime, saved_time
 from sfapp.accounting.window_lateness import lateness_of, lateness_that_costs
 from sfapp.model import LABELS, Diagnosis, Gates, Reference
 from sfapp.model.findings import Finding, Resolution, StepNoise
@@ -134,7 +133,7 @@ def _late_finding(
     chances += [
         stage.error(rank).chance(float(stage.mean_R[rank])) * tests / PERSISTENT_PART for rank in always
     ]
-    low, high = saved_between(measures, boundary, place, always, _late_in(single))
+    low, high = (end / measures.steps for end in (costs.low, costs.high))
     chance = min(1.0, *chances)
     listed = sorted({step for rank, late in single.items() if rank in ranks for step in late.steps})
     if set(ranks) & set(always):
@@ -165,12 +164,8 @@ def _costs(
     single: Mapping[int, LateSteps],
 ) -> SavedTime:
     """Return what ranks cost that are late on average, and others that are late in single steps."""
-    return saved_time(measures, boundary, place, always, _late_in(single))
-
-
-def _late_in(single: Mapping[int, LateSteps]) -> SingleSteps:
-    """Return the late steps of each rank."""
-    return tuple((rank, late.steps) for rank, late in sorted(single.items()))
+    steps = tuple((rank, late.steps) for rank, late in sorted(single.items()))
+    return saved_time(measures, boundary, place, always, steps)
 
 
 def _ordered(costs: SavedTime) -> list[int]:

@@ -36,10 +36,15 @@ class SavedTime:
     Attributes:
         together_N: by step, without that of all of them, ns.
         alone: by position of the rank, without that of this rank alone, all steps, ns.
+        low, high: ends of the 95 % interval of the gain together, all steps, ns: what their lateness would
+            cost if it was smaller, or larger, by its error. The error is the noise of a typical rank: how
+            much their own lateness varies has been measured, since the gain in these steps is meant.
     """
 
     together_N: Floats
     alone: dict[int, float]
+    low: float
+    high: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +55,8 @@ class _LatenessError:
         of_mean: of the mean over all steps; over fewer steps it is larger. of_step: of a single step.
     """
 
-    of_mean: float = 0.0
-    of_step: float = 0.0
+    of_mean: float
+    of_step: float
 
     @classmethod
     def of(cls, stage: StageLateness, parts: int) -> _LatenessError:
@@ -72,49 +77,24 @@ def saved_time(
     return measures.keep("saved", (boundary, broad, always, single), partial(_saved, measures))
 
 
-def saved_between(
-    measures: Measures, boundary: int | None, broad: int, always: tuple[int, ...], single: SingleSteps
-) -> tuple[float, float]:
-    """Return the ends of the 95 % interval of what ``saved_time`` returns for these ranks together, ns of the
-    mean step: what their lateness would cost if it was smaller, or larger, by its error.
-
-    The error is the noise of a typical rank. The time that these ranks lost in the steps of the window is
-    asked for, so how much their own lateness varies is none.
-    """
-    return measures.keep("saved between", (boundary, broad, always, single), partial(_between, measures))
-
-
-def _between(
-    measures: Measures, key: tuple[int | None, int, tuple[int, ...], SingleSteps]
-) -> tuple[float, float]:
+def _saved(measures: Measures, key: tuple[int | None, int, tuple[int, ...], SingleSteps]) -> SavedTime:
     boundary, broad, always, single = key
     stages = lateness_of(measures, boundary)
     assert stages is not None
+    ranks = [*always, *(rank for rank, _ in single)]
     parts = _before_each_wait(measures, broad)
     error = _LatenessError.of(stages[broad], len(parts))
-    low, high = (
-        sum(
-            float(_saved_before(measures, boundary, members, always, single, error, sign)[0].sum())
-            for members in parts
-        )
-        / measures.steps
-        for sign in (-1, 1)
+    found = []
+    for members in parts:
+        counted_NR = _counted(late_of(measures, members), always, single)
+        error_NR = _error_of(counted_NR, len(always), error)
+        found.append(_saved_before(measures, boundary, members[-1], ranks, counted_NR, error_NR))
+    return SavedTime(
+        together_N=np.sum([part.together_N for part in found], axis=0),
+        alone={rank: sum(part.alone[rank] for part in found) for rank in ranks},
+        low=sum(part.low for part in found),
+        high=sum(part.high for part in found),
     )
-    return low, high
-
-
-def _saved(measures: Measures, key: tuple[int | None, int, tuple[int, ...], SingleSteps]) -> SavedTime:
-    boundary, broad, always, single = key
-    ranks = [*always, *(rank for rank, _ in single)]
-    parts = [
-        _saved_before(measures, boundary, members, always, single)
-        for members in _before_each_wait(measures, broad)
-    ]
-    together_N = np.sum([part_N for part_N, _ in parts], axis=0)
-    if len(ranks) == 1:
-        return SavedTime(together_N, {ranks[0]: float(together_N.sum())})
-    alone_R = np.sum([part_R for _, part_R in parts], axis=0)
-    return SavedTime(together_N, dict(zip(ranks, alone_R.tolist(), strict=True)))
 
 
 def _before_each_wait(measures: Measures, broad: int) -> list[tuple[int, ...]]:
@@ -134,41 +114,44 @@ def _before_each_wait(measures: Measures, broad: int) -> list[tuple[int, ...]]:
 def _saved_before(
     measures: Measures,
     boundary: int | None,
-    members: tuple[int, ...],
-    always: tuple[int, ...],
-    single: SingleSteps,
-    error: _LatenessError | None = None,
-    sign: int = 0,
-) -> tuple[Floats, Floats]:
-    """Return what the lateness in some recorded stages before the same wait costs: by step [N] together, and
-    in all steps that of each rank alone, ns.
+    last: int,
+    ranks: list[int],
+    counted_NR: Floats,
+    error_NR: Floats,
+) -> SavedTime:
+    """Return what lateness before the same wait costs.
 
     Args:
-        sign: whether the lateness is taken to be smaller (-1) or larger (1) than measured, by its error.
+        last: the last of the recorded stages in which ranks are late.
+        counted_NR: lateness of ``ranks``, [N, ranks]. error_NR: half of the width of its 95 % interval.
     """
-    ranks = [*always, *(rank for rank, _ in single)]
-    counted_NR = _counted(late_of(measures, members), always, single)
-    if error is not None:
-        counted_NR += sign * _error_of(counted_NR, len(always), error)
-    last = members[-1]
     position_NR = position_of(measures, boundary, last)
-    together_N, alone_R = saved_by_ranks(position_NR, counted_NR, ranks)
     sync = next_sync(measures, boundary, last)
-    if sync is None:
-        return together_N, alone_R
-    if sync.stage != last:
+    there_NR = None
+    if sync is not None and sync.stage != last:
         there_NR = position_of(measures, boundary, sync.stage)
-        if (
-            sync.is_next_step
-        ):  # The last step ends before that: it costs at most what it does here, or nothing.
+        if sync.is_next_step:  # The last step ends before that: it costs what it does at the stage's end,
             there_NR = np.concatenate((there_NR[1:], position_NR[-1:]))
-            counted_NR[-1] *= sign >= 0
-        together_there_N, alone_there_R = saved_by_ranks(there_NR, counted_NR, ranks)
-        together_N = min(together_N, together_there_N, key=np.sum)
-        alone_R = np.minimum(alone_R, alone_there_R)
-    if sync.is_hidden and sign < 0:
-        together_N = (together_N - _caught_up(measures, sync, counted_NR, ranks)).clip(min=0.0)
-    return together_N, alone_R
+
+    def saved(late_NR: Floats) -> tuple[Floats, Floats]:
+        here_N, alone_R = saved_by_ranks(position_NR, late_NR, ranks)
+        if there_NR is None:
+            return here_N, alone_R
+        there_N, alone_there_R = saved_by_ranks(there_NR, late_NR, ranks)
+        return min(here_N, there_N, key=np.sum), np.minimum(alone_R, alone_there_R)
+
+    together_N, alone_R = saved(counted_NR)
+    fewer_NR = counted_NR - error_NR
+    if sync is not None and sync.is_next_step:  # or nothing.
+        fewer_NR[-1] = 0.0
+    low_N, high_N = saved(fewer_NR)[0], saved(counted_NR + error_NR)[0]
+    if sync is not None and sync.is_hidden:
+        low_N = (low_N - _caught_up(measures, sync, counted_NR, ranks)).clip(min=0.0)
+    # Of one rank, rounding must not make the cost alone differ from that together.
+    alone = alone_R.tolist() if len(ranks) > 1 else [float(together_N.sum())]
+    return SavedTime(
+        together_N, dict(zip(ranks, alone, strict=True)), float(low_N.sum()), float(high_N.sum())
+    )
 
 
 def _counted(late_NR: Floats, always: tuple[int, ...], single: SingleSteps) -> Floats:
