@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import plotly.graph_objects as go
 
 from sfapp.accounting import Measures, WhatIf, what_if
+from sfapp.errors import WindowNotFoundError
 from sfapp.model import Diagnosis, Operators, Reference, Window
 from sfapp.model.view import OVERVIEW, Quantity, ViewState, Zoom
 from sfapp.notebook import card
@@ -183,7 +184,16 @@ class WindowView:
             cause: position in ``stragglers.blame.causes``; operator: the one to count.
             axes: dimensions of rows and columns of the parallel layout.
             zoom: ranges such as ``PLOT.AXIS:LOW:HIGH``.
+
+        Raises:
+            WindowNotFoundError: there is no such plot, or the window lacks what is selected.
         """
+        spec = PLOTS.get(name)
+        if spec is None or spec.source not in (WindowInput, FindingsInput):
+            names = ", ".join(
+                each.name for source in (WindowInput, FindingsInput) for each in PLOTS.of(source)
+            )
+            raise WindowNotFoundError(f"no plot of a window is called {name!r}; there are {names}")
         view = ViewState(
             step=step,
             ranks=ranks,
@@ -195,7 +205,11 @@ class WindowView:
             axes=axes,
             zoom=tuple(map(Zoom.parse, zoom)),
         )
-        if PLOTS[name].source is FindingsInput:
+        is_recorded = stage in self.window.stages  # The heatmap shows these, too.
+        _, notices = (replace(view, stage=None) if is_recorded else view).fitted(self.window)
+        if notices:
+            raise WindowNotFoundError(" ".join(notices))
+        if spec.source is FindingsInput:
             return as_plotly(figures.findings_plot(name, self.stragglers, self.diagnosis, view))
         return as_plotly(figures.window_plot(name, self.measures, self.diagnosis, view))
 

@@ -122,6 +122,23 @@ def test_findings_of_operators_are_a_method_of_the_window(packets: Packets) -> N
     assert packets.window(RUN, SICK, group="node:1").stragglers.similarity.ranks == (4, 5, 6, 7)
 
 
+@pytest.mark.parametrize(
+    ("name", "selected", "message"),
+    [
+        ("nope", {}, "no plot of a window is called 'nope'; there are "),
+        ("comparison_waterfall", {}, "no plot of a window is called 'comparison_waterfall'"),
+        ("rank_step_heatmap", {"stage": "nope"}, "This window has no stage 'nope'"),
+        ("swim_lane", {"step": 10**6}, "This window has no step 1000000"),
+        ("swim_lane", {"ranks": (99,)}, "This window has no rank 99"),
+    ],
+)
+def test_a_plot_of_what_a_window_lacks_is_refused(
+    packets: Packets, name: str, selected: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(WindowNotFoundError, match=message):
+        packets.window(RUN, SICK).plot(name, **selected)
+
+
 def test_findings_of_ranks_that_were_not_profiled_are_of_their_stages(tmp_path: Path) -> None:
     window = job_window(2, {(CALLBACKS, 6): 60 * MS})
     put(tmp_path, window)
