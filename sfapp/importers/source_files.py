@@ -21,6 +21,8 @@ MAX_RATIO = 100
 _LEAST_EXPANDED = 4 * 2**20
 """Size that any gzipped file may expand to, bytes."""
 
+CHANGED = "it changed while it was read, so that old and new may be mixed: import a copy of it"
+
 _BLOCK = 2**20
 
 
@@ -55,9 +57,10 @@ def open_source(path: Path) -> Iterator[IO[bytes]]:
     Reading a gzipped file raises ``OSError`` where it expands to more than ``MAX_RATIO`` times its size.
 
     Raises:
-        OSError: it cannot be opened, or is no regular file.
+        OSError: it cannot be opened, is no regular file, or has changed by the end of the block.
     """
     with open_regular(path) as file:
+        before = content_state(file.fileno())
         packed = file.read(2) == b"\x1f\x8b"
         file.seek(0)
         if packed:
@@ -65,6 +68,14 @@ def open_source(path: Path) -> Iterator[IO[bytes]]:
                 yield expanded
         else:
             yield file
+        if content_state(file.fileno()) != before:
+            raise OSError(CHANGED)
+
+
+def content_state(file: int | Path) -> tuple[int, int]:
+    """Return what changes when a file is written to: its size and the time of its last change."""
+    status = os.stat(file)
+    return status.st_size, status.st_mtime_ns
 
 
 def most_values(data: bytes) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from typing import IO, Any
 
 from sfapp.errors import TraceError
 from sfapp.files import check_regular
-from sfapp.importers.source_files import open_source
+from sfapp.importers.source_files import CHANGED, content_state, open_source
 from sfapp.terminal import first_line, quoted
 
 MAX_EXPANDED = 2**36
@@ -117,7 +117,7 @@ def open_database(path: Path, scratch_folder: Path | None = None) -> Iterator[Sq
             of temporary files by default.
 
     Raises:
-        TraceError: it is not a SQLite file, or damaged.
+        TraceError: it is not a SQLite file, is damaged, or was written to while it was read.
     """
     with _expanded(path, scratch_folder) as file:
         connection = None
@@ -125,8 +125,10 @@ def open_database(path: Path, scratch_folder: Path | None = None) -> Iterator[Sq
             journals = _journals(file)
             for each in (file, *journals):
                 check_regular(each)
-            # A journal next to the file is read too. Without one the folder may be read-only.
+            # A journal next to the file is read too. Without one the folder may be read-only, and SQLite does
+            # not look whether another process writes to the file.
             uri = f"{file.resolve().as_uri()}?mode=ro" + ("" if journals else "&immutable=1")
+            before = content_state(file)
             connection = sqlite3.connect(uri, uri=True)
             connection.text_factory = lambda raw: raw.decode("utf-8", errors="replace")
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_CELL)
@@ -134,6 +136,8 @@ def open_database(path: Path, scratch_folder: Path | None = None) -> Iterator[Sq
             deadline = time.monotonic() + MAX_SECONDS
             connection.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS_BETWEEN_CHECKS)
             yield SqliteDatabase(path, connection, _columns(connection))
+            if not journals and content_state(file) != before:
+                raise TraceError(CHANGED, path=str(path))
         except (*_SQLITE_ERRORS, OSError) as error:
             raise TraceError(
                 f"is not a readable SQLite file: {first_line(str(error))}", path=str(path)
