@@ -59,7 +59,18 @@ class _InspectedRun:
         return not (self.groups or self.transfers or self.others)
 
     def add(self, log: InspectorLog) -> None:
-        """Add one log."""
+        """Add one log.
+
+        Raises:
+            TraceError: another log has a collective of the same rank with another time.
+        """
+        for call in log.collectives:
+            other = self.groups.get(call.dump.communicator, {}).get(call.number, {}).get(call.dump.rank, call)
+            if (other.kind, other.took_ns) != (call.kind, call.took_ns):
+                raise TraceError(
+                    f"the folder contains another log of rank {call.dump.rank} with another time of "
+                    f"collective {call.number}: put the logs of each job into a folder of their own"
+                )
         for call in log.collectives:
             calls = self.groups.setdefault(call.dump.communicator, {}).setdefault(call.number, {})
             calls[call.dump.rank] = call

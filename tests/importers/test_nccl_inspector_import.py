@@ -161,6 +161,22 @@ def test_each_record_belongs_to_the_last_markers_communicator(tmp_path: Path) ->
     assert set(each.operators.groups) == {"0x2", "0x7f"}
 
 
+def test_a_log_that_contradicts_another_of_its_rank_is_refused_and_a_copy_is_not(tmp_path: Path) -> None:
+    for rank in range(2):
+        log(tmp_path, rank, [record(rank, 0, 100 + rank, ranks=2)])
+    (tmp_path / "host-pid0.copy.log").write_bytes((tmp_path / "host-pid0.log").read_bytes())
+    expected = imported("nccl-inspector", tmp_path)
+    assert not expected.refused
+
+    log(tmp_path, 9, [record(0, 0, 5_000, ranks=2)])
+    found = imported("nccl-inspector", tmp_path)
+
+    (refused,) = found.refused
+    assert refused.path == str(tmp_path / "host-pid9.log")
+    assert "another log of rank 0 with another time of collective 0" in refused.reason
+    assert found.windows[0].window.wall_NR.tolist() == expected.windows[0].window.wall_NR.tolist()
+
+
 def test_point_to_point_records_are_events_and_proxy_traces_are_counted(tmp_path: Path) -> None:
     for rank in range(2):
         inherited = [
