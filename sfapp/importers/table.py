@@ -74,6 +74,15 @@ def _windows(rows: TableRows, run_id: str, mapping: Mapping) -> list[ImportedWin
         ]
     )
     notes = [*kinds.notes]
+    repeated = rows.in_several_files()
+    if repeated:
+        notes.append(
+            ImportNote(
+                "guessed",
+                f"{repeated:,} durations of a step, rank and stage are in a further file: they are added up; "
+                "if one file is a copy of another, move it away",
+            )
+        )
     if times_restart:
         notes.append(
             ImportNote(

@@ -33,7 +33,8 @@ _COLUMNS = ("window", "step", "rank", "name", "micro_step")
 
 @dataclass(slots=True, eq=False)
 class TableRows:
-    """Rows of the files of one run, as lists of columns; ``name`` is an index into ``names``."""
+    """Rows of the files of one run, as lists of columns; ``name`` is an index into ``names``, and ``file``
+    counts the files."""
 
     mapping: Mapping
     names: dict[str, int] = field(default_factory=dict)
@@ -42,6 +43,7 @@ class TableRows:
     roles: dict[int, str] = field(default_factory=dict)
     places: dict[int, tuple[int, int]] = field(default_factory=dict)
     rows: int = 0
+    files: int = 0
 
     def take(self, path: Path) -> None:
         """Add the rows of a file: all of them, or none.
@@ -58,9 +60,10 @@ class TableRows:
                     f"has more than {most:,} rows, the most for one run and for a file of its size: import "
                     "fewer steps at a time"
                 )
-            found.append(self._part(batch))
+            found.append(self._part(batch) | {"file": np.full(batch.rows, self.files)})
         self.parts += found
         self.rows += rows
+        self.files += 1
 
     def _part(self, batch: ColumnBatch) -> dict[str, Ints]:
         columns, none = batch.columns, np.full(batch.rows, -1)
@@ -141,6 +144,17 @@ class TableRows:
         """Return one column of all rows that have the column ``having``."""
         found = [part[name] for part in self.parts if having in part]
         return np.concatenate(found) if found else np.empty(0, np.int64)
+
+    def in_several_files(self) -> int:
+        """Return how many durations of a step, rank, stage and micro-step are in another file, too."""
+        file, *cell = (self.column(name, "duration") for name in ("file", *_COLUMNS))
+        if self.files < 2 or not len(file):
+            return 0
+        order = np.lexsort((file, *cell))
+        repeats = np.diff(file[order]) != 0
+        for values in cell:
+            repeats &= np.diff(values[order]) == 0
+        return int(repeats.sum())
 
     def identities(self, ranks: Ints) -> list[RankIdentity]:
         """Return the identities of these ranks."""

@@ -46,6 +46,20 @@ def test_a_long_table_is_a_window(tmp_path: Path) -> None:
     assert (window.run_id, window.ranks.rank) == (tmp_path.name, (0, 1))
 
 
+def test_durations_that_several_files_hold_are_added_up_with_a_note(tmp_path: Path) -> None:
+    text = f"step,rank,stage,duration_ms\n0,0,{DATA},5\n0,0,{FORWARD},10\n"
+    written(tmp_path, text)
+    written(tmp_path, text.replace("0,0,", "0,1,"), "other rank.csv")
+    assert not [note for note in imported("table", tmp_path).windows[0].notes if note.kind == "guessed"]
+
+    (tmp_path / "copy.csv.gz").write_bytes(gzip.compress(text.encode()))
+    (each,) = imported("table", tmp_path).windows
+
+    (note,) = [note for note in each.notes if note.kind == "guessed"]
+    assert note.what.startswith("2 durations of a step, rank and stage are in a further file")
+    assert each.window.wall_NR[0].tolist() == [30_000_000, 15_000_000]
+
+
 def test_columns_names_and_roles_are_those_of_the_mapping(tmp_path: Path) -> None:
     table = pa.table(
         {
