@@ -133,8 +133,9 @@ def read_regular(path: str | Path, most: int, *, follow_links: bool = True) -> b
         OSError: as ``open_regular``, or the file is larger (``EFBIG``).
     """
     with open_regular(path, follow_links=follow_links) as file:
-        content = file.read(most + 1)
-    if len(content) > most:
+        is_larger = os.fstat(file.fileno()).st_size > most
+        content = b"" if is_larger else file.read(most + 1)
+    if is_larger or len(content) > most:  # It may grow meanwhile.
         raise OSError(errno.EFBIG, f"more than {most:,} bytes", str(path))
     return content
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -75,6 +76,19 @@ def test_links_to_regular_files_are_followed_unless_refused(tmp_path: Path) -> N
         read_regular(link, 7, follow_links=False)
     with pytest.raises(OSError, match="more than 6 bytes"):
         read_regular(link, 6)
+
+
+def test_a_file_beyond_its_bound_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "sparse"
+    with path.open("wb") as file:
+        file.truncate(2**40)
+    tracemalloc.start()
+    try:
+        with pytest.raises(OSError, match="more than"):
+            read_regular(path, 2**28)
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_new_file_has_the_permissions_asked_for(tmp_path: Path) -> None:
