@@ -106,7 +106,9 @@ def main() -> None:
             raise
         _fail(translated)
     except OSError as error:
-        if error.filename is not None or error.errno not in _CANNOT_BE_WRITTEN:
+        if error.filename is not None:
+            _fail(SfappError(f"{os.fsdecode(error.filename)}: {error.strerror}"))
+        if error.errno not in _CANNOT_BE_WRITTEN:
             raise
         # The interpreter flushes it as it ends: what is left in its buffer would change the exit code.
         sys.stdout = io.StringIO()

@@ -203,6 +203,23 @@ def test_a_command_that_needs_a_temporary_folder_reports_that_there_is_none(
     assert "set TMPDIR to a folder with room" in result.stderr
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["serve", "{path}", "--no-browser"],
+        ["report", "{path}", "-o", "report.html"],
+        ["compare", "{path}", "{path}"],
+        ["ingest", SAMPLE, "--to", "{path}"],
+        ["run", "{path}"],
+    ],
+)
+def test_a_path_that_cannot_be_looked_up_is_a_message(arguments: list[str | Path]) -> None:
+    """As one in a folder of another user, which does not stop root."""
+    result = run_sfapp(*(str(each).replace("{path}", "x" * 300) for each in arguments))
+    assert result.returncode == 2
+    assert result.stderr.endswith(f"{'x' * 300}: File name too long\n")
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["analyze", SAMPLE], ["analyze", SAMPLE, "--json"]])
 def test_output_to_a_full_disk_is_a_message_and_no_answer(arguments: list[str | Path]) -> None:
     """1 would say that the command did its work."""
