@@ -169,8 +169,8 @@ def _in_memory() -> Cursor:
 
 
 def _open_locked(path: Path) -> Database:
-    if "?" in str(path):  # DuckDB would write its log under a part of the name.
-        raise OSError(errno.EINVAL, "DuckDB takes no '?' in the name of a file or folder")
+    if b"?" in str(path).encode(errors="replace"):  # Or not UTF-8. DuckDB would cut the name of its log.
+        raise OSError(errno.EINVAL, "DuckDB takes no '?' in the name of a file or folder, and UTF-8 only")
     # DuckDB writes through links: one that others put there would lead it to any file of this user. Opening
     # the files here also reports the operating system's reason before DuckDB reports its own.
     for file in (path, _write_ahead_log(path)):

@@ -205,6 +205,13 @@ def test_a_name_that_duckdb_cannot_take_is_worked_round(tmp_path: Path) -> None:
         assert store.ingest().added == 5
 
 
+def test_a_name_that_is_not_utf8_is_worked_round(tmp_path: Path) -> None:
+    put_run(root := tmp_path / "folder\udcff")
+    with Store.open([root]) as store:
+        assert store.path is None
+        assert store.ingest().quarantined == 5
+
+
 def test_unreadable_choices_are_not_thrown_away(tmp_path: Path) -> None:
     choices = tmp_path / ".sfapp" / "store.references.json"
     choices.parent.mkdir()
