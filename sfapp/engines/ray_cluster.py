@@ -69,7 +69,7 @@ def ray_tasks(address: str | None) -> Iterator[RayCluster]:
     if is_ours:
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
-        except (ConnectionError, ValueError, RuntimeError) as error:
+        except Exception as error:  # What Ray raises if its own processes do not start.
             raise EngineError(f"cannot connect to Ray: {error}") from error
     elif address is not None:
         raise EngineError("this process is connected to Ray already: leave the address out to use it")

@@ -65,6 +65,19 @@ def test_a_cluster_that_does_not_answer_is_named(tmp_path: Path) -> None:
     assert f"cannot connect to Dask at {address}" in result.stderr
 
 
+def test_a_ray_that_does_not_start_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = pytest.importorskip("ray")
+
+    def fails(**_: object) -> None:
+        raise Exception("The current node timed out during startup.")
+
+    monkeypatch.setattr(ray, "init", fails)
+    result = run_sfapp("ingest", tmp_path, "--to", tmp_path / "store.duckdb", "--engine", "ray")
+
+    assert result.returncode == 2
+    assert result.stderr == "sfapp: cannot connect to Ray: The current node timed out during startup.\n"
+
+
 def test_an_address_needs_an_engine_and_an_engine_has_a_known_name(tmp_path: Path) -> None:
     result = run_sfapp("ingest", SAMPLE, "--to", tmp_path / "fleet.duckdb", "--address", "127.0.0.1:1")
     assert (result.returncode, result.stderr) == (2, "sfapp: an address is for the engines ray and dask\n")
