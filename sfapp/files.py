@@ -267,6 +267,32 @@ def write_atomic(
         return file.write(content)
 
 
+def append_lines(file: int, lines: bytes, *, sync: bool = True) -> None:
+    """Append complete lines to a file, all or none, and after an incomplete one of a process that was killed.
+
+    Args:
+        file: descriptor of a file that is open for appending, and locked where several processes append.
+        sync: flush them to disk.
+
+    Raises:
+        OSError: they cannot be written.
+    """
+    if not lines:
+        return
+    size = os.fstat(file).st_size
+    if size and os.pread(file, 1, size - 1) != b"\n":
+        lines = b"\n" + lines
+    try:
+        left = memoryview(lines)
+        while left:
+            left = left[os.write(file, left) :]
+        if sync:
+            os.fsync(file)
+    except OSError:
+        os.ftruncate(file, size)  # A full disk leaves no incomplete line, and a failed flush no line.
+        raise
+
+
 @contextmanager
 def output_writer(path: Path, *, sync: bool = True) -> Iterator[BinaryIO]:
     """Open what a user named for output: a file is replaced as a whole, and a device or a pipe is written to.

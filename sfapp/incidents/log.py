@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sfapp.errors import IncidentError
-from sfapp.files import lock_file, open_regular, sync_folder
+from sfapp.files import append_lines, lock_file, open_regular, sync_folder
 from sfapp.incidents.compaction import PackError, compact, is_pack, tail_before, unpack
 from sfapp.incidents.events import Event, checked, decode, encode
 from sfapp.incidents.state import IncidentState
@@ -105,7 +105,7 @@ class IncidentLog:
                 new = b"".join(dict.fromkeys(line for event, line in lines if event.id not in self._edits))
                 if new:
                     self._refuse_beyond_bounds(new)
-                _write(file, new)
+                append_lines(file, new)
                 self._read_on()
                 self._compact_if_large(file)
                 return self._state()
@@ -303,20 +303,3 @@ def _is_at(path: Path, file: int) -> bool:
         return os.path.samestat(os.stat(path), os.fstat(file))
     except FileNotFoundError:
         return False
-
-
-def _write(file: int, content: bytes) -> None:
-    """Append on a new line, even after an incomplete line of a process that was killed."""
-    if not content:
-        return
-    size = os.fstat(file).st_size
-    if size and os.pread(file, 1, size - 1) != b"\n":
-        content = b"\n" + content
-    try:
-        left = memoryview(content)
-        while left:
-            left = left[os.write(file, left) :]
-        os.fsync(file)
-    except OSError:
-        os.ftruncate(file, size)  # All or none: a full disk leaves no incomplete line.
-        raise

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from sfapp.errors import StreamError
-from sfapp.files import open_regular, sync_folder
+from sfapp.files import append_lines, open_regular, sync_folder
 from sfapp.model.parse import MOST_WINDOW, whole_number
 from sfapp.packets import packet_path
 from sfapp.packets.attempts import MAX_BYTES, RESTARTS_FILE, Attempts, RestartEntry, attempt_label
@@ -89,13 +89,15 @@ class RunRestarts:
         return known
 
     def _new_entry(self, hello: StreamHello, newest: int | None, now: float) -> RestartEntry | None:
-        """Return and write the entry of a process that has none, or None if it has to wait."""
+        """Return and write the entry of a process that is not known here, or None if it has to wait."""
         try:
             with self._output.locked(self._folder):
                 turn = self._turn_of(hello, now)
                 if turn is not None and self._is_new(hello, turn) and (self._folder / RESTARTS_FILE).exists():
                     # Another aggregator of the folder may have decided it meanwhile.
                     self._attempts = Attempts.read(self._folder)
+                    if known := self._attempts.entry(hello.attempt, hello.incarnation):
+                        return known
                     turn = self._turn_of(hello, now)
                 if turn is None:
                     return None
@@ -185,19 +187,14 @@ class RunRestarts:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             with open_regular(path, "ab+", follow_links=False) as file:
-                end = file.seek(0, os.SEEK_END)
-                if end > MAX_BYTES:
+                size = os.fstat(file.fileno()).st_size
+                if size > MAX_BYTES:
                     raise StreamError(
-                        f"run {quoted(self._run_id)} was restarted too often: {path.name} has {end:,} bytes"
+                        f"run {quoted(self._run_id)} was restarted too often: {path.name} has {size:,} bytes"
                     )
-                file.seek(max(0, end - 1))
-                was_truncated = file.read(1) not in (b"", b"\n")
-                file.write(b"\n" * was_truncated + msgspec.json.encode(entry) + b"\n")
                 if sync:
-                    file.flush()
-                    os.fsync(file.fileno())
-            if sync:
-                sync_folder(self._folder)
-                sync_folder(self._folder.parent)
+                    sync_folder(self._folder)
+                    sync_folder(self._folder.parent)
+                append_lines(file.fileno(), msgspec.json.encode(entry) + b"\n", sync=sync)
         except OSError as error:
             raise StreamError(f"cannot write {str(path)!r}: {error.strerror}") from error

@@ -217,7 +217,7 @@ def test_an_acknowledgement_follows_the_flush_of_all_that_a_power_failure_could_
         before_ack = list(flushed)
         peer.send(peer.hello())  # the offset of its attempt is known
     run = root / "run"
-    attempt, folder, parent, packet, renamed = before_ack
+    folder, parent, attempt, packet, renamed = before_ack
     assert (attempt, folder, parent, renamed) == (f"{run}/.stream.jsonl", str(run), str(root), str(run))
     assert packet.startswith(f"{run}/.00000000.parquet.")
     assert flushed == before_ack
