@@ -33,6 +33,10 @@ BLOCK, LEAST_BLOCKS = 5, 4
 """Steps per block, and number of blocks from which they show more than single steps: long memory hidden by
 independent noise."""
 
+LEAST_FREEDOM = 3.0
+"""Minimum of the degrees of freedom of a mean's error: its size is known from at least four differences
+between steps, also where their memory makes a window worth a single independent step."""
+
 OUTLYING = 3.0
 """Largest noise of one series that counts, as a multiple of the median of several."""
 
@@ -196,7 +200,9 @@ class LongRun:
 
     def error(self, steps: int, known_from: int) -> MeanError:
         """Return the error of a mean of ``steps`` steps, with the noise estimated from the same number."""
-        return MeanError(math.sqrt(self.variance / steps), max(0.1, known_from / self.inflation - 1.0))
+        return MeanError(
+            math.sqrt(self.variance / steps), max(LEAST_FREEDOM, known_from / self.inflation - 1.0)
+        )
 
 
 def long_run(noise: StepNoise, steps: int, series: int = 1) -> LongRun:

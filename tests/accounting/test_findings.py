@@ -104,6 +104,16 @@ def test_ranks_that_take_turns_may_be_late_in_more_steps_than_those_that_stand_o
     assert true <= finding.high + SHOWN
 
 
+def test_of_two_ranks_one_that_is_late_by_far_more_than_its_noise_is_named() -> None:
+    # As recorded. By chance, squared differences 2 steps apart are twice those of neighbours.
+    tenths = "378 383 385 386 382 381 381 384 383 381 378 383 385 384 380 382 387 387 382 383"
+    late_N = np.array(tenths.split(), dtype=np.float64) / 10
+    own_SNR = np.repeat(np.array([2, 6, 8, 1, 1, 0])[:, None, None] * MS, 40, axis=1).reshape(6, 20, 2)
+    own_SNR[0, :, 1] += (late_N * MS).astype(np.int64)
+    own_SNR[2, :, 0] += (late_N * MS).astype(np.int64)  # Rank 0 waits for it in backward.
+    assert kinds(diagnose(window_of(own_SNR))) == [("rank", DATA, (1,))]
+
+
 def test_two_effects_are_two_findings_and_the_larger_one_is_the_suspect() -> None:
     # a rank that costs 40 % in data while everything takes 14 % longer for another reason
     faults = (Fault("persistent", DATA, 3, 0.40), Fault("all", BACKWARD, 0, 0.14))
