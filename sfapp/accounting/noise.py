@@ -87,9 +87,8 @@ class MeanError:
 
     @property
     def half_width(self) -> float:
-        """Half of the width of the 95 % interval, with at least one degree of freedom: with fewer, Student's
-        t allows any value, and no reader could use the interval."""
-        return MeanError(self.se, max(1.0, self.df)).margin(INTERVAL)
+        """Half of the width of the 95 % interval."""
+        return self.margin(INTERVAL)
 
 
 def mean_error(value_N: npt.ArrayLike) -> MeanError | None:

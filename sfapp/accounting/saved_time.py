@@ -130,7 +130,7 @@ def _saved_before(
     there_NR = None
     if sync is not None and sync.stage != last:
         there_NR = position_of(measures, boundary, sync.stage)
-        if sync.is_next_step:  # The last step ends before that: it costs what it does at the stage's end,
+        if sync.is_next_step:  # The last step ends before that: it costs what it does at the stage's end.
             there_NR = np.concatenate((there_NR[1:], position_NR[-1:]))
 
     def saved(late_NR: Floats) -> tuple[Floats, Floats]:
@@ -142,7 +142,7 @@ def _saved_before(
 
     together_N, alone_R = saved(counted_NR)
     fewer_NR = counted_NR - error_NR
-    if sync is not None and sync.is_next_step:  # or nothing.
+    if sync is not None and sync.is_next_step:  # It may also cost nothing, if it is made up for until then.
         fewer_NR[-1] = 0.0
     low_N, high_N = saved(fewer_NR)[0], saved(counted_NR + error_NR)[0]
     if sync is not None and sync.is_hidden:

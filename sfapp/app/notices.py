@@ -18,9 +18,12 @@ for all of them would keep the event loop busy for seconds."""
 def ignored_options(request: Request, *known: str) -> list[str]:
     """Return a message for each part of a query that a page without a parser of its own does not read."""
     unknown = dict.fromkeys(name for name in request.query_params if name not in (*known, TOKEN))
-    return [
-        f"The link's {format.clip(name)!r} is not an option of this page; it is ignored." for name in unknown
-    ]
+    return [ignored_option(name) for name in unknown]
+
+
+def ignored_option(name: str) -> str:
+    """Return the message for an option of a link that its page does not have."""
+    return f"The link's {format.clip(name)!r} is not an option of this page; it is ignored."
 
 
 def notices(messages: Sequence[str]) -> None:

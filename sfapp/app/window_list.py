@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
 
+from sfapp.app.notices import ignored_option
 from sfapp.app.panels.windows_timeline import AXES
 from sfapp.errors import StoreError
 from sfapp.model import LABELS
@@ -117,7 +118,7 @@ def parse_list(query: str | Iterable[tuple[str, str]]) -> tuple[ListState, list[
     known = {item.name for item in fields(ListState)}
     for name, value in dict(pairs).items():
         if name not in known:
-            notices.append(f"The link's {format.clip(name)!r} is not an option of this page; it is ignored.")
+            notices.append(ignored_option(name))
         elif name == "min_severity":
             try:
                 values[name] = _severity(value)

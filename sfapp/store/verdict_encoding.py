@@ -91,11 +91,7 @@ class StoredReference(msgspec.Struct, frozen=True):
 
 _ADDED: Mapping[int, tuple[str, ...]] = {
     24: ("job_fields", "verdict_hash"),
-    25: (),
-    26: (),
-    27: (),
-    28: (),
-    29: (),
+    **dict.fromkeys(range(25, 30), ()),
 }
 """Earlier versions whose files are still read, with the columns that they lack."""
 

@@ -28,6 +28,15 @@ def write_windows(root: Path, first: int, count: int) -> None:
         write_packet(window, packet_path(root, "run", number))
 
 
+def stored_packets(root: Path) -> Path:
+    """Return a folder of packets with a store, which has no open log into which it could still write."""
+    packets = root / "packets"
+    write_windows(packets, 0, 4)
+    with Store.open([packets]) as store:
+        store.ingest()
+    return packets
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 16 MiB."""
@@ -87,10 +96,7 @@ def test_the_app_goes_on_once_a_full_disk_has_room_again(small_disk: Path, tmp_p
 
 
 def test_the_app_goes_on_after_the_folder_of_its_store_was_removed(tmp_path: Path) -> None:
-    packets = tmp_path / "packets"
-    write_windows(packets, 0, 4)
-    with Store.open([packets]) as store:
-        store.ingest()  # It has no open log then, into which it could still write.
+    packets = stored_packets(tmp_path)
 
     async def follow() -> None:
         store = Store.open([packets])
@@ -117,10 +123,7 @@ def test_the_app_goes_on_after_the_folder_of_its_store_was_removed(tmp_path: Pat
 def test_the_reason_why_a_store_cannot_be_opened_again_is_shown_until_it_can(
     recovers: bool, tmp_path: Path
 ) -> None:
-    packets = tmp_path / "packets"
-    write_windows(packets, 0, 4)
-    with Store.open([packets]) as store:
-        store.ingest()  # It has no open log then, into which it could still write.
+    packets = stored_packets(tmp_path)
 
     async def follow() -> None:
         store = Store.open([packets])

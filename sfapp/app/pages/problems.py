@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from sfapp.app.address import rooted
 from sfapp.app.connection import connected
+from sfapp.app.notices import ignored_option
 from sfapp.app.notifications import follow
 from sfapp.app.panels.overview import file_faults, no_packets, overview_tabs, store_notices
 from sfapp.app.panels.problem_list import CLOCK_S, ProblemList
@@ -81,10 +82,7 @@ def parse_problems(query: str | Iterable[tuple[str, str]]) -> tuple[ProblemsStat
         if value and value not in allowed:
             notices.append(f"In the link, there is no {name} {format.clip(value)!r}; showing the default.")
             del asked[name]
-    notices += [
-        f"The link's {format.clip(name)!r} is not an option of this page; it is ignored."
-        for name in sorted(asked.keys() - PARAMETERS)
-    ]
+    notices += [ignored_option(name) for name in sorted(asked.keys() - PARAMETERS)]
     ongoing = asked.get("ongoing", "false").lower()
     if ongoing not in ("true", "1", "false", "0"):
         notices.append(f"In the link, ongoing must be true, not {format.clip(ongoing)!r}; showing all.")
